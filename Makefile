@@ -1,0 +1,55 @@
+# make demo   everything from an empty checkout to the main job running
+# make test   everything from an empty checkout to the test results
+# `make help` lists the rest. PYTHON=python3.12 chooses another interpreter.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# Spark's workers must run the interpreter that holds the packages.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench java clean
+
+help:
+	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
+	@echo 'make test     install into $(VENV) and run every test (ARGS="-k store" chooses)'
+	@echo 'make lint     ruff and mypy --strict'
+	@echo 'make format   let ruff rewrite what it can'
+	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
+	@echo 'make clean    remove $(VENV) and caches'
+
+demo: $(INSTALLED) java
+	$(BIN)/pocketmq demo
+
+test: $(INSTALLED) java
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python -m bench $(ARGS)
+
+# Spark needs a Java runtime of version 17 or newer.
+java:
+	@sh scripts/ensure-java.sh
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'pocketmq needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 ...'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@echo 'Installing (Spark is the largest part, a few minutes the first time) ...'
+	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
