@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message.tags import TagExpression, TagExpressionError, tag_hash
+
+
+@pytest.mark.parametrize(
+    ("tag", "code"),
+    [
+        ("", 0),
+        ("TagA", 2598919),
+        ("标签", 857175),
+        ("😀", 1772899),
+        ("AaAa", 2031744),
+        ("BBBB", 2031744),
+        ("AaBB", 2031744),
+        ("polygenelubricants", -(2**31)),
+    ],
+)
+def test_known_hashes(tag: str, code: int) -> None:
+    assert tag_hash(tag) == code
+
+
+@given(st.text())
+def test_a_hash_is_a_signed_32_bit_number(tag: str) -> None:
+    assert -(2**31) <= tag_hash(tag) < 2**31
+
+
+@given(st.text(max_size=20), st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
+def test_one_more_character(tag: str, last: str) -> None:
+    assert (31 * tag_hash(tag) + ord(last) - tag_hash(tag + last)) % 2**32 == 0
+
+
+@pytest.mark.parametrize("text", ["*", "", None, "  ", " * "])
+def test_every_message(text: str | None) -> None:
+    expression = TagExpression(text)
+    assert expression.matches_all
+    assert expression.text == "*"
+    assert expression.matches(None)
+    assert expression.matches("anything")
+    assert expression.matches_code(0)
+
+
+def test_several_tags() -> None:
+    expression = TagExpression(" TagA || TagB|| ||TagA")
+    assert expression.tags == {"TagA", "TagB"}
+    assert expression.codes == {tag_hash("TagA"), tag_hash("TagB")}
+    assert expression.matches("TagB")
+    assert not expression.matches("TagC")
+    assert not expression.matches(None)
+    assert expression.matches_code(tag_hash("TagA"))
+    assert not expression.matches_code(0)
+    assert expression == TagExpression.of(["TagB", "TagA"])
+
+
+def test_equal_codes_are_not_equal_tags() -> None:
+    expression = TagExpression("AaAa")
+    assert expression.matches_code(tag_hash("BBBB"))
+    assert not expression.matches("BBBB")
+
+
+@pytest.mark.parametrize("text", ["||", " || ", "||||"])
+def test_an_expression_without_tag(text: str) -> None:
+    with pytest.raises(TagExpressionError):
+        TagExpression(text)
