@@ -1,0 +1,157 @@
+"""One connection per server address, made on first use and again when it was lost."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from remoting.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Connection
+from remoting.dispatch import Dispatcher
+from remoting.errors import RemotingClosed, RemotingTimeout
+from remoting.frame import Command
+from remoting.headers.base import Header
+
+log = logging.getLogger("remoting.pool")
+
+
+class ConnectionPool:
+    """The connections of one client, by address.
+
+    A lost connection is not restored by itself: the next use of its address connects anew. However
+    many callers want an address at once, one connect is under way for it.
+
+    Args:
+        dispatcher: executes what servers ask of this client, on any connection.
+        connect_timeout: seconds.
+
+    Attributes:
+        on_connected: callbacks, each called with the address of a new connection.
+        on_disconnected: callbacks, each called with the address of a connection that is gone.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher | None = None,
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+    ) -> None:
+        self.on_connected: list[Callable[[str], None]] = []
+        self.on_disconnected: list[Callable[[str], None]] = []
+        self._dispatcher = dispatcher
+        self._connect_timeout = connect_timeout
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses that are connected now."""
+        return list(self._connections)
+
+    async def get(self, address: str) -> Connection:
+        """The open connection to ``address``; connects when there is none.
+
+        Raises:
+            RemotingConnectError: no connection could be made.
+            RemotingClosed: the pool is closed.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            return connection
+        if self._closed:
+            raise RemotingClosed("the connection pool is closed", address)
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.ensure_future(self._connect(address))
+            # Every caller may have given up by the time it fails.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._connecting[address] = task
+        # Shielded: a caller that gives up does not take the connect from the others.
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise RemotingClosed("the connection pool is closed", address) from None
+            raise
+
+    async def _connect(self, address: str) -> Connection:
+        try:
+            connection = await Connection.open(
+                address, timeout=self._connect_timeout, dispatcher=self._dispatcher
+            )
+        finally:
+            del self._connecting[address]
+        self._connections[address] = connection
+        self._tell(self.on_connected, address)
+        connection.on_close(self._forget)
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        self._tell(self.on_disconnected, connection.address)
+
+    @staticmethod
+    def _tell(callbacks: list[Callable[[str], None]], address: str) -> None:
+        for callback in callbacks:
+            try:
+                callback(address)
+            except Exception:
+                log.exception("a callback for the connection to %s failed", address)
+
+    async def request(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        body: bytes | bytearray | memoryview = b"",
+        *,
+        timeout: float = REQUEST_TIMEOUT,
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> Command:
+        """:meth:`Connection.request` to an address; ``timeout`` (s) includes the connect."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection, timeout = await self._get_within(address, timeout)
+        return await connection.request(code, header, body, timeout=timeout, ext_fields=ext_fields)
+
+    async def send_oneway(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        body: bytes | bytearray | memoryview = b"",
+        *,
+        timeout: float = REQUEST_TIMEOUT,
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """:meth:`Connection.send_oneway` to an address; ``timeout`` (s) includes the connect."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection, timeout = await self._get_within(address, timeout)
+        await connection.send_oneway(code, header, body, timeout=timeout, ext_fields=ext_fields)
+
+    async def _get_within(self, address: str, timeout: float) -> tuple[Connection, float]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        try:
+            connection = await asyncio.wait_for(self.get(address), timeout)
+        except TimeoutError:
+            raise RemotingTimeout(f"not connected within {timeout:g} s", address) from None
+        return connection, deadline - loop.time()
+
+    async def close(self) -> None:
+        """Closes every connection; later calls raise RemotingClosed. Closing twice is fine."""
+        self._closed = True
+        connecting = list(self._connecting.values())
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        for connection in list(self._connections.values()):
+            await connection.close()

@@ -1,0 +1,535 @@
+import asyncio
+import logging
+
+import pytest
+
+from remoting.codes import ResponseCode
+from remoting.dispatch import Dispatcher
+from remoting.errors import RemotingClosed, RemotingTimeout
+from remoting.frame_stream import FLUSH_SIZE, HIGH_WATER
+from remoting.request import Request, Response
+from remoting.server import PortInUse, RemotingServer, ServerConnection
+from tests.remoting.peers import (
+    DEFER,
+    ECHO,
+    FAIL,
+    LARGE,
+    SLOW,
+    TYPED,
+    Echo,
+    FakeTransport,
+    RawPeer,
+    echo_server,
+    frame,
+    raw_frame,
+)
+
+
+async def test_answers_come_in_the_serialization_of_the_request() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        for kind in (0, 1):
+            peer.send(frame(ECHO, 7, body=b"hello", ext_fields={"a": "1"}, serialize_type=kind))
+            raw = await peer.read_raw()
+            assert raw[0] == kind
+        peer.send(frame(ECHO, 8, body=b"hello", ext_fields={"a": "1"}))
+        answer = await peer.read()
+        assert (answer.code, answer.opaque, answer.flag) == (0, 8, 1)
+        assert bytes(answer.body) == b"hello"
+        assert answer.ext_fields == {"a": "1"}
+        assert answer.remark == "echo"
+        await peer.close()
+
+
+async def test_typed_headers_reach_the_handler_and_come_back() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        for opaque in (1, 2):
+            peer.send(frame(TYPED, opaque, ext_fields={"number": "41"}))
+            assert (await peer.read()).ext_fields == {"number": "42"}
+        await peer.close()
+
+
+async def test_a_frame_may_come_byte_by_byte() -> None:
+    async with echo_server() as (server, echo):
+        peer = await RawPeer.open(server.port)
+        data = frame(ECHO, 1, body=b"slowly") + frame(ECHO, 2)
+        for byte in data[:-1]:
+            peer.send(bytes([byte]))
+            await peer.writer.drain()
+            await asyncio.sleep(0)
+        assert (await peer.read()).opaque == 1
+        assert len(echo.seen) == 1
+        peer.send(data[-1:])
+        assert (await peer.read()).opaque == 2
+        await peer.close()
+
+
+async def test_unknown_codes_and_failing_handlers_are_answered() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(4242, 1) + frame(FAIL, 2) + frame(ECHO, 3))
+        unknown, failed, fine = [await peer.read() for _ in range(3)]
+        assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert "4242" in (unknown.remark or "")
+        assert failed.code == ResponseCode.SYSTEM_ERROR
+        assert "on purpose" in (failed.remark or "")
+        assert fine.code == 0
+        await peer.close()
+
+
+async def test_oneway_requests_are_executed_and_never_answered() -> None:
+    async with echo_server() as (server, echo):
+        peer = await RawPeer.open(server.port)
+        echo.release.set()
+        for code in (ECHO, FAIL, SLOW, TYPED, 4242):
+            peer.send(frame(code, 1, flag=2))
+        peer.send(frame(DEFER, 2, flag=2))
+        peer.send(frame(ECHO, 99))
+        assert (await peer.read()).opaque == 99
+        echo.deferred[0].reply(Response(remark="nobody listens"))
+        peer.send(frame(ECHO, 100))
+        assert (await peer.read()).opaque == 100
+        assert [r.code for r in echo.seen] == [ECHO, FAIL, DEFER, ECHO, SLOW, ECHO] or [
+            r.code for r in echo.seen
+        ] == [ECHO, FAIL, SLOW, DEFER, ECHO, ECHO]
+        await peer.close()
+
+
+async def test_an_answer_that_can_not_be_written_fails_its_request_only() -> None:
+    connection, transport = connected(Echo())
+
+    def wrong(request: Request) -> Response:
+        return Response(ext_fields={"key": object()}, body=b"x")
+
+    connection._server.dispatcher.register(78, wrong)
+    connection.data_received(frame(78, 1) + frame(ECHO, 2))
+    failed, fine = transport.commands()
+    assert (failed.opaque, failed.code) == (1, ResponseCode.SYSTEM_ERROR)
+    assert not failed.body
+    assert (fine.opaque, fine.code) == (2, 0)
+
+
+# What a broken client can send
+
+
+async def close_reason(caplog: pytest.LogCaptureFixture, port: int, data: bytes) -> str:
+    """Sends ``data`` on a connection of its own and returns the line logged at its end."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="remoting"):
+        peer = await RawPeer.open(port)
+        peer.send(data)
+        assert await peer.read_to_end() == b""
+        await peer.close()
+    (record,) = caplog.records
+    return record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\xff\xff\xff\xff rubbish", "length"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "length"),
+        ((16_777_213).to_bytes(4, "big") + b"rest", "16777213"),
+        ((3).to_bytes(4, "big") + b"abc", "3"),
+        ((8).to_bytes(4, "big") + b"\x00\x00\xff\xff" + b"1234", "header"),
+        ((8).to_bytes(4, "big") + b"\x07\x00\x00\x02" + b"{}xx", "7"),
+        (raw_frame(b"not json at all"), "header"),
+        (raw_frame(b"\x00\x01", kind=1), "header"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "gRPC"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS"),
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "PROXY"),
+    ],
+)
+async def test_garbage_closes_the_connection_with_one_log_line(
+    caplog: pytest.LogCaptureFixture, data: bytes, words: str
+) -> None:
+    async with echo_server(name="broker") as (server, _):
+        bystander = await RawPeer.open(server.port)
+        assert words in await close_reason(caplog, server.port, data)
+        bystander.send(frame(ECHO, 1))
+        assert (await bystander.read()).opaque == 1
+        await bystander.close()
+
+
+async def test_first_bytes_are_recognised_across_reads(caplog: pytest.LogCaptureFixture) -> None:
+    async with echo_server() as (server, _):
+        with caplog.at_level(logging.WARNING, logger="remoting"):
+            peer = await RawPeer.open(server.port)
+            for byte in b"POST":
+                peer.send(bytes([byte]))
+                await peer.writer.drain()
+                await asyncio.sleep(0)
+            assert not caplog.records
+            peer.send(b" /x")
+            assert await peer.read_to_end() == b""
+            await peer.close()
+        assert f"port {server.port}" in caplog.text
+
+
+async def test_requests_before_the_garbage_are_answered() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(ECHO, 5) + b"\xff\xff\xff\xff")
+        assert (await peer.read()).opaque == 5
+        assert await peer.read_to_end() == b""
+        await peer.close()
+
+
+async def test_a_bad_header_with_an_opaque_is_answered_and_the_connection_lives() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(TYPED, 11, ext_fields={"number": "many"}))
+        peer.send(frame(TYPED, 12))
+        peer.send(frame(TYPED, 13, flag=2))
+        peer.send(raw_frame(b'{"code":9001,"opaque":14,"extFields":[1]}'))
+        peer.send(frame(TYPED, 15, ext_fields={"number": "x"}, serialize_type=1))
+        peer.send(frame(ECHO, 16))
+        answers = [await peer.read() for _ in range(5)]
+        assert [a.opaque for a in answers] == [11, 12, 14, 15, 16]
+        assert [a.code for a in answers] == [ResponseCode.SYSTEM_ERROR] * 4 + [0]
+        assert "number" in (answers[0].remark or "")
+        assert answers[3].serialize_type == 1
+        await peer.close()
+
+
+async def test_a_half_frame_and_a_goodbye_leave_nothing() -> None:
+    async with echo_server() as (server, echo):
+        lost = asyncio.Event()
+        server.on_connection_lost.append(lambda _: lost.set())
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(ECHO, 1, body=b"x" * 1000)[:500])
+        await peer.writer.drain()
+        await peer.close()
+        await lost.wait()
+        assert not server.connections
+        assert not echo.seen
+
+
+async def test_a_reader_that_never_reads_is_not_served_further_and_costs_others_nothing() -> None:
+    async with echo_server() as (server, echo):
+        greedy = await RawPeer.open(server.port)
+        count = 2000
+        greedy.send(b"".join(frame(LARGE, i) for i in range(1, count + 1)))
+        other = await RawPeer.open(server.port)
+        for i in range(200):
+            other.send(frame(ECHO, i))
+            assert (await other.read()).opaque == i
+        served = sum(r.code == LARGE for r in echo.seen)
+        assert 0 < served < count / 4, "half a gigabyte of answers was made for nobody"
+        unsent = sum(c._transport.get_write_buffer_size() for c in server.connections)
+        assert unsent < HIGH_WATER + FLUSH_SIZE + 2 * len(echo.large)
+        # Once it reads, it gets everything.
+        for i in range(1, count + 1):
+            answer = await greedy.read()
+            assert answer.opaque == i
+            assert len(answer.body) == len(echo.large)
+        await greedy.close()
+        await other.close()
+
+
+async def test_deferred_answers_over_the_write_limit_drop_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with echo_server(write_limit=4 << 20) as (server, echo):
+        lost = asyncio.Event()
+        server.on_connection_lost.append(lambda _: lost.set())
+        peer = await RawPeer.open(server.port)
+        count = 400
+        peer.send(b"".join(frame(DEFER, i) for i in range(count)))
+        while len(echo.deferred) < count:
+            echo.arrived.clear()
+            await echo.arrived.wait()
+        with caplog.at_level(logging.WARNING, logger="remoting"):
+            for request in echo.deferred:
+                request.reply(Response(body=echo.large))
+            await lost.wait()
+        (record,) = caplog.records
+        assert "unread" in record.getMessage()
+        assert not server.connections
+        await peer.close()
+
+
+async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
+    async with echo_server() as (server, echo):
+        lost = asyncio.Event()
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(DEFER, 1) + frame(SLOW, 2))
+        while len(echo.seen) < 2:
+            echo.arrived.clear()
+            await echo.arrived.wait()
+        (request,) = echo.deferred
+        request.connection.add_close_callback(lambda _: lost.set())
+        await peer.close()
+        await lost.wait()
+        assert request.connection.closed
+        request.reply(Response())
+        assert len(server.tasks) == 1, "an operation that began is carried through"
+        echo.release.set()
+        await asyncio.gather(*server.tasks)
+        called = []
+        request.connection.add_close_callback(called.append)
+        assert called == [request.connection]
+
+
+# Writes
+
+
+def connected(processor: Echo, **options: object) -> tuple[ServerConnection, FakeTransport]:
+    dispatcher = Dispatcher()
+    processor.register(dispatcher)
+    server = RemotingServer(dispatcher, **options)
+    connection = ServerConnection(server)
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def test_all_answers_of_one_read_leave_in_one_write() -> None:
+    connection, transport = connected(Echo())
+    connection.data_received(b"".join(frame(ECHO, i, body=b"x" * i) for i in range(100)))
+    assert len(transport.writes) == 1
+    assert [c.opaque for c in transport.commands()] == list(range(100))
+    connection.data_received(frame(ECHO, 100)[:9])
+    assert len(transport.writes) == 1
+
+
+async def test_a_reply_during_the_read_joins_its_write() -> None:
+    connection, transport = connected(processor := Echo())
+
+    def reply_at_once(request: Request) -> None:
+        request.reply(Response(remark="at once"))
+
+    dispatcher = connection._server.dispatcher
+    dispatcher.register(77, reply_at_once)
+    connection.data_received(frame(77, 1) + frame(ECHO, 2) + frame(77, 3))
+    assert len(transport.writes) == 1
+    assert [c.opaque for c in transport.commands()] == [1, 2, 3]
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    assert processor.seen
+
+
+async def test_deferred_answers_of_one_turn_leave_in_one_write() -> None:
+    connection, transport = connected(echo := Echo())
+    connection.data_received(b"".join(frame(DEFER, i) for i in range(50)))
+    assert not transport.writes
+    for request in echo.deferred:
+        request.reply(Response(body=b"late"))
+    assert not transport.writes
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    assert len(transport.commands()) == 50
+
+
+async def test_few_large_buffers_are_not_joined() -> None:
+    connection, transport = connected(echo := Echo())
+    connection.data_received(frame(LARGE, 1))
+    assert transport.lines == [3]
+    (answer,) = transport.commands()
+    assert bytes(answer.body) == echo.large
+
+
+async def test_requests_wait_while_the_transport_is_full() -> None:
+    connection, transport = connected(echo := Echo())
+    connection.pause_writing()
+    assert not transport.reading
+    assert not connection.writable
+    # What the transport had read already still comes in.
+    connection.data_received(frame(ECHO, 1) + frame(ECHO, 2))
+    assert not echo.seen
+    connection.resume_writing()
+    assert transport.reading
+    assert connection.writable
+    assert [c.opaque for c in transport.commands()] == [1, 2]
+
+
+async def test_the_packed_peer_is_what_records_store() -> None:
+    connection, _ = connected(Echo())
+    assert connection.peer == ("192.0.2.7", 4711)
+    assert connection.peer_packed == bytes([192, 0, 2, 7]) + (4711).to_bytes(4, "big")
+
+
+# Tasks
+
+
+async def test_too_many_unfinished_requests_of_one_connection_are_refused() -> None:
+    connection, transport = connected(echo := Echo())
+    limit = connection._max_tasks
+    connection.data_received(b"".join(frame(SLOW, i) for i in range(limit + 2)))
+    answers = transport.commands()
+    assert [a.opaque for a in answers] == [limit, limit + 1]
+    assert {a.code for a in answers} == {ResponseCode.SYSTEM_BUSY}
+    connection.data_received(frame(ECHO, 5000))
+    assert transport.commands()[-1].code == ResponseCode.SYSTEM_BUSY
+    echo.release.set()
+    await asyncio.gather(*connection._tasks)
+    connection.data_received(frame(ECHO, 6000))
+    assert transport.commands()[-1].code == 0
+    assert len(transport.commands()) == limit + 4
+
+
+# Requests to the client
+
+
+async def server_side(server: RemotingServer, peer: RawPeer) -> ServerConnection:
+    """The server's end of ``peer``, once it has answered."""
+    peer.send(frame(ECHO, 1))
+    await peer.read()
+    (connection,) = server.connections
+    return connection
+
+
+async def test_the_server_asks_the_client_while_the_client_asks_the_server() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        connection = await server_side(server, peer)
+        question = asyncio.ensure_future(connection.send_request(307, None, b"who", 5.0))
+        pushed = await peer.read()
+        assert (pushed.code, pushed.flag, bytes(pushed.body)) == (307, 0, b"who")
+        # The client's own request under the same opaque, then the answer: the flag decides. Its
+        # code, 9005, is also that of a request with a mandatory header field.
+        peer.send(frame(ECHO, pushed.opaque) + frame(TYPED, pushed.opaque, flag=1, body=b"me"))
+        assert (await peer.read()).opaque == pushed.opaque
+        answer = await question
+        assert (answer.code, bytes(answer.body)) == (TYPED, b"me")
+        await peer.close()
+
+
+async def test_a_pushed_request_times_out_and_its_late_answer_is_ignored() -> None:
+    async with echo_server() as (server, echo):
+        peer = await RawPeer.open(server.port)
+        connection = await server_side(server, peer)
+        with pytest.raises(RemotingTimeout):
+            await connection.send_request(307, timeout=0.05)
+        pushed = await peer.read()
+        peer.send(frame(0, pushed.opaque, flag=1) + frame(ECHO, 2))
+        assert (await peer.read()).opaque == 2
+        assert len(echo.seen) == 2
+        await peer.close()
+
+
+async def test_a_pushed_request_fails_when_the_client_goes() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        connection = await server_side(server, peer)
+        question = asyncio.ensure_future(connection.send_request(307, timeout=60.0))
+        await peer.read()
+        await peer.close()
+        with pytest.raises(RemotingClosed):
+            await question
+        with pytest.raises(RemotingClosed):
+            await connection.send_request(307)
+        with pytest.raises(RemotingClosed):
+            connection.send_oneway(40)
+
+
+async def test_a_oneway_push_has_the_oneway_flag() -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        connection = await server_side(server, peer)
+        connection.send_oneway(40, None, b"", {"consumerGroup": "G"})
+        pushed = await peer.read()
+        assert (pushed.code, pushed.flag) == (40, 2)
+        assert pushed.ext_fields == {"consumerGroup": "G"}
+        await peer.close()
+
+
+# Life of the server
+
+
+async def test_a_taken_port_is_said_in_plain_words() -> None:
+    async with echo_server() as (server, _):
+        second = RemotingServer(Dispatcher(), port=server.port, name="name server")
+        with pytest.raises(PortInUse, match=f"name server.*{server.port}.*in use"):
+            await second.start()
+
+
+async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    async with echo_server(idle_timeout=0.4) as (server, _):
+        idle = await RawPeer.open(server.port)
+        busy = await RawPeer.open(server.port)
+        end = asyncio.ensure_future(idle.read_to_end())
+        while not end.done():
+            busy.send(frame(ECHO, 1))
+            await busy.read()
+            await asyncio.wait([end], timeout=0.05)
+        busy.send(frame(ECHO, 2))
+        assert (await busy.read()).opaque == 2
+        await idle.close()
+        await busy.close()
+
+
+async def test_connections_over_the_maximum_are_closed() -> None:
+    async with echo_server(max_connections=2) as (server, _):
+        peers = [await RawPeer.open(server.port) for _ in range(2)]
+        for peer in peers:
+            peer.send(frame(ECHO, 1))
+            await peer.read()
+        refused = await RawPeer.open(server.port)
+        assert await refused.read_to_end() == b""
+        await peers[0].close()
+        while len(server.connections) > 1:
+            await asyncio.sleep(0.01)
+        again = await RawPeer.open(server.port)
+        again.send(frame(ECHO, 2))
+        assert (await again.read()).opaque == 2
+        for peer in (*peers, refused, again):
+            await peer.close()
+
+
+async def test_stop_sends_what_is_answered_and_closes_everything() -> None:
+    async with echo_server() as (server, echo):
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(SLOW, 1))
+        await echo.arrived.wait()
+        stopping = asyncio.ensure_future(server.stop())
+        await asyncio.sleep(0)
+        echo.release.set()
+        assert (await peer.read()).opaque == 1
+        assert await peer.read_to_end() == b""
+        await stopping
+        assert not server.connections
+        with pytest.raises(OSError, match="refused|Connect"):
+            await RawPeer.open(server.port)
+        await server.stop()
+        await peer.close()
+
+
+async def test_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
+    async with echo_server() as (server, echo):
+        peer = await RawPeer.open(server.port)
+        peer.send(b"".join(frame(LARGE, i) for i in range(100)))
+        await echo.arrived.wait()
+        await asyncio.wait_for(server.stop(), 20)
+        assert not server.connections
+        await peer.close()
+
+
+async def test_a_failing_callback_does_not_keep_others_from_being_called() -> None:
+    async with echo_server() as (server, echo):
+        called = asyncio.Event()
+
+        def fail(_: object) -> None:
+            raise RuntimeError("on purpose")
+
+        server.on_connection_lost += [fail, lambda _: called.set()]
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(ECHO, 1))
+        await peer.read()
+        echo.seen[0].connection.add_close_callback(fail)
+        await peer.close()
+        await called.wait()
+
+
+async def test_a_thousand_idle_connections_cost_others_nothing() -> None:
+    async with echo_server() as (server, _):
+        idle = [await RawPeer.open(server.port) for _ in range(1000)]
+        peer = await RawPeer.open(server.port)
+        for i in range(100):
+            peer.send(frame(ECHO, i))
+            assert (await peer.read()).opaque == i
+        assert len(server.connections) == 1001
+        for each in (*idle, peer):
+            each.writer.close()

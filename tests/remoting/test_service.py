@@ -1,0 +1,152 @@
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from remoting.dispatch import Dispatcher
+from remoting.properties_file import ConfigError
+from remoting.server import CannotListen, PortInUse, RemotingServer
+from remoting.service import ExitCode, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_main_that_ends_is_fine() -> None:
+    seen: list[bool] = []
+
+    async def main(stop: asyncio.Event) -> None:
+        seen.append(stop.is_set())
+
+    assert run(main) == ExitCode.OK
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_main_to_stop(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    async def main(stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), number)
+        await stop.wait()
+
+    assert run(main) == ExitCode.OK
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_signal_ends_a_main_that_does_not_stop() -> None:
+    async def main(stop: asyncio.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    assert run(main) == 128 + signal.SIGTERM
+
+
+class StoreLocked(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("listenPort", "x", "a number"), ExitCode.CONFIG),
+        (PortInUse("port 1 is in use"), ExitCode.PORT_IN_USE),
+        (CannotListen("no such address"), ExitCode.UNAVAILABLE),
+        (StoreLocked("the store is locked by process 7"), ExitCode.STORE_LOCKED),
+    ],
+)
+def test_expected_errors_are_one_line_and_an_exit_code(
+    error: Exception, code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main(stop: asyncio.Event) -> None:
+        raise error
+
+    assert run(main, exit_codes={StoreLocked: ExitCode.STORE_LOCKED}) == code
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
+def test_an_unexpected_error_is_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(stop: asyncio.Event) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    assert run(main) == ExitCode.FAILURE
+    assert "ZeroDivisionError: on purpose" in caplog.text
+
+
+def test_a_port_in_use_ends_the_process_in_plain_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def main(stop: asyncio.Event) -> None:
+        first = RemotingServer(Dispatcher())
+        await first.start()
+        try:
+            await RemotingServer(Dispatcher(), port=first.port).start()
+        finally:
+            await first.stop()
+
+    assert run(main) == ExitCode.PORT_IN_USE
+    assert "in use" in capsys.readouterr().err
+
+
+def test_the_collector_is_as_before_afterwards() -> None:
+    before = gc.get_threshold()
+    during: list[tuple[int, int, int]] = []
+
+    async def main(stop: asyncio.Event) -> None:
+        during.append(gc.get_threshold())
+
+    run(main)
+    assert gc.get_threshold() == before
+    assert during[0][0] > before[0]
+
+
+def test_a_thread_may_run_a_server_without_signals() -> None:
+    codes: list[int] = []
+
+    async def main(stop: asyncio.Event) -> None:
+        await asyncio.sleep(0)
+
+    thread = threading.Thread(target=lambda: codes.append(run(main)))
+    thread.start()
+    thread.join()
+    assert codes == [ExitCode.OK]
+
+
+PROGRAM = """
+import asyncio, sys
+from remoting.dispatch import Dispatcher
+from remoting.server import RemotingServer
+from remoting.service import run
+
+async def main(stop):
+    server = RemotingServer(Dispatcher())
+    await server.start()
+    print(server.port, flush=True)
+    await stop.wait()
+    await server.stop()
+    print("stopped", flush=True)
+
+sys.exit(run(main))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM between processes")
+def test_a_process_stops_cleanly_on_sigterm() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) > 0
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=60)
+    assert rest == "stopped\n"
+    assert process.returncode == 0
