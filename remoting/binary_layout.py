@@ -24,6 +24,9 @@ import msgspec
 from remoting.binary_header import FIXED_SIZE, iter_entries
 
 _MAX_LAYOUTS = 1024
+_MAX_HEAD = 4096
+"""Longer headers are not worth the memory of their layouts."""
+
 _LEARN_EVERY = 8
 """Misses per learned layout. What comes often is learned soon; peers whose order of keys is random
 do not make us learn for nothing."""
@@ -80,6 +83,7 @@ class LayoutCache:
 
     def __init__(self) -> None:
         self._layouts: dict[int, list[HeaderLayout]] = {}
+        self._decoders: dict[Any, Callable[[bytes], Any]] = {}
         self._count = 0
         self._misses = 0
 
@@ -99,13 +103,17 @@ class LayoutCache:
         Only headers without a remark, as requests are, and without bytes after their entries.
         """
         self._misses += 1
-        ext_length = (len(head) - FIXED_SIZE - 4).to_bytes(4, "big")
-        if self._misses % _LEARN_EVERY or head[13:21] != b"\0\0\0\0" + ext_length:
+        if self._misses % _LEARN_EVERY or len(head) > _MAX_HEAD:
+            return
+        if head[13:21] != (len(head) - FIXED_SIZE - 4).to_bytes(8, "big"):
             return
         if self._count == _MAX_LAYOUTS:
             self._layouts.clear()
             self._count = 0
-        decode = msgspec.msgpack.Decoder(request_type, strict=False).decode
+        decode = self._decoders.get(request_type)
+        if decode is None:
+            decode = msgspec.msgpack.Decoder(request_type, strict=False).decode
+            self._decoders[request_type] = decode
         layouts = self._layouts.setdefault(len(head), [])
         # Few fit one length; the newest is tried first and the oldest goes.
         layouts.insert(0, HeaderLayout(head, language, decode))

@@ -7,7 +7,7 @@ than the request.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,12 +22,19 @@ Answer = Response | None | Awaitable[Response | None]
 Handler = Callable[[Request[Any]], Answer]
 
 
+RunHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | None]]
+"""Serves the first of several requests of one connection, as many as it can in one go, and gives
+one answer for each (None: by ``reply``, later). The one after them is to be dispatched alone. If it
+raises, none of them was executed."""
+
+
 class Route(NamedTuple):
-    """Who serves a request code, and the class of its extFields."""
+    """Who serves a request code, the class of its extFields, and who serves many of it at once."""
 
     code: int
     handler: Handler
     header: type[Header] | None
+    run: RunHandler | None = None
 
 
 class _HeaderTypes(Mapping[int, type[Header] | None]):
@@ -59,8 +66,15 @@ class Dispatcher:
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
 
-    def register(self, code: int, handler: Handler, header: type[Header] | None = None) -> None:
-        """Serves ``code`` by ``handler``.
+    def register(
+        self,
+        code: int,
+        handler: Handler,
+        header: type[Header] | None = None,
+        *,
+        run: RunHandler | None = None,
+    ) -> None:
+        """Serves ``code`` by ``handler``; many of it that come at once, as in a batch, by ``run``.
 
         Raises:
             ValueError: the code has a handler already.
@@ -70,7 +84,7 @@ class Dispatcher:
             raise ValueError(
                 f"request code {code} is served by {self._routes[code].handler} already"
             )
-        self._routes[code] = Route(code, handler, header)
+        self._routes[code] = Route(code, handler, header, run)
 
     def dispatch(self, request: Request[Any]) -> Answer:
         """Runs the request's handler; never raises.

@@ -60,7 +60,8 @@ class CodedError(RemotingError):
         super().__init_subclass__()
         if code is not None:
             cls.default_code = code
-            cls.retriable = code in RETRIABLE_CODES
+            if "retriable" not in cls.__dict__:
+                cls.retriable = code in RETRIABLE_CODES
 
 
 # No answer

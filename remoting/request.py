@@ -139,11 +139,15 @@ class RequestDecoder:
     Args:
         header_types: the header class of each request code, None for a code without one. May grow
             after construction.
+
+    Attributes:
+        quick: decoders of JSON headers by their first 12 bytes, as far as such were seen. For those
+            who take many small frames apart in one go (:mod:`remoting.batch`).
     """
 
     def __init__(self, header_types: Mapping[int, type[Header] | None]) -> None:
         self._header_types = header_types
-        self._by_prefix: dict[bytes, Callable[[Any], Request[Any]]] = {}
+        self.quick: dict[bytes, Callable[[Any], Request[Any]]] = {}
         self._layouts = LayoutCache()
 
     def decode(self, frame: bytes | memoryview) -> Request[Any]:
@@ -162,7 +166,10 @@ class RequestDecoder:
                 return self._decode_binary(frame, word)
             end = 4 + word
             head = frame[4:end]
-            request = self._by_prefix[frame[_PREFIX]](head)  # type: ignore[index]
+            prefix = frame[_PREFIX]
+            if type(frame) is not bytes:
+                prefix = bytes(prefix)  # a view of what may be changed is no key
+            request = self.quick[prefix](head)  # type: ignore[index]
         except _NOT_QUICKLY:
             return self._decode_any(frame)
         body = frame[end:]
@@ -175,7 +182,9 @@ class RequestDecoder:
     def _decode_binary(self, frame: bytes | memoryview, word: int) -> Request[Any]:
         end = 4 + (word & _MAX_HEADER)
         head = bytes(frame[4:end])
-        request: Request[Any] | None = self._layouts.decode(head) if word >> 24 == 1 else None
+        request: Request[Any] | None = None
+        if word >> 24 == 1 and end <= len(frame):
+            request = self._layouts.decode(head)
         if request is None:
             return self._decode_any(frame)
         request.serialize_type = _BINARY
@@ -223,12 +232,12 @@ class RequestDecoder:
     def _learn(self, prefix: bytes) -> None:
         """Makes the quick decoder for the code that ``prefix`` names, if it names a known one."""
         match = _CODE_FIRST.match(prefix)
-        if match is None or prefix in self._by_prefix:
+        if match is None or prefix in self.quick:
             return
         code = int(match[1])
         if code in self._header_types:
             request_type = _request_type(self._header_types[code])
-            self._by_prefix[prefix] = msgspec.json.Decoder(request_type, strict=False).decode
+            self.quick[prefix] = msgspec.json.Decoder(request_type, strict=False).decode
 
 
 def _request_type(header_type: type[Header] | None) -> Any:

@@ -12,6 +12,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 
 from remoting.properties_file import ConfigError
 from remoting.server import CannotListen, PortInUse
@@ -112,13 +113,13 @@ def _signals_to(handler: Callable[[int], None]) -> Iterator[None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, handler, number)
-            undo.append(lambda number=number: loop.remove_signal_handler(number))
+            undo.append(partial(loop.remove_signal_handler, number))
         except NotImplementedError:
             # Windows: the plain handler runs between bytecodes of the main thread.
             previous = signal.signal(
                 number, lambda number, _: loop.call_soon_threadsafe(handler, number)
             )
-            undo.append(lambda number=number, previous=previous: signal.signal(number, previous))
+            undo.append(partial(signal.signal, number, previous))
         except (RuntimeError, ValueError):
             log.debug("signals are left alone: not in the main thread")
     try:

@@ -90,6 +90,11 @@ def queue(value: Any) -> Any:
         raise fastjson.FastjsonError(f"no message queue: {value!r:.200}") from None
 
 
+def objects(values: Any) -> list[dict[str, Any]]:
+    """The objects in a list; whatever else there is, is left for the type check to refuse."""
+    return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
+
+
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import field
 
 from message.message import MessageQueue
-from remoting.bodies.base import Body, QueueBody, keyed_by_queue
+from remoting.bodies.base import Body, QueueBody, keyed_by_queue, objects
 from remoting.bodies.heartbeat import SubscriptionData
 
 
@@ -87,6 +87,7 @@ class ConsumeStatsList(QueueBody):
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:
-        for groups in fields.get("consumeStatsList") or ():
-            for stats in (s for group in groups.values() for s in group or ()):
-                ConsumeStats._adapt(stats)
+        for groups in objects(fields.get("consumeStatsList")):
+            for group in groups.values():
+                for stats in objects(group):
+                    ConsumeStats._adapt(stats)

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import field
 
 from message.message import MessageQueue
-from remoting.bodies.base import Body, QueueBody, keyed_by_queue, queue
+from remoting.bodies.base import Body, QueueBody, keyed_by_queue, objects, queue
 from remoting.bodies.heartbeat import SubscriptionData
 from remoting.bodies.registration import TopicConfig
 
@@ -86,6 +86,5 @@ class QueryConsumeTimeSpanBody(QueueBody):
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:
-        for span in fields.get("consumeTimeSpanSet") or ():
-            if isinstance(span, dict):
-                QueueTimeSpan._adapt(span)
+        for span in objects(fields.get("consumeTimeSpanSet")):
+            QueueTimeSpan._adapt(span)

@@ -49,7 +49,7 @@ class SendMessageRequestHeaderV2(Header):
 
     def ext_json(self) -> bytes:
         # What a producer sends for every message, as one template.
-        if self.max_reconsume_times is not None or self.bname is None:
+        if self.max_reconsume_times is not None:
             return Header.ext_json(self)
         return _REQUEST % (
             encode_json(self.producer_group),
@@ -64,13 +64,13 @@ class SendMessageRequestHeaderV2(Header):
             self.reconsume_times,
             b"true" if self.unit_mode else b"false",
             b"true" if self.batch else b"false",
-            encode_json(self.bname),
+            b"" if self.bname is None else b',"n":' + encode_json(self.bname),
         )
 
 
 _REQUEST = (
     b'{"a":%b,"b":%b,"c":%b,"d":"%d","e":"%d","f":"%d","g":"%d","h":"%d","i":%b,"j":"%d",'
-    b'"k":"%b","m":"%b","n":%b}'
+    b'"k":"%b","m":"%b"%b}'
 )
 
 

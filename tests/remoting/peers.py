@@ -1,4 +1,4 @@
-"""Peers for the tests of the asyncio part: a raw socket client, a fake transport, an echo server."""
+"""Peers for tests of the asyncio part: raw socket client, fake transport, echo server."""
 
 import asyncio
 import contextlib
@@ -148,8 +148,9 @@ class RawPeer:
 class FakeTransport(asyncio.Transport):
     """Keeps what is written, call by call; ``unsent`` is what it claims to hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, peername: tuple[object, ...] | None = ("192.0.2.7", 4711)) -> None:
         super().__init__()
+        self.peername = peername
         self.writes: list[bytes] = []
         self.lines: list[int] = []
         self.unsent = 0
@@ -157,7 +158,7 @@ class FakeTransport(asyncio.Transport):
         self.ended = ""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("192.0.2.7", 4711) if name == "peername" else default
+        return self.peername if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high, self.low = high, low

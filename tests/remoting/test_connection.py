@@ -330,7 +330,11 @@ async def test_an_answer_that_can_not_be_read_fails_its_request_only(raw: RawSer
 
 @pytest.mark.parametrize(
     "data",
-    [b"HTTP/1.1 400 Bad Request\r\n\r\n", raw_frame(b"\xff\xfe"), b"\x00\x00\x00\x04\x05\x00\x00\x00"],
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        raw_frame(b"\xff\xfe"),
+        b"\x00\x00\x00\x04\x05\x00\x00\x00",
+    ],
 )
 async def test_garbage_from_the_server_closes_with_a_log_line(
     raw: RawServer, caplog: pytest.LogCaptureFixture, data: bytes
@@ -413,5 +417,3 @@ async def test_frames_are_understood_by_the_decoder_of_either_side() -> None:
     for kind in (0, 1):
         data = frame(TYPED, 3, ext_fields={"number": "1"}, serialize_type=kind)
         assert decode_command(data[4:]).code == TYPED
-
-

@@ -12,7 +12,7 @@ class SteppedLoop:
     def __init__(self) -> None:
         self.now = 1000.0
         self.real = asyncio.get_running_loop()
-        self.timers: list["SteppedTimer"] = []
+        self.timers: list[SteppedTimer] = []
 
     def time(self) -> float:
         return self.now

@@ -1,0 +1,102 @@
+import inspect
+import logging
+from collections.abc import Awaitable
+from typing import Any, cast
+
+import pytest
+
+from remoting.dispatch import Dispatcher
+from remoting.errors import RemotingError, TopicNotExist
+from remoting.headers import GetRouteInfoRequestHeader, Header
+from remoting.request import Request, RequestDecoder, Response
+
+
+def request(code: int) -> Request[Header]:
+    return Request(code=code, header=Header())
+
+
+def answer(dispatcher: Dispatcher, code: int) -> Response:
+    result = dispatcher.dispatch(request(code))
+    assert isinstance(result, Response)
+    return result
+
+
+@pytest.fixture
+def dispatcher() -> Dispatcher:
+    return Dispatcher()
+
+
+def test_the_handler_of_the_code_answers(dispatcher: Dispatcher) -> None:
+    dispatcher.register(1, lambda request: Response(remark=f"one {request.code}"))
+    dispatcher.register(2, lambda request: None)
+    assert answer(dispatcher, 1) == Response(remark="one 1")
+    assert dispatcher.dispatch(request(2)) is None
+
+
+def test_an_unknown_code_is_answered_as_the_reference_does(dispatcher: Dispatcher) -> None:
+    assert answer(dispatcher, 666) == Response(3, " request type 666 not supported")
+
+
+def test_a_remoting_error_answers_its_code_and_remark(dispatcher: Dispatcher) -> None:
+    def fail(request: Request[Any]) -> Response:
+        raise TopicNotExist("no route of T") if request.code == 1 else RemotingError(604, "late")
+
+    dispatcher.register(1, fail)
+    dispatcher.register(2, fail)
+    assert answer(dispatcher, 1) == Response(17, "no route of T")
+    assert answer(dispatcher, 2) == Response(604, "late")
+
+
+def test_any_other_error_is_a_system_error_in_one_line(
+    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(request: Request[Any]) -> Response:
+        raise LookupError("first line\n  second")
+
+    dispatcher.register(1, fail)
+    with caplog.at_level(logging.ERROR):
+        assert answer(dispatcher, 1) == Response(1, "LookupError: first line second")
+    (record,) = caplog.records
+    assert record.exc_info is not None
+
+
+@pytest.mark.parametrize("error", [TopicNotExist("gone"), ValueError("odd")])
+async def test_an_awaitable_handler_fails_the_same_way(
+    dispatcher: Dispatcher, error: Exception
+) -> None:
+    async def wait(request: Request[Any]) -> Response | None:
+        if request.code == 1:
+            raise error
+        return Response(remark="late")
+
+    dispatcher.register(1, wait)
+    dispatcher.register(2, wait)
+    for code, expected in ((1, None), (2, "late")):
+        result = dispatcher.dispatch(request(code))
+        assert inspect.isawaitable(result)
+        response = await cast(Awaitable[Response], result)
+        if expected is None:
+            assert response.code == (17 if isinstance(error, TopicNotExist) else 1)
+        else:
+            assert response.remark == expected
+
+
+def test_a_code_has_one_handler(dispatcher: Dispatcher) -> None:
+    dispatcher.register(1, lambda request: None)
+    with pytest.raises(ValueError, match="1 is served"):
+        dispatcher.register(1, lambda request: None)
+
+
+def test_the_tables_are_live_and_read_only(dispatcher: Dispatcher) -> None:
+    codes, types = dispatcher.codes, dispatcher.header_types
+    decoder = RequestDecoder(types)
+    dispatcher.register(105, lambda request: None, GetRouteInfoRequestHeader)
+    dispatcher.register(106, lambda request: None)
+    assert list(codes) == [105, 106]
+    assert dict(types) == {105: GetRouteInfoRequestHeader, 106: None}
+    assert codes[105].header is GetRouteInfoRequestHeader
+    frame = b'{"code":105,"extFields":{"topic":"T"}}'
+    decoded = decoder.decode(len(frame).to_bytes(4, "big") + frame)
+    assert decoded.header == GetRouteInfoRequestHeader(topic="T")
+    with pytest.raises(TypeError):
+        codes[1] = codes[105]  # type: ignore[index]

@@ -1,0 +1,71 @@
+import copy
+
+import pytest
+
+from remoting import errors
+from remoting.codes import LanguageCode, RequestCode, ResponseCode
+from remoting.errors import (
+    FrameError,
+    HeaderError,
+    RemotingClosed,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeout,
+    SystemBusy,
+    TopicNotExist,
+    error_for,
+)
+
+RETRIABLE = {17, 14, 1, 2, 16, 204, 205, 1500}
+
+
+@pytest.mark.parametrize("code", list(ResponseCode))
+def test_producers_retry_exactly_these_codes(code: int) -> None:
+    error = error_for(code, "why", "broker-a")
+    assert error.retriable == (code in RETRIABLE)
+    assert (error.code, error.remark, error.broker) == (code, "why", "broker-a")
+
+
+def test_no_answer_may_be_retried() -> None:
+    for kind in (RemotingConnectError, RemotingTimeout, RemotingClosed):
+        assert kind("10.0.0.1:10911").retriable
+    assert not FrameError("").retriable
+
+
+def test_one_class_per_code() -> None:
+    classes = [
+        cls
+        for cls in vars(errors).values()
+        if isinstance(cls, type) and issubclass(cls, errors.CodedError)
+    ]
+    assert len(classes) > 30
+    for cls in (type(error_for(code)) for code in ResponseCode):
+        assert issubclass(cls, RemotingError)
+    assert type(error_for(17)) is TopicNotExist
+    assert type(error_for(2)) is SystemBusy
+    assert type(error_for(9999)) is RemotingError
+
+
+def test_the_text_says_code_remark_and_broker() -> None:
+    assert str(TopicNotExist("no T", "b0")) == "TOPIC_NOT_EXIST(17): no T [b0]"
+    assert str(error_for(9999)) == "code 9999"
+
+
+def test_errors_can_be_copied() -> None:
+    for error in (TopicNotExist("no T", "b0"), RemotingError(9999, "odd", "b0")):
+        other = copy.copy(error)
+        assert type(other) is type(error)
+        assert (other.code, other.remark, other.broker) == (error.code, error.remark, "b0")
+
+
+def test_a_header_error_says_whom_to_answer() -> None:
+    error = HeaderError("broken", opaque=3, flag=2, serialize_type=1)
+    assert (error.code, error.opaque, error.flag, error.serialize_type) == (1, 3, 2, 1)
+
+
+def test_numbers_of_the_reference() -> None:
+    assert RequestCode(310).name == "SEND_MESSAGE_V2"
+    assert RequestCode(200050).name == "POP_MESSAGE"
+    assert RequestCode(666).name == "COMMON_BATCH_REQUEST"
+    assert ResponseCode(21).name == "PULL_OFFSET_MOVED"
+    assert [code.name for code in LanguageCode][9] == "GO"

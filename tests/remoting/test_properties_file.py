@@ -1,0 +1,171 @@
+from enum import Enum
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
+from remoting.properties_file import (
+    ConfigError,
+    config_properties,
+    format_properties,
+    load_config,
+    parse_properties,
+    read_property,
+)
+
+
+class FlushDiskType(Enum):
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class Config(msgspec.Struct, rename="camel", kw_only=True):
+    broker_name: str = "b"
+    listen_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 10911
+    max_message_size: Annotated[int, msgspec.Meta(ge=1)] = 4194304
+    trace_on: bool = True
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    ratio: float = 0.75
+    delete_when: Annotated[str, msgspec.Meta(pattern=r"^\d\d$")] = "04"
+    broker_role: Literal["ASYNC_MASTER", "SLAVE"] = "ASYNC_MASTER"
+    broker_ip1: str | None = msgspec.field(name="brokerIP1", default=None)
+    limit: int | None = None
+
+
+KNOWN = frozenset({"haListenPort", "brokerPermission"})
+
+
+class TestText:
+    def test_the_forms_java_reads(self) -> None:
+        text = (
+            "# comment\n! comment\n\n  a=1\n b : 2\nc 3\nd\te=f\r\ng=\\\n   continued \\\n  twice\n"
+            "h\\=\\:\\ i = x\\ty\\u6807\\\\z\nj=# no comment\nk=\nl\nm=1\nm=2\nn=trailing  \n"
+            "o=\\ud83d\\ude00\np=odd\\"
+        )
+        assert parse_properties(text) == {
+            "a": "1",
+            "b": "2",
+            "c": "3",
+            "d": "e=f",
+            "g": "continued twice",
+            "h=: i": "x\ty标\\z",
+            "j": "# no comment",
+            "k": "",
+            "l": "",
+            "m": "2",
+            "n": "trailing  ",
+            "o": "😀",
+            "p": "odd",
+        }
+
+    def test_a_broker_conf(self) -> None:
+        text = (
+            "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\n"
+            "deleteWhen = 04\nfileReservedTime = 48\nbrokerRole = ASYNC_MASTER\n"
+            "flushDiskType = ASYNC_FLUSH\n"
+        )
+        properties = parse_properties(text)
+        assert properties["brokerName"] == "broker-a"
+        assert len(properties) == 7
+
+    def test_lines_are_sorted(self) -> None:
+        assert format_properties({"b": "2", "a": "x=y #z"}) == "a=x=y #z\nb=2\n"
+
+    @given(
+        st.dictionaries(
+            st.text(st.characters(codec="utf-8"), max_size=8),
+            st.text(st.characters(codec="utf-8"), max_size=8),
+        )
+    )
+    def test_round_trip_in_ascii(self, properties: dict[str, str]) -> None:
+        text = format_properties(properties)
+        assert text.isascii()
+        assert parse_properties(text) == properties
+
+    @given(st.text())
+    def test_any_text_is_properties(self, text: str) -> None:
+        assert all(isinstance(value, str) for value in parse_properties(text).values())
+
+
+class TestLoad:
+    def test_types(self) -> None:
+        config, warnings = load_config(
+            Config,
+            "brokerName = b0 \nlistenPort=0\ntraceOn=FALSE\nflushDiskType=SYNC_FLUSH\nratio=0.5\n"
+            "brokerRole=SLAVE\nbrokerIP1=10.0.0.1\nlimit=3\ndeleteWhen=05",
+        )
+        assert not warnings
+        assert config == Config(
+            broker_name="b0",
+            listen_port=0,
+            trace_on=False,
+            flush_disk_type=FlushDiskType.SYNC_FLUSH,
+            ratio=0.5,
+            broker_role="SLAVE",
+            broker_ip1="10.0.0.1",
+            limit=3,
+            delete_when="05",
+        )
+
+    def test_nothing_is_the_defaults(self) -> None:
+        assert load_config(Config, "") == (Config(), [])
+
+    @pytest.mark.parametrize(
+        ("key", "value", "allowed"),
+        [
+            ("listenPort", "x", "a whole number from 0 to 65535"),
+            ("listenPort", "65536", "a whole number from 0 to 65535"),
+            ("listenPort", "", "a whole number from 0 to 65535"),
+            ("maxMessageSize", "0", "a whole number of at least 1"),
+            ("traceOn", "1", "true or false"),
+            ("traceOn", "yes", "true or false"),
+            ("flushDiskType", "sync", "ASYNC_FLUSH or SYNC_FLUSH"),
+            ("ratio", "much", "a number"),
+            ("deleteWhen", "noon", r"a text that matches ^\d\d$"),
+            ("brokerRole", "KING", "ASYNC_MASTER or SLAVE"),
+            ("limit", "many", "a whole number or nothing"),
+        ],
+    )
+    def test_a_bad_value_names_key_value_and_what_is_allowed(
+        self, key: str, value: str, allowed: str
+    ) -> None:
+        with pytest.raises(ConfigError) as error:
+            load_config(Config, f"{key} = {value}")
+        assert (error.value.key, error.value.value, error.value.allowed) == (key, value, allowed)
+        assert str(error.value) == f"{key} = {value!r}: must be {allowed}"
+
+    def test_keys_without_effect_are_named(self) -> None:
+        _, warnings = load_config(
+            Config, "haListenPort=1\nlistenport=1\nbrokerPermisson=6\nzzz=1", KNOWN
+        )
+        assert warnings == [
+            "haListenPort: a property of RocketMQ that has no effect here",
+            "listenport: unknown property, did you mean listenPort?",
+            "brokerPermisson: unknown property, did you mean brokerPermission?",
+            "zzz: unknown property",
+        ]
+
+    def test_one_property(self) -> None:
+        assert read_property(Config, "listenPort", "80") == 80
+        with pytest.raises(ConfigError):
+            read_property(Config, "listenPort", "-1")
+        with pytest.raises(KeyError):
+            read_property(Config, "haListenPort", "1")
+
+    def test_a_configuration_written_and_read(self) -> None:
+        config = Config(broker_name="标 #1", flush_disk_type=FlushDiskType.SYNC_FLUSH, limit=2)
+        properties = config_properties(config)
+        assert properties["traceOn"] == "true"
+        assert "brokerIP1" not in properties
+        assert load_config(Config, format_properties(properties)) == (config, [])
+
+
+def test_the_reference_knows_these_keys() -> None:
+    broker = {"namesrvAddr", "brokerIP1", "flushDiskType", "listenPort", "dLegerSelfId", "useTLS"}
+    assert broker <= BROKER_KEYS
+    assert {"kvConfigPath", "orderMessageEnable", "listenPort"} <= NAMESRV_KEYS
+    assert "kvConfigPath" not in BROKER_KEYS
+    assert "flushDiskType" not in NAMESRV_KEYS

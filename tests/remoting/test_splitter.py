@@ -1,0 +1,77 @@
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.errors import FrameError
+from remoting.splitter import MAX_FRAME, FrameSplitter
+
+
+def framed(*frames: bytes) -> bytes:
+    return b"".join(struct.pack(">I", len(frame)) + frame for frame in frames)
+
+
+@given(
+    st.lists(st.binary(min_size=4, max_size=300) | st.sampled_from([b"x" * 8192, b"y" * 20000])),
+    st.lists(st.integers(1, 9000), min_size=1),
+)
+def test_frames_come_out_the_same_however_the_stream_is_cut(
+    frames: list[bytes], sizes: list[int]
+) -> None:
+    stream = framed(*frames)
+    splitter = FrameSplitter()
+    out: list[bytes] = []
+    at = 0
+    for size in sizes * (len(stream) // sum(sizes) + 1):
+        out += map(bytes, splitter.feed(stream[at : at + size]))
+        at += size
+    assert out == frames
+
+
+def test_single_bytes_make_up_a_large_frame() -> None:
+    frame = bytes(range(256)) * 200
+    splitter = FrameSplitter()
+    stream = framed(frame)
+    for i in range(len(stream) - 1):
+        assert not list(splitter.feed(stream[i : i + 1]))
+    (out,) = splitter.feed(stream[-1:])
+    assert out == frame
+
+
+def test_views_of_large_frames_stay_valid_after_later_reads() -> None:
+    first, second = b"a" * 50_000, b"b" * 50_000
+    splitter = FrameSplitter()
+    stream = framed(first, second)
+    out = list(splitter.feed(stream[:60_000]))
+    out += splitter.feed(stream[60_000:])
+    assert [bytes(frame) for frame in out] == [first, second]
+
+
+def test_the_limit_counts_the_length_bytes() -> None:
+    splitter = FrameSplitter(limit=104)
+    assert list(splitter.feed(framed(b"x" * 100))) == [b"x" * 100]
+    with pytest.raises(FrameError, match="101"):
+        list(splitter.feed(framed(b"x" * 101)))
+
+
+def test_the_default_limit_is_that_of_the_reference() -> None:
+    assert MAX_FRAME == 16_777_216
+    assert not list(FrameSplitter().feed(struct.pack(">I", 16_777_212)))
+    with pytest.raises(FrameError, match="16777213"):
+        list(FrameSplitter().feed(struct.pack(">I", 16_777_213)))
+
+
+@pytest.mark.parametrize("length", [0, 3, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+def test_a_bad_length_is_raised_after_the_frames_before_it(length: int) -> None:
+    frames = FrameSplitter().feed(framed(b"good") + struct.pack(">I", length) + b"rest")
+    assert next(frames) == b"good"
+    with pytest.raises(FrameError, match=str(length)):
+        next(frames)
+
+
+def test_a_length_is_judged_as_soon_as_it_is_whole() -> None:
+    splitter = FrameSplitter()
+    assert not list(splitter.feed(b"GE"))
+    with pytest.raises(FrameError):
+        list(splitter.feed(b"T "))
