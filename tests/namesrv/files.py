@@ -1,0 +1,21 @@
+"""Small files of name servers, for tests that are coroutines."""
+
+from pathlib import Path
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def write(path: str, text: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+def make_unwritable(path: str) -> None:
+    """Puts a directory where the file is to be."""
+    Path(path).mkdir(parents=True)

@@ -1,0 +1,42 @@
+import pytest
+
+from namesrv.config import NamesrvConfig, load_namesrv_config
+from remoting.properties_file import ConfigError
+
+
+def test_defaults_are_the_official_ones_but_for_loopback() -> None:
+    config = NamesrvConfig()
+    assert config.listen_port == 9876
+    assert config.bind_address == "127.0.0.1"
+    assert config.scan_not_active_broker_interval == 5000
+    assert config.kv_config_path.endswith("kvConfig.json")
+    assert not config.order_message_enable
+    assert config.return_order_topic_config_to_broker
+
+
+def test_an_official_file_is_read_and_keys_without_effect_are_named() -> None:
+    text = "listenPort = 9999\norderMessageEnable=true\nclusterTest=true\nlistenPrt=1\n"
+    config, warnings = load_namesrv_config(text)
+    assert (config.listen_port, config.order_message_enable) == (9999, True)
+    assert len(warnings) == 2
+    assert "clusterTest" in warnings[0]
+    assert "did you mean listenPort" in warnings[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("listenPort=ninety", "whole number"),
+        ("listenPort=70000", "65535"),
+        ("orderMessageEnable=yes", "true or false"),
+        ("scanNotActiveBrokerInterval=0", "at least 1"),
+    ],
+)
+def test_a_bad_value_names_key_value_and_what_is_allowed(line: str, words: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as caught:
+        load_namesrv_config(line)
+    text = str(caught.value)
+    assert key in text
+    assert value in text
+    assert words in text

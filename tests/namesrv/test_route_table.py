@@ -1,0 +1,349 @@
+from collections.abc import Callable
+
+import pytest
+
+from namesrv.config import NamesrvConfig
+from namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, RouteTable
+from remoting.bodies.registration import DataVersion
+from remoting.bodies.route import QueueData
+from tests.namesrv.registrations import body, header, topic
+
+CHANNEL = object()
+
+
+@pytest.fixture
+def table(config: NamesrvConfig, clock: Callable[[], int]) -> RouteTable:
+    return RouteTable(config, clock=clock)
+
+
+def perms(table: RouteTable, name: str) -> dict[str, int]:
+    route = table.route(name)
+    return {} if route is None else {q.broker_name: q.perm for q in route.queue_datas}
+
+
+def is_empty(table: RouteTable) -> bool:
+    info = table.cluster_info()
+    return not (info.broker_addr_table or info.cluster_addr_table or table.topics.names())
+
+
+# Coming
+
+
+def test_a_registered_broker_is_in_routes_and_clusters(table: RouteTable) -> None:
+    assert table.register_broker(header(), body("A", "B"), CHANNEL) == RegisterBrokerResult()
+    route = table.route("A")
+    assert route is not None
+    (group,) = route.broker_datas
+    assert (group.broker_name, group.cluster) == ("b0", "c0")
+    assert group.broker_addrs == {0: "10.0.0.1:10911"}
+    assert not group.enable_acting_master
+    (queues,) = route.queue_datas
+    assert queues == QueueData(
+        broker_name="b0", perm=6, read_queue_nums=4, topic_sys_flag=0, write_queue_nums=4
+    )
+    assert route.filter_server_table == {}
+    assert table.route("unknown") is None
+    assert sorted(table.topics.names()) == ["A", "B"]
+    info = table.cluster_info()
+    assert info.cluster_addr_table == {"c0": ["b0"]}
+    assert info.broker_addr_table["b0"].broker_addrs == {0: "10.0.0.1:10911"}
+
+
+def test_a_topic_at_two_groups_has_both_sorted_by_name(table: RouteTable) -> None:
+    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "X"), CHANNEL)
+    table.register_broker(header("b0"), body(topic("A", perm=4), "Y"), CHANNEL)
+    assert list(perms(table, "A").items()) == [("b0", 4), ("b1", 6)]
+    route = table.route("A")
+    assert route is not None
+    assert [group.broker_name for group in route.broker_datas] == ["b0", "b1"]
+
+
+def test_slaves_are_in_the_route_and_learn_their_master(table: RouteTable) -> None:
+    slave = header(broker_id=1, address="10.0.0.2:10911")
+    assert table.register_broker(slave, body("A", "B"), CHANNEL) == RegisterBrokerResult()
+    assert table.route("A") is None, "a slave writes no topics"
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    assert table.register_broker(slave, body("A", "B"), CHANNEL) == RegisterBrokerResult(
+        "10.0.0.1:10911", "10.0.0.1:10912"
+    )
+    route = table.route("A")
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+
+
+def test_a_slave_that_becomes_master_has_one_id(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(header(broker_id=1, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    table.unregister_broker("c0", "10.0.0.1:10911", "b0")
+    table.register_broker(header(broker_id=0, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.2:10911"}
+
+
+def test_the_first_registration_with_one_topic_is_refused(table: RouteTable) -> None:
+    assert table.register_broker(header(), body("A"), CHANNEL) is None
+    assert is_empty(table), "not even a ghost of the broker remains"
+    assert table.register_broker(header(), body("A", "B"), CHANNEL) is not None
+    assert table.register_broker(header(), body("C", version=2), CHANNEL) is not None
+    assert sorted(table.topics.names()) == ["A", "B", "C"]
+    slave = header(broker_id=1, address="10.0.0.2:10911")
+    assert table.register_broker(slave, body("A"), CHANNEL) is None
+    assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.1:10911"}
+
+
+def test_a_first_registration_without_topics_is_taken(table: RouteTable) -> None:
+    assert table.register_broker(header(), body(), CHANNEL) is not None
+    assert table.cluster_info().cluster_addr_table == {"c0": ["b0"]}
+
+
+def test_a_partial_registration_changes_only_what_it_mentions(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(header(), body(topic("A", queues=8), version=2), CHANNEL)
+    route = table.route("A")
+    assert route is not None
+    assert route.queue_datas[0].write_queue_nums == 8
+    assert table.route("B") is not None
+
+
+def test_an_unchanged_data_version_changes_no_topic_but_adds_new_ones(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(header(), body(topic("A", queues=8), "N"), CHANNEL)
+    route = table.route("A")
+    assert route is not None
+    assert route.queue_datas[0].write_queue_nums == 4
+    assert table.route("N") is not None
+
+
+def test_topics_are_deleted_by_registration_only_when_asked_for(
+    table: RouteTable, config: NamesrvConfig
+) -> None:
+    table.register_broker(header(), body("A", "B", "C"), CHANNEL)
+    table.register_broker(header(), body("A", "B", version=2), CHANNEL)
+    assert table.route("C") is not None
+    config.delete_topic_with_broker_registration = True
+    table.register_broker(header(), body("A", "B", version=3), CHANNEL)
+    assert table.route("C") is None
+    assert table.route("A") is not None
+
+
+def test_an_older_state_version_does_not_take_an_id_over(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B", state=5), CHANNEL)
+    rival = header(address="10.0.0.9:10911")
+    assert table.register_broker(rival, body("A", "Z", state=4), CHANNEL) == RegisterBrokerResult()
+    assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.1:10911"}
+    assert table.route("Z") is None
+    assert table.data_version("c0", "10.0.0.9:10911") is None
+    assert table.register_broker(rival, body("A", "Z", state=5), CHANNEL) is not None
+    assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.9:10911"}
+
+
+def test_a_group_that_changes_its_cluster_moves(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(header(cluster_name="c1"), body("A", "B", version=2), CHANNEL)
+    assert table.cluster_info().cluster_addr_table == {"c1": ["b0"]}
+    table.unregister_broker("c1", "10.0.0.1:10911", "b0")
+    assert table.cluster_info().cluster_addr_table == {}
+
+
+def test_filter_servers_are_shown_until_they_are_gone(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B", filter_servers=["10.0.0.1:7"]), CHANNEL)
+    route = table.route("A")
+    assert route is not None
+    assert route.filter_server_table == {"10.0.0.1:10911": ["10.0.0.1:7"]}
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    route = table.route("A")
+    assert route is not None
+    assert route.filter_server_table == {}
+
+
+# Acting masters
+
+
+def acting(broker_id: int, address: str) -> object:
+    return header(broker_id=broker_id, address=address, enable_acting_master=True)
+
+
+def test_the_smallest_slave_acts_for_a_missing_master(
+    table: RouteTable, config: NamesrvConfig
+) -> None:
+    for broker_id in (0, 1, 2):
+        at = f"10.0.0.{broker_id + 1}:10911"
+        table.register_broker(acting(broker_id, at), body("A", "B"), CHANNEL)
+    table.unregister_broker("c0", "10.0.0.1:10911", "b0")
+    assert perms(table, "A") == {"b0": 4}
+    slaves = {1: "10.0.0.2:10911", 2: "10.0.0.3:10911"}
+    route = table.route("A")
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == slaves
+    config.support_acting_master = True
+    route = table.route("A")
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {0: "10.0.0.2:10911", 2: "10.0.0.3:10911"}
+    assert table.member_group("c0", "b0").broker_addrs == slaves
+    # A topic that it registers now can be read only, whatever it says.
+    table.register_broker(acting(1, "10.0.0.2:10911"), body("A", "N", version=2), CHANNEL)
+    assert perms(table, "N") == {"b0": 4}
+    # The master's return makes it writable again.
+    table.register_broker(acting(0, "10.0.0.1:10911"), body("A", "B", version=3), CHANNEL)
+    assert perms(table, "A") == {"b0": 6}
+
+
+def test_without_the_switch_a_masterless_group_keeps_its_permissions(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(header(broker_id=1, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    table.unregister_broker("c0", "10.0.0.1:10911", "b0")
+    assert perms(table, "A") == {"b0": 6}
+    assert table.member_group("c0", "b0").broker_addrs == {1: "10.0.0.2:10911"}
+
+
+# Going
+
+
+def test_unregistering_removes_everything_of_a_broker(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "C"), CHANNEL)
+    table.unregister_broker("c0", "10.0.0.1:10911", "b0")
+    assert perms(table, "A") == {"b1": 6}
+    assert table.route("B") is None
+    assert table.cluster_info().cluster_addr_table == {"c0": ["b1"]}
+    table.unregister_broker("c0", "10.0.0.2:10911", "b1")
+    assert is_empty(table)
+    table.unregister_broker("c0", "10.0.0.2:10911", "b1")
+    table.unregister_broker("nowhere", "1.2.3.4:5", "nobody")
+
+
+def test_a_lost_connection_removes_the_brokers_that_registered_over_it(table: RouteTable) -> None:
+    shared, other = object(), object()
+    table.register_broker(header("b0"), body("A", "B"), shared)
+    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "B"), shared)
+    table.register_broker(header("b2", address="10.0.0.3:10911"), body("A", "B"), other)
+    table.channel_lost(object())
+    assert set(perms(table, "A")) == {"b0", "b1", "b2"}
+    table.channel_lost(shared)
+    assert set(perms(table, "A")) == {"b2"}
+
+
+def test_the_old_connection_of_a_broker_that_reconnected_means_nothing(table: RouteTable) -> None:
+    old, new = object(), object()
+    table.register_broker(header(), body("A", "B"), old)
+    table.register_broker(header(), body("A", "B"), new)
+    table.channel_lost(old)
+    assert table.route("A") is not None
+    table.channel_lost(new)
+    assert is_empty(table)
+
+
+def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock) -> None:
+    default, own = object(), object()
+    table.register_broker(header("b0"), body("A", "B"), default)
+    table.register_broker(
+        header("b1", address="10.0.0.2:10911", heartbeat_timeout_millis=5000),
+        body("A", "B"),
+        own,
+    )
+    clock.advance(5000)
+    assert table.expire() == []
+    clock.advance(1)
+    assert table.expire() == [own]
+    assert set(perms(table, "A")) == {"b0"}
+    clock.advance(LIVENESS_WINDOW - 5001)
+    assert table.expire() == []
+    clock.advance(1)
+    assert table.expire() == [default]
+    assert is_empty(table)
+    assert table.expire() == []
+
+
+def test_signs_of_life_put_expiry_off(table: RouteTable, clock) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    clock.advance(LIVENESS_WINDOW)
+    table.touch("c0", "10.0.0.1:10911")
+    clock.advance(LIVENESS_WINDOW)
+    assert table.expire() == []
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    clock.advance(LIVENESS_WINDOW)
+    assert table.expire() == []
+    table.touch("c0", "10.9.9.9:10911")
+    clock.advance(1)
+    assert table.expire() == [CHANNEL]
+
+
+def test_an_address_whose_id_was_taken_over_expires_alone(table: RouteTable, clock) -> None:
+    table.register_broker(header(), body("A", "B"), "old")
+    clock.advance(1000)
+    table.register_broker(header(address="10.0.0.9:10911"), body("A", "B"), "new")
+    clock.advance(LIVENESS_WINDOW - 999)
+    assert table.expire() == ["old"]
+    assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.9:10911"}
+
+
+# Topics
+
+
+def test_write_permission_of_a_group_is_wiped_and_given_back(table: RouteTable) -> None:
+    topics = (topic("A"), topic("R", perm=4), topic("I", perm=7))
+    table.register_broker(header(), body(*topics), CHANNEL)
+    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "C"), CHANNEL)
+    assert table.topics.wipe_write_perm("b0") == 3
+    assert perms(table, "A") == {"b0": 4, "b1": 6}
+    assert perms(table, "I") == {"b0": 5}
+    table.register_broker(header(), body(*topics), CHANNEL)
+    assert perms(table, "A") == {"b0": 4, "b1": 6}, "an unchanged registration keeps the wipe"
+    table.register_broker(header(), body(*topics, version=2), CHANNEL)
+    assert perms(table, "A") == {"b0": 6, "b1": 6}
+    assert table.topics.add_write_perm("b0") == 3
+    assert (perms(table, "R"), perms(table, "I")) == ({"b0": 6}, {"b0": 6})
+    assert table.topics.wipe_write_perm("nobody") == 0
+
+
+def test_topics_set_and_deleted_by_hand(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(
+        header("b1", address="10.0.0.2:10911", cluster_name="c1"), body("A", "C"), CHANNEL
+    )
+    row = QueueData(broker_name="b0", perm=6, read_queue_nums=1, write_queue_nums=1)
+    assert table.register_topic("N", [row])
+    assert perms(table, "N") == {"b0": 6}
+    ghost = QueueData(broker_name="nobody", perm=6)
+    assert not table.register_topic("G", [row, ghost])
+    assert table.route("G") is None
+    table.delete_topic("A", "c1")
+    assert perms(table, "A") == {"b0": 6}
+    table.delete_topic("A", "nowhere")
+    assert perms(table, "A") == {"b0": 6}
+    table.delete_topic("A")
+    assert table.route("A") is None
+    table.delete_topic("A")
+    table.delete_topic("C", "c1")
+    assert "C" not in table.topics.names()
+
+
+def test_lists_of_topics(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", topic("U", flag=1), topic("S", flag=2)), CHANNEL)
+    table.register_broker(
+        header("b1", address="10.0.0.2:10911", cluster_name="c1"),
+        body("A", topic("US", flag=3)),
+        CHANNEL,
+    )
+    assert sorted(table.topics_by_cluster("c0")) == ["A", "S", "U"]
+    assert sorted(table.topics_by_cluster("c1")) == ["A", "US"]
+    assert table.topics_by_cluster("nowhere") == []
+    names, address = table.system_topics()
+    assert sorted(names) == ["b0", "b1", "c0", "c1"]
+    assert address in ("10.0.0.1:10911", "10.0.0.2:10911")
+    assert table.topics.names_by_unit(lambda unit, sub: unit) == ["U", "US"]
+    assert table.topics.names_by_unit(lambda unit, sub: sub) == ["S", "US"]
+    assert table.topics.names_by_unit(lambda unit, sub: sub and not unit) == ["S"]
+
+
+def test_an_empty_table_answers(table: RouteTable) -> None:
+    assert table.system_topics() == ([], None)
+    assert table.member_group("c", "b").broker_addrs == {}
+    assert table.data_version("c", "a") is None
+    assert is_empty(table)
+
+
+def test_the_data_version_is_the_last_registered(table: RouteTable) -> None:
+    table.register_broker(header(), body("A", "B", version=4), CHANNEL)
+    assert table.data_version("c0", "10.0.0.1:10911") == DataVersion(
+        counter=4, state_version=0, timestamp=7
+    )
