@@ -1,0 +1,62 @@
+"""What can go wrong with a store. Every message names the file or the value, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """Root of all errors of this package."""
+
+
+class StoreLocked(StoreError):
+    """Another process (or another store of this one) has the directory open."""
+
+    def __init__(self, root: Path, holder: str | None = None) -> None:
+        by = f" by process {holder}" if holder else " by another process"
+        super().__init__(f"the store {root} is in use{by}; stop it or choose another directory")
+        self.root = root
+
+
+class StoreCorrupt(StoreError):
+    """Data that must be whole is not. `path` and `offset` (bytes within the file) say where."""
+
+    def __init__(self, path: Path, offset: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {offset}: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class FileSizeMismatch(StoreError):
+    """A file on disk has another size than the setting that governs it."""
+
+    def __init__(self, path: Path, actual: int, setting: str, expected: int) -> None:
+        super().__init__(
+            f"{path} has {actual} bytes, but {setting} is {expected}: set it to the size the store "
+            "was written with"
+        )
+        self.path = path
+        self.actual = actual
+        self.expected = expected
+
+
+class DiskFull(StoreError):
+    """The file system has no room for the next file; nothing was written."""
+
+    def __init__(self, path: Path, size: int, reason: str) -> None:
+        super().__init__(f"no room for {path} ({size} bytes): {reason}")
+        self.path = path
+        self.size = size
+
+
+class RecordNotFound(StoreError):
+    """No record begins at this physical offset."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(f"no record at physical offset {physical_offset}: {reason}")
+        self.physical_offset = physical_offset
+
+
+class StoreClosed(StoreError):
+    """The store was not opened, or is closed already."""

@@ -1,0 +1,300 @@
+"""The only place of the store that opens, maps, extends, syncs and removes files.
+
+Tests replace :class:`Files` to make the disk full or a flush fail. The rules kept here:
+
+- A file gets its blocks before anything is written through its mapping. A store into the mapping
+  of a sparse file on a full disk is a SIGBUS, which nothing catches; ENOSPC at the allocation is
+  an error that a send can be answered with.
+- Syncing goes through ``fdatasync`` of the descriptor, never ``mmap.flush``: it writes the mapped
+  pages as well, and it lets go of the GIL while it waits.
+- A mapping is closed only when nobody holds a slice of it. Python refuses with BufferError
+  otherwise, and that is taken as the answer "later" (:class:`Retirement`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import Final
+
+from store.errors import DiskFull
+
+log = logging.getLogger(__name__)
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_MADV_POPULATE_WRITE: Final = 23  # Linux 5.14
+_CHUNK: Final = 1024 * 1024
+_ZEROS: Final = bytes(_CHUNK)
+
+_libc = ctypes.CDLL(None, use_errno=True)  # a foreign call through it releases the GIL
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class MappedFile:
+    """One file of fixed size, mapped whole and writable.
+
+    Attributes:
+        path: where it lies.
+        base_offset: the offset of its first byte within the run of files it belongs to.
+        size: bytes.
+        map: the mapping; writing into it is writing the file.
+        view: a memoryview of `map`, to take slices from that share it without a copy.
+    """
+
+    __slots__ = ("_fd", "_files", "_sync_lock", "_unsynced_directories", "base_offset", "map",
+                 "path", "size", "view")  # fmt: skip
+
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        fd: int,
+        base_offset: int,
+        size: int,
+        unsynced_directories: tuple[Path, ...] = (),
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.size = size
+        self.map = mmap(fd, size)
+        self.view = memoryview(self.map)
+        self._files = files
+        self._fd = fd
+        self._unsynced_directories = unsynced_directories
+        # Held while syncing and closing, which different threads do; never on the way of a message.
+        self._sync_lock = threading.Lock()
+
+    def allocate(self) -> None:
+        """Make sure every byte has a block on the disk (a copied file may be sparse).
+
+        Raises:
+            DiskFull: it has not, and there is no room.
+        """
+        _allocate(self._files, self._fd, self.path, self.size)
+
+    def sync(self) -> None:
+        """Write what was changed to the disk; to be called off the event loop.
+
+        The first sync of a new file includes its name, and those of new directories above it.
+        Does nothing on a closed file.
+        Raises OSError when the disk fails; what was written before may then be lost, and trying
+        again proves nothing.
+        """
+        with self._sync_lock:
+            if self._fd < 0:
+                return
+            self._files.fdatasync(self._fd)
+            for directory in self._unsynced_directories:
+                self._files.sync_directory(directory)
+            self._unsynced_directories = ()
+
+    def prefault(self, start: int, length: int) -> bool:
+        """Have the kernel map pages for writing, so that the first store into them costs nothing.
+
+        To be called off the event loop. False where the kernel cannot do it.
+        """
+        try:
+            # Exporting the buffer keeps the mapping from being closed underneath the call.
+            anchor = ctypes.c_char.from_buffer(self.map)
+        except ValueError:
+            return False  # closed meanwhile
+        address = ctypes.addressof(anchor) + start
+        return bool(_libc.madvise(address, length, _MADV_POPULATE_WRITE) == 0)
+
+    def data_extents(self, start: int) -> list[tuple[int, int]]:
+        """The ranges from `start` on that may hold anything but zeros, as (begin, end) pairs."""
+        extents = []
+        while start < self.size:
+            try:
+                begin = os.lseek(self._fd, start, os.SEEK_DATA)
+                end = os.lseek(self._fd, begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break  # nothing but holes from here on
+                begin, end = start, self.size  # a file system without holes
+            extents.append((begin, end))
+            start = end
+        return extents
+
+    def has_data(self, start: int) -> bool:
+        """Whether any byte from `start` on is not zero."""
+        return any(True for _ in self._dirty_chunks(start))
+
+    def zero_from(self, start: int) -> None:
+        """Overwrite everything from `start` on with zeros, where it is not zero already."""
+        for begin, length in self._dirty_chunks(start):
+            self.map[begin : begin + length] = _ZEROS[:length]
+
+    def _dirty_chunks(self, start: int) -> Iterator[tuple[int, int]]:
+        for begin, end in self.data_extents(start):
+            for at in range(begin, end, _CHUNK):
+                length = min(_CHUNK, end - at)
+                # Read through the descriptor: touching the mapping would make it resident.
+                if os.pread(self._fd, length, at) != _ZEROS[:length]:
+                    yield at, length
+
+    def close(self) -> bool:
+        """Unmap and close; False when a slice is still in use, or a sync is under way."""
+        if not self._sync_lock.acquire(blocking=False):
+            return False
+        try:
+            if self._fd < 0:
+                return True
+            try:
+                self.view.release()
+                self.map.close()
+            except BufferError:
+                return False
+            os.close(self._fd)
+            self._fd = -1
+            return True
+        finally:
+            self._sync_lock.release()
+
+
+class Retirement:
+    """Files that are no longer part of the store but may still be read: closed when they are not.
+
+    `sweep` is called now and then; the last reader's slice keeps the mapping alive until then.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[MappedFile] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, file: MappedFile) -> None:
+        """Close `file` now or at a later sweep."""
+        if not file.close():
+            self._waiting.append(file)
+
+    def sweep(self) -> None:
+        """Close what can be closed by now."""
+        self._waiting = [file for file in self._waiting if not file.close()]
+
+
+class Files:
+    """What the store asks of the operating system; a test overrides what it wants to fail."""
+
+    def create(self, path: Path, base_offset: int, size: int) -> MappedFile:
+        """Create, allocate and map a file of zeros.
+
+        Raises:
+            DiskFull: no room; nothing is left behind.
+            FileExistsError: there is such a file.
+        """
+        unsynced = (path.parent, *make_directories(path.parent))
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(path, size, str(error)) from error
+            raise
+        try:
+            # The size first: a process killed between the two leaves a file of the right size.
+            os.ftruncate(fd, size)
+            _allocate(self, fd, path, size)
+            return MappedFile(self, path, fd, base_offset, size, unsynced)
+        except BaseException:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+
+    def open(self, path: Path, base_offset: int, size: int) -> MappedFile:
+        """Map a file that exists and has `size` bytes. Raises OSError."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return MappedFile(self, path, fd, base_offset, size)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Reserve blocks for the first `size` bytes. Raises OSError, ENOSPC on a full disk."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+
+    def fdatasync(self, fd: int) -> None:
+        """Wait until the file's data are on the disk. Raises OSError."""
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Wait until the names in `directory` are on the disk. Raises OSError."""
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole content of a small file; None where there is none."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+        """Write a small file so that a crash leaves the old content or the new, never a part.
+
+        The old content becomes `backup`, if that is given; for a moment it is only there.
+        """
+        make_directories(path.parent)
+        draft = path.with_name(path.name + ".tmp")
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                self.fdatasync(file.fileno())
+            if backup is not None and path.exists():
+                path.replace(backup)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there. Raises OSError."""
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, directory: Path) -> None:
+        """Remove a directory that has become empty; one that has not stays."""
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def make_directories(directory: Path) -> tuple[Path, ...]:
+    """Create a directory and what is missing above it; gives back the directories that thereby got
+    new names, and must be synced for these to survive a power failure."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    return tuple(path.parent for path in missing)
+
+
+def _allocate(files: Files, fd: int, path: Path, size: int) -> None:
+    try:
+        files.allocate(fd, size)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(path, size, str(error)) from error
+        raise
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files to the hard one, as the JVM does: each mapped file needs
+    two descriptors, and every queue of every topic has a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,199 @@
+"""The store as the broker sees it: its life, and what waits for it.
+
+Everything runs on one event loop; what would block runs on the threads of `flush` and
+`allocation`. Putting is in `store_writer`, getting in `store_reader`. Reference:
+DefaultMessageStore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from store.allocation import FileAllocator
+from store.checkpoint import Checkpoint
+from store.commit_log import CommitLog
+from store.config import StoreConfig
+from store.consume_queue import ArrivalListener
+from store.consume_queue_table import ConsumeQueueTable
+from store.errors import StoreClosed
+from store.files import Files, Retirement, make_directories, raise_descriptor_limit
+from store.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from store.mapped_file_queue import MappedFileQueue
+from store.recovery import Recovery
+from store.results import GetResult, GetStatus, PutResult, PutStatus
+from store.run_writer import RunWriter
+from store.store_lock import StoreLock
+
+__all__ = ["GetResult", "GetStatus", "MessageStore", "PutResult", "PutStatus"]
+
+log = logging.getLogger(__name__)
+
+
+def now_ms() -> int:
+    """The time as records hold it: Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class MessageStore(RunWriter):
+    """One store directory: `open`, `start`, use, `close`.
+
+    `store_host` is the broker's packed address, which is part of every record and message id;
+    `files` and `clock` (milliseconds) are for tests to replace.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        store_host: bytes,
+        files: Files | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """Raises ValueError for a messageDelayLevel that can not be read."""
+        self._files = files = files or Files()
+        self._retired = Retirement()
+        self._allocator = FileAllocator(files)
+        self._checkpoint = Checkpoint(files, config.root / "checkpoint")
+        self._lock = StoreLock(files, config.root)
+        self._open = False
+        self._closed = False
+        table = ConsumeQueueTable(
+            files, config.consume_queue_directory, config.consume_queue_file_size, self._retired
+        )
+        commit_log = CommitLog(
+            MappedFileQueue(
+                files,
+                config.commit_log_directory,
+                config.mapped_file_size_commit_log,
+                "mappedFileSizeCommitLog",
+                self._retired,
+            ),
+            self._allocator,
+        )
+        flusher = CommitLogFlusher(
+            commit_log,
+            self._checkpoint,
+            config,
+            on_flushed=self._flushed,
+            on_failed=self._flush_failed,
+        )
+        self._queue_flusher = ConsumeQueueFlusher(
+            lambda: table.all,
+            self._checkpoint,
+            config,
+            entered=self._entered_timestamp,
+            after_round=self._retired.sweep,
+        )
+        super().__init__(config, commit_log, table, flusher, store_host=store_host, clock=clock)
+
+    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        """Call `listener(queue offset, tags code, store timestamp)` for each message that becomes
+        readable in a queue, from within the put (or the flush) that made it so."""
+        self._table.listen(topic, queue_id, listener)
+
+    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        """Undo `listen`."""
+        self._table.unlisten(topic, queue_id, listener)
+
+    @property
+    def flushed_offset(self) -> int:
+        """The physical offset up to which the commit log is on the disk."""
+        return self._flusher.flushed
+
+    def when_flushed(self, end_offset: int, callback: FlushListener) -> None:
+        """Call `callback` when the log is on the disk up to the physical offset `end_offset`: at
+        once if it is, else later on the loop; with False when the flush failed or took longer
+        than syncFlushTimeout."""
+        self._flusher.when_flushed(end_offset, callback)
+
+    def delete_topic(self, topic: str) -> bool:
+        """Remove a topic's consume queues; False when it has none. Raises OSError."""
+        return self._table.delete_topic(topic)
+
+    def open(self) -> None:
+        """Lock the directory, map the files, recover. Blocks.
+
+        Raises:
+            StoreLocked: another process has it.
+            StoreCorrupt, FileSizeMismatch: what is there can not be used as it is.
+            DiskFull: no room even to open it.
+            StoreClosed: it was closed; open another `MessageStore`.
+        """
+        if self._open:
+            return
+        if self._closed:
+            raise StoreClosed(f"the store {self.config.root} was closed")
+        root = self.config.root
+        for directory in make_directories(root):
+            self._files.sync_directory(directory)
+        raise_descriptor_limit()
+        self._lock.acquire()
+        try:
+            clean = not self._lock.aborted
+            self.commit_log.files.load()
+            self._checkpoint.open()
+            self._table.load(clean=clean)
+            recovery = Recovery(
+                self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean
+            )
+            recovery.run()
+            self._flusher.flushed = self.commit_log.end if clean else recovery.start
+            self._lock.mark_open()
+        except BaseException:
+            self._close_files()
+            raise
+        self._open = True
+        self._refusal = ""
+
+    def start(self) -> None:
+        """Start the threads; to be called on the event loop that will use the store."""
+        if not self._open:
+            raise StoreClosed(f"the store {self.config.root} is not open")
+        self._allocator.start()
+        self._flusher.start()
+        self._queue_flusher.start()
+        self.commit_log.watch()
+
+    async def close(self) -> None:
+        """Flush everything, write the checkpoint, unlock. Does nothing the second time.
+
+        After a failed flush the abort file stays, so that the next start recovers.
+        """
+        if not self._open:
+            return
+        self._open = False
+        self._closed = True
+        self._refuse("the store is closed")
+        await self._flusher.stop()
+        await self._queue_flusher.stop()
+        try:
+            if self._flusher.failure is None:
+                await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
+                self._flushed(self.commit_log.end)
+                await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
+                self._lock.mark_closed()
+        except OSError as error:
+            log.error("the store %s was not closed cleanly: %s", self.config.root, error)
+        finally:
+            self._allocator.stop()
+            self._close_files()
+
+    def _flush_log(self) -> None:
+        self._flusher.flush()
+
+    def _flush_queues(self) -> None:
+        self._queue_flusher.flush(thorough=True)
+
+    def _close_files(self) -> None:
+        self._table.close()
+        self.commit_log.files.close()
+        self._checkpoint.close()
+        self._retired.sweep()
+        self._lock.release()
+
+    def _flush_failed(self, error: OSError) -> None:
+        log.critical("%s: flushing failed, no more messages are taken: %s", self.config.root, error)
+        self._refuse(f"flushing to the disk failed: {error}")

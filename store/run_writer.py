@@ -1,0 +1,123 @@
+"""Putting many messages of any queues in one go: one copy into the log, one order to flush.
+
+Children of a batch request (issue 6) come as a run of single messages, each for a queue of its own.
+Stored one by one each would cost a clock reading, a write into the mapping and a wake of the flush
+thread; as a run they share these, as the messages of a put_batch do, and with SYNC_FLUSH they share
+one group commit for certain. The records are those that `put` would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from message.buffers import ReadableBuffer
+from message.checksum import body_crc
+from message.limits import MAX_PROPERTIES
+from message.sysflag import BORN_HOST_V6
+from store.consume_queue import ConsumeQueue
+from store.record_encoder import SIZE_BYTES, head_packer, head_size, pack_length
+from store.results import PutResult, PutStatus
+from store.store_writer import IPV4_HOST, SPECIAL, StoreWriter, tell
+
+_PUT_OK: Final = PutStatus.PUT_OK
+
+#: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), reconsume times,
+#: tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is made per message.
+Put = tuple[str, int, ReadableBuffer, str, int, int, int, int, int]
+
+
+class RunWriter(StoreWriter):
+    """`put_run`, beside what a `StoreWriter` can do."""
+
+    def put_run(self, puts: Sequence[Put], born_host: bytes) -> list[PutResult]:
+        """Store the first of these messages, as many as go in one write; one result for each.
+
+        It ends before the first message that needs more than that: a new commit-log or
+        consume-queue file, a queue not seen yet, a size to be refused. That one is to be put alone,
+        and then the rest; so the list may be empty. All messages that were stored have the same
+        store timestamp. `when_flushed` of the last result's end offset holds for all of them.
+        """
+        results: list[PutResult] = []
+        if self._refusal:
+            return results
+        by_topic = self._by_topic
+        log = self.commit_log
+        most_body = self.config.max_message_size
+        store_host = self._store_host
+        common_flag = self._store_host_flag
+        if len(born_host) != IPV4_HOST:
+            common_flag |= BORN_HOST_V6
+        pack_head = head_packer(common_flag)
+        fixed_size = head_size(common_flag)
+        timestamp = self._clock()
+        physical = begin = log.end
+        stop = begin + log.room
+        parts: list[ReadableBuffer] = []
+        entries: list[tuple[ConsumeQueue, int, int, int, int]] = []
+        try:
+            for put in puts:
+                topic, queue_id, body, properties, flag, sys_flag, born, reconsume_times, code = put
+                try:
+                    queue = by_topic[topic][queue_id]
+                except KeyError:
+                    break
+                encoded = properties.encode("utf-8", "replace")
+                magic, topic_bytes, overhead = queue.topic_field
+                body_length = len(body)
+                properties_length = len(encoded)
+                size = fixed_size + overhead + body_length + properties_length
+                queue_offset = queue.next_offset
+                end = physical + size
+                if (
+                    end > stop
+                    or queue_offset >= queue.room
+                    or body_length > most_body
+                    or properties_length > MAX_PROPERTIES
+                    or sys_flag & SPECIAL
+                    or queue.delayed
+                ):
+                    break
+                parts += (
+                    pack_head(
+                        size, magic, body_crc(body), queue_id, flag, queue_offset, physical,
+                        sys_flag | common_flag, born, born_host, timestamp, store_host,
+                        reconsume_times, 0, body_length,
+                    ),
+                    body,
+                    topic_bytes,
+                    pack_length(properties_length),
+                    encoded,
+                )  # fmt: skip
+                queue.next_offset = queue_offset + 1
+                entries.append((queue, queue_offset, physical, size, code))
+                results.append(PutResult(_PUT_OK, physical, queue_offset, end, timestamp))
+                physical = end
+        except BaseException:
+            # Nothing was written, so no queue may have moved on.
+            for queue, queue_offset, *_ in reversed(entries):
+                queue.next_offset = queue_offset
+            raise
+        if entries:
+            parts[0] = parts[0][SIZE_BYTES:]
+            log.commit(b"".join(parts), entries[0][3], timestamp)
+            self._enter(entries, timestamp)
+            self.counters.messages_put += len(entries)
+            self.counters.bytes_put += physical - begin
+        return results
+
+    def _enter(
+        self, entries: Sequence[tuple[ConsumeQueue, int, int, int, int]], timestamp: int
+    ) -> None:
+        if self._sync:
+            waiting = self._unflushed
+            for queue, queue_offset, physical, size, code in entries:
+                waiting.append(
+                    (physical + size, queue, queue_offset, (physical, size, code), timestamp)
+                )
+            self._flusher.order()
+            return
+        for queue, queue_offset, physical, size, code in entries:
+            queue.append(physical, size, code)
+            if queue.listeners:
+                tell(queue, queue_offset, code, timestamp)

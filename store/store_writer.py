@@ -1,0 +1,301 @@
+"""The putting half of a store: straight-line code on the event loop, without locks.
+
+Check, reserve a place in the commit log, encode, one copy into the mapping, enter into the consume
+queue, tell who waits. Budget: 5 µs for a message of 1 KiB, half of that within a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from message.buffers import ReadableBuffer
+from message.checksum import body_crc
+from message.limits import MAX_PROPERTIES
+from message.sysflag import (
+    BORN_HOST_V6,
+    INNER_BATCH,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+)
+from store.commit_log import CommitLog
+from store.config import FlushDiskType, StoreConfig
+from store.consume_queue import ConsumeQueue
+from store.consume_queue_table import ConsumeQueueTable
+from store.delay_level import DelayLevels
+from store.dispatch import delivery_time
+from store.errors import DiskFull
+from store.flush import CommitLogFlusher
+from store.record_encoder import SIZE_BYTES, encode_batch, encode_record, head_size
+from store.results import PutResult, PutStatus
+from store.store_reader import StoreReader
+
+log = logging.getLogger(__name__)
+
+_PUT_OK: Final = PutStatus.PUT_OK
+IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
+# Prepared and rolled-back transactions have this bit, committed ones do not.
+SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
+_DISK_RETRY_SECONDS: Final = 1.0
+_NEVER: Final = float("inf")
+
+
+class StoreWriter(StoreReader):
+    """The putting half of a `MessageStore`.
+
+    Attributes:
+        config: the settings.
+        delay_levels: messageDelayLevel as a table.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        table: ConsumeQueueTable,
+        flusher: CommitLogFlusher,
+        *,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        """Raises ValueError for a messageDelayLevel that can not be read."""
+        super().__init__(commit_log, table, config)
+        self.config = config
+        self.delay_levels = DelayLevels(config.message_delay_level)
+        self._table = table
+        self._flusher = flusher
+        self._store_host = store_host
+        self._store_host_flag = 0 if len(store_host) == IPV4_HOST else STORE_HOST_V6
+        self._clock = clock
+        # With SYNC_FLUSH: what is stored but may not be read before it is flushed, as
+        # (end offset, queue, queue offset, consume-queue entries, store timestamp).
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._unflushed: deque[tuple[int, ConsumeQueue, int, Sequence[int], int]] = deque()
+        # Why nothing can be put at the moment, and until when that need not be tried again.
+        self._refusal = "the store is not open"
+        self._retry_at = _NEVER
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: ReadableBuffer,
+        properties: str,
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        tags_code: int,
+    ) -> PutResult:
+        """Store one message.
+
+        It survives the process from here on; `when_flushed` tells when it survives the machine.
+        `properties` is the encoded text, `born_host` packed. `tags_code` goes into the consume
+        queue, except in the schedule topic, where the time of delivery does. Prepared and
+        rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset.
+        """
+        if self._refusal and not self._try_again():
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
+        try:
+            queue = self._by_topic[topic][queue_id]
+        except KeyError:
+            try:
+                queue = self._table.find_or_create(topic, queue_id)
+            except ValueError as error:
+                return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
+        property_bytes = properties.encode("utf-8", "replace")
+        if len(born_host) != IPV4_HOST:
+            sys_flag |= BORN_HOST_V6
+        sys_flag |= self._store_host_flag
+        topic_field = queue.topic_field
+        size = head_size(sys_flag) + topic_field[2] + len(body) + len(property_bytes)
+        commit_log = self.commit_log
+        if (
+            len(body) > self.config.max_message_size
+            or len(property_bytes) > MAX_PROPERTIES
+            or size > commit_log.max_record_size
+            or sys_flag & INNER_BATCH
+        ):
+            return self._illegal(len(body), len(property_bytes), size, sys_flag)
+        try:
+            if queue.next_offset >= queue.room and not sys_flag & SPECIAL:
+                queue.make_room()
+            physical_offset = commit_log.reserve(size)
+        except (DiskFull, OSError) as error:
+            return self._no_room(error)
+        timestamp = self._clock()
+        queue_offset = 0 if sys_flag & SPECIAL else queue.next_offset
+        data = encode_record(
+            topic_field, body_crc(body), queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
+            prepared_transaction_offset, body, property_bytes,
+        )  # fmt: skip
+        commit_log.commit(data, size, timestamp)
+        if not sys_flag & SPECIAL:
+            queue.next_offset = queue_offset + 1
+            if queue.delayed:
+                due = delivery_time(properties, timestamp, self.delay_levels)
+                tags_code = tags_code if due is None else due
+            if self._sync:
+                self._defer(queue, queue_offset, (physical_offset, size, tags_code), timestamp)
+            else:
+                queue.append(physical_offset, size, tags_code)
+                if queue.listeners:
+                    tell(queue, queue_offset, tags_code, timestamp)
+        counters = self.counters
+        counters.messages_put += 1
+        counters.bytes_put += size
+        return PutResult(_PUT_OK, physical_offset, queue_offset, physical_offset + size, timestamp)
+
+    def put_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        body: ReadableBuffer,
+        properties_suffix: str,
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> PutResult:
+        """Store a batch body (spec 4.3): all of its messages, or none, one after another.
+
+        `properties_suffix` is added to the properties of each; tags codes are made from these.
+        `flag` is without effect, since each message of a batch brings its own.
+
+        Raises:
+            BatchBodyError: the body is no batch; nothing is stored.
+        """
+        if self._refusal and not self._try_again():
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
+        try:
+            queue = self._table.find_or_create(topic, queue_id)
+        except ValueError as error:
+            return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
+        if len(born_host) != IPV4_HOST:
+            sys_flag |= BORN_HOST_V6
+        sys_flag |= self._store_host_flag
+        commit_log = self.commit_log
+        timestamp = self._clock()
+        queue_offset = queue.next_offset
+        physical_offset = commit_log.end
+        suffix = properties_suffix.encode("utf-8", "replace")
+        if len(body) > self.config.max_message_size or sys_flag & (TRANSACTION_MASK | INNER_BATCH):
+            return self._illegal(len(body), len(suffix), len(body), sys_flag)
+        while True:
+            batch = encode_batch(
+                queue.topic_field, body, suffix, queue_id, queue_offset, physical_offset, sys_flag,
+                born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
+            )  # fmt: skip
+            entries = batch.entries
+            size = len(batch.data) + SIZE_BYTES
+            if size > commit_log.max_record_size:
+                return self._illegal(len(body), len(suffix), size, sys_flag)
+            count = len(entries) // 3
+            try:
+                if queue_offset + count > queue.room:
+                    queue.make_room(count)
+                reserved = commit_log.reserve(size)
+            except (DiskFull, OSError) as error:
+                return self._no_room(error)
+            if reserved == physical_offset:
+                break
+            physical_offset = reserved  # it goes to the next file: encode for that place
+        commit_log.commit(batch.data, batch.first_size, timestamp)
+        queue.next_offset = queue_offset + count
+        if self._sync:
+            self._defer(queue, queue_offset, entries, timestamp)
+        else:
+            queue.append_many(entries)
+            if queue.listeners:
+                for index in range(count):
+                    tell(queue, queue_offset + index, entries[3 * index + 2], timestamp)
+        counters = self.counters
+        counters.messages_put += count
+        counters.bytes_put += size
+        return PutResult(
+            _PUT_OK,
+            physical_offset,
+            queue_offset,
+            physical_offset + size,
+            timestamp,
+            tuple(entries[::3]),
+        )
+
+    # --- readable only when flushed (SYNC_FLUSH) ----------------------------------------------
+
+    def _defer(
+        self, queue: ConsumeQueue, queue_offset: int, entries: Sequence[int], timestamp: int
+    ) -> None:
+        self._unflushed.append((self.commit_log.end, queue, queue_offset, entries, timestamp))
+        self._flusher.order()
+
+    def _flushed(self, end: int) -> None:
+        """Let everything up to the physical offset `end` be read."""
+        waiting = self._unflushed
+        while waiting and waiting[0][0] <= end:
+            _, queue, queue_offset, entries, timestamp = waiting.popleft()
+            if queue.removed:
+                continue
+            queue.append_many(entries)
+            if queue.listeners:
+                for index, tags_code in enumerate(entries[2::3]):
+                    tell(queue, queue_offset + index, tags_code, timestamp)
+
+    def _entered_timestamp(self) -> int:
+        """The store timestamp up to which every message has its consume-queue entry."""
+        timestamp = self.commit_log.store_timestamp
+        try:
+            return min(timestamp, self._unflushed[0][4] - 1)
+        except IndexError:
+            return timestamp
+
+    # --- refusing -----------------------------------------------------------------------------
+
+    def _refuse(self, reason: str, retry_at: float = _NEVER) -> None:
+        self._refusal = reason
+        self._retry_at = retry_at
+
+    def _try_again(self) -> bool:
+        if time.monotonic() < self._retry_at:
+            return False
+        self._refusal = ""
+        return True
+
+    def _refused(self, status: PutStatus, remark: str) -> PutResult:
+        self.counters.puts_refused += 1
+        return PutResult(status, remark=remark)
+
+    def _no_room(self, error: DiskFull | OSError) -> PutResult:
+        # Once a second is enough to ask a full disk again.
+        self._refuse(str(error), time.monotonic() + _DISK_RETRY_SECONDS)
+        log.error("no message is taken: %s", error)
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
+
+    def _illegal(self, body: int, properties: int, size: int, sys_flag: int) -> PutResult:
+        if sys_flag & INNER_BATCH:
+            reason = "inner batches are not supported"
+        else:
+            reason = (
+                f"a body of {body} bytes ({self.config.max_message_size} are allowed), properties "
+                f"of {properties} ({MAX_PROPERTIES}), {size} bytes in all "
+                f"({self.commit_log.max_record_size}), sysFlag {sys_flag:#x}"
+            )
+        return self._refused(PutStatus.MESSAGE_ILLEGAL, reason)
+
+
+def tell(queue: ConsumeQueue, queue_offset: int, tags_code: int, timestamp: int) -> None:
+    for listener in queue.listeners:
+        try:
+            listener(queue_offset, tags_code, timestamp)
+        except Exception:
+            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)

@@ -1,0 +1,144 @@
+"""Making room ahead of the append position."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import allocation
+from store.allocation import FileAllocator
+from store.errors import DiskFull
+
+SIZE = 16 * 1024
+
+
+@pytest.fixture
+def allocator(bench: Any) -> Any:
+    allocator = FileAllocator(bench.files)
+    allocator.start()
+    yield allocator
+    allocator.stop()
+
+
+def path_of(bench: Any, base: int) -> Path:
+    return bench.root / f"{base:020d}"
+
+
+def wait_for(allocator: FileAllocator) -> None:
+    """Until the thread has done what it was asked to."""
+    done = threading.Event()
+    allocator._tasks.put(done.set)
+    assert done.wait(20)
+
+
+def test_the_next_file_is_made_at_half_time(bench: Any, allocator: Any) -> None:
+    file = allocator.take(path_of(bench, 0), 0, SIZE)
+    again = allocator.look_ahead(file, 10, path_of(bench, SIZE))
+    assert 10 < again <= SIZE // 2
+    wait_for(allocator)
+    assert not path_of(bench, SIZE).exists()
+    assert allocator.look_ahead(file, SIZE // 2, path_of(bench, SIZE)) > SIZE // 2
+    wait_for(allocator)
+    assert path_of(bench, SIZE).stat().st_size == SIZE
+    following = allocator.take(path_of(bench, SIZE), SIZE, SIZE)
+    assert (following.base_offset, following.path) == (SIZE, path_of(bench, SIZE))
+    for made in (file, following):
+        made.close()
+
+
+def test_a_file_made_for_nothing_is_removed(bench: Any, allocator: Any) -> None:
+    file = allocator.take(path_of(bench, 0), 0, SIZE)
+    allocator.look_ahead(file, SIZE - 1, path_of(bench, SIZE))
+    allocator.stop()
+    assert not path_of(bench, SIZE).exists()
+    assert path_of(bench, 0).exists()
+    file.close()
+
+
+def test_a_full_disk_ahead_is_asked_again_when_the_file_is_needed(
+    bench: Any, allocator: Any, caplog: Any
+) -> None:
+    file = allocator.take(path_of(bench, 0), 0, SIZE)
+    bench.files.full = True
+    allocator.look_ahead(file, SIZE - 1, path_of(bench, SIZE))
+    with pytest.raises(DiskFull):
+        allocator.take(path_of(bench, SIZE), SIZE, SIZE)
+    assert "can not be made yet" in caplog.text
+    bench.files.full = False
+    made = allocator.take(path_of(bench, SIZE), SIZE, SIZE)
+    assert made.size == SIZE
+    file.close()
+    made.close()
+
+
+def test_windows_grow_while_appends_go_on(
+    bench: Any, allocator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 1 MiB to 16 MiB, each before the last one is used up, every byte once, none behind the
+    end of the file, and nothing at all before the first append."""
+    size = 80 * 1024 * 1024
+    windows: list[tuple[int, int]] = []
+
+    def prefault(_: Any, start: int, length: int) -> bool:
+        windows.append((start, length))
+        return True
+
+    monkeypatch.setattr(allocation.MappedFile, "prefault", prefault)
+    file = allocator.take(path_of(bench, 0), 0, size)
+    position = allocator.look_ahead(file, 0, path_of(bench, size))
+    wait_for(allocator)
+    assert windows == []
+    while position < size:
+        position = allocator.look_ahead(file, position, path_of(bench, size))
+    wait_for(allocator)
+    mib = 1024 * 1024
+    assert [length // mib for _, length in windows[:6]] == [1, 2, 4, 8, 16, 16]
+    assert windows[-1][0] + windows[-1][1] == size
+    for (start, length), (following, _) in pairwise(windows):
+        assert following == start + length
+    file.close()
+
+
+def test_without_support_nothing_is_tried_again(
+    bench: Any, allocator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def prefault(_: Any, start: int, length: int) -> bool:
+        calls.append(start)
+        return False
+
+    monkeypatch.setattr(allocation.MappedFile, "prefault", prefault)
+    file = allocator.take(path_of(bench, 0), 0, SIZE)
+    for position in (1, 5000, 9000):
+        allocator.look_ahead(file, position, path_of(bench, SIZE))
+        wait_for(allocator)
+    assert len(calls) == 1
+    file.close()
+
+
+def test_a_task_that_fails_does_not_end_the_thread(bench: Any, allocator: Any, caplog: Any) -> None:
+    allocator._tasks.put(lambda: 1 / 0)
+    wait_for(allocator)
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_store_looks_ahead_by_itself(bench: Any) -> None:
+    store = bench.open()
+    store.start()
+    bench.put(store)
+    while store.commit_log.end < 9000:
+        bench.put(store, body=b"x" * 500)
+    wait_for(store._allocator)
+    assert bench.segment(SIZE).exists()
+    crashed = bench.copy("crashed")
+    opened = crashed.open()
+    assert len(opened.commit_log.files.mapped) == 1
+    assert not crashed.segment(SIZE).exists()
+    await opened.close()
+    await store.close()
+    assert not bench.segment(SIZE).exists()

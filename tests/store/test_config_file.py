@@ -1,0 +1,95 @@
+"""The broker's JSON files, as the official broker reads and writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from message import fastjson
+from store.config_file import ConfigFile, ConfigFileError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "consumerOffset.json"
+
+
+def test_what_was_saved_is_loaded(path: Path) -> None:
+    file = ConfigFile(path)
+    assert file.load() == {}
+    file.save({"offsetTable": {"T@g": {0: 5, 1: 7}}})
+    assert path.read_bytes() == b'{"offsetTable":{"T@g":{0:5,1:7}}}'
+    assert ConfigFile(path).load() == {"offsetTable": {"T@g": {"0": 5, "1": 7}}}
+
+
+def test_the_content_before_stays_as_bak(path: Path) -> None:
+    file = ConfigFile(path)
+    for number in (1, 2, 3):
+        file.save({"n": number})
+    assert (path.read_bytes(), file.backup.read_bytes()) == (b'{"n":3}', b'{"n":2}')
+    file.save({"n": 3})  # the same again is no change
+    assert file.backup.read_bytes() == b'{"n":2}'
+
+
+@pytest.mark.parametrize("broken", [None, b"", b"  \n", b'{"n":', b"[1]", b"\xff\xfe"])
+def test_bak_serves_when_the_file_does_not(path: Path, broken: bytes | None) -> None:
+    file = ConfigFile(path)
+    file.save({"n": 1})
+    file.save({"n": 2})
+    path.unlink()
+    if broken is not None:
+        path.write_bytes(broken)
+    loaded = ConfigFile(path)
+    assert loaded.load() == {"n": 1}
+    loaded.save({"n": 4})
+    assert ConfigFile(path).load() == {"n": 4}
+
+
+def test_nothing_readable_is_an_error(path: Path) -> None:
+    file = ConfigFile(path)
+    file.save({"n": 1})
+    path.write_bytes(b"{broken")
+    with pytest.raises(ConfigFileError, match=r"consumerOffset.json: .*no usable"):
+        ConfigFile(path).load()
+    file.backup.write_bytes(b"{broken as well")
+    with pytest.raises(ConfigFileError):
+        ConfigFile(path).load()
+    path.unlink()
+    with pytest.raises(ConfigFileError, match="missing"):
+        ConfigFile(path).load()
+
+
+def test_unknown_keys_are_kept(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('{"known":1,"ofAnotherRelease":{"x":2}}')
+    file = ConfigFile(path)
+    assert file.load()["known"] == 1
+    file.save({"known": 2, "own": 3})
+    assert ConfigFile(path).load() == {"known": 2, "own": 3, "ofAnotherRelease": {"x": 2}}
+
+
+def test_a_failing_disk_leaves_the_file_as_it_was(bench: Any, path: Path) -> None:
+    file = ConfigFile(path, bench.files)
+    file.save({"n": 1})
+    bench.files.broken = True
+    with pytest.raises(OSError, match="Input/output error"):
+        file.save({"n": 2})
+    bench.files.broken = False
+    assert ConfigFile(path).load() == {"n": 1}
+    file.save({"n": 2})
+    assert ConfigFile(path).load() == {"n": 2}
+
+
+async def test_files_of_the_official_broker(golden: Any) -> None:
+    """Integer keys without quotes; what is saved unchanged means the same."""
+    paths = sorted(golden.bench.root.glob("config/*.json"))
+    assert {"topics.json", "consumerOffset.json"} <= {path.name for path in paths}
+    for path in paths:
+        before = fastjson.decode(path.read_bytes())
+        file = ConfigFile(path)
+        document = file.load()
+        assert document == before
+        file.save(document)
+        assert ConfigFile(path).load() == before

@@ -1,0 +1,147 @@
+"""The layer that opens, maps, extends, syncs and removes files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.errors import DiskFull
+from store.files import Files, Retirement, make_directories
+
+SIZE = 64 * 1024
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+def test_a_new_file_is_allocated_and_shared(files: Files, tmp_path: Path) -> None:
+    file = files.create(tmp_path / "a" / "b" / "0", 4096, SIZE)
+    assert file.path.stat().st_size == SIZE
+    assert file.path.stat().st_blocks * 512 >= SIZE
+    file.map[10:14] = b"data"
+    assert file.path.read_bytes()[8:16] == b"\0\0data\0\0"
+    assert bytes(file.view[10:14]) == b"data"
+    file.sync()
+    assert file.close()
+    again = files.open(file.path, 4096, SIZE)
+    assert bytes(again.view[10:14]) == b"data"
+    assert again.close()
+
+
+def test_an_existing_file_is_not_overwritten(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        files.create(path, 0, SIZE)
+    assert path.read_bytes() == b"mine"
+
+
+def test_no_room_leaves_nothing_behind(bench: Any, tmp_path: Path) -> None:
+    bench.files.full = True
+    with pytest.raises(DiskFull, match="No space left") as caught:
+        bench.files.create(tmp_path / "0", 0, SIZE)
+    assert (caught.value.path, caught.value.size) == (tmp_path / "0", SIZE)
+    assert list(tmp_path.glob("0*")) == []
+
+
+def test_a_file_in_use_is_closed_later(files: Files, tmp_path: Path) -> None:
+    file = files.create(tmp_path / "0", 0, SIZE)
+    file.map[0:4] = b"held"
+    retired = Retirement()
+    held = file.view[0:4]
+    retired.add(file)
+    retired.sweep()
+    assert len(retired) == 1
+    assert bytes(held) == b"held"
+    held.release()
+    retired.sweep()
+    assert len(retired) == 0
+    file.sync()  # does nothing any more
+    assert not file.prefault(0, 4096)
+
+
+def test_prefaulting_changes_nothing(files: Files, tmp_path: Path) -> None:
+    file = files.create(tmp_path / "0", 0, SIZE)
+    file.map[0:4] = b"data"
+    assert file.prefault(0, SIZE) in (True, False)  # as the kernel can
+    assert file.path.read_bytes() == b"data" + bytes(SIZE - 4)
+    assert file.close()
+
+
+@pytest.mark.parametrize("start", [0, 1, 5000, SIZE - 1])
+def test_wiping_the_tail(files: Files, tmp_path: Path, start: int) -> None:
+    file = files.create(tmp_path / "0", 0, SIZE)
+    assert not file.has_data(0)
+    file.map[:] = b"x" * SIZE
+    assert file.has_data(start)
+    file.zero_from(start)
+    assert not file.has_data(start)
+    assert file.path.read_bytes() == b"x" * start + bytes(SIZE - start)
+    assert file.close()
+
+
+def test_wiping_a_large_file_with_little_in_it(files: Files, tmp_path: Path) -> None:
+    size = 64 * 1024 * 1024
+    file = files.create(tmp_path / "0", 0, size)
+    for at in (100, 9_000_000, size - 5):
+        file.map[at : at + 5] = b"stale"
+    file.zero_from(105)
+    assert file.has_data(100)
+    assert not file.has_data(105)
+    assert file.close()
+
+
+def test_a_file_system_that_knows_no_holes(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_seek(*_: int) -> int:
+        raise OSError(errno.EINVAL, "no SEEK_DATA here")
+
+    file = files.create(tmp_path / "0", 0, SIZE)
+    file.map[30_000:30_005] = b"stale"
+    monkeypatch.setattr(os, "lseek", no_seek)
+    assert file.data_extents(100) == [(100, SIZE)]
+    file.zero_from(100)
+    assert not file.has_data(0)
+    assert file.close()
+
+
+def test_the_first_sync_of_a_file_includes_the_new_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files()
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_directory", synced.append)
+    file = files.create(tmp_path / "a" / "b" / "0", 0, SIZE)
+    file.sync()
+    assert set(synced) == {tmp_path, tmp_path / "a", tmp_path / "a" / "b"}
+    synced.clear()
+    file.sync()
+    assert synced == []
+    assert file.close()
+    assert make_directories(tmp_path / "a" / "b") == ()
+
+
+def test_small_files_are_replaced_whole(bench: Any, tmp_path: Path) -> None:
+    files = bench.files
+    path, backup = tmp_path / "new" / "table.json", tmp_path / "new" / "table.json.bak"
+    assert files.read(path) is None
+    files.replace(path, b"one", backup=backup)
+    assert not backup.exists()
+    files.replace(path, b"two", backup=backup)
+    assert (files.read(path), files.read(backup)) == (b"two", b"one")
+    bench.files.broken = True
+    with pytest.raises(OSError, match="Input/output error"):
+        files.replace(path, b"three", backup=backup)
+    assert sorted(tmp_path.joinpath("new").iterdir()) == [path, backup]
+    assert (files.read(path), files.read(backup)) == (b"two", b"one")
+    files.remove(path)
+    files.remove(path)
+    files.remove_directory(path.parent)
+    assert path.parent.exists()  # not empty

@@ -1,0 +1,130 @@
+"""The delay levels, the checkpoint, the lock, the configuration, and a store that does nothing."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from store.checkpoint import Checkpoint
+from store.config import DEFAULT_DELAY_LEVELS, StoreConfig
+from store.delay_level import DelayLevels
+from store.errors import FileSizeMismatch, StoreLocked
+from store.store_lock import StoreLock
+
+
+def test_the_default_delay_levels() -> None:
+    levels = DelayLevels(DEFAULT_DELAY_LEVELS)
+    assert len(levels) == 18
+    assert [levels.milliseconds(n) for n in (1, 5, 17, 18)] == [1000, 60_000, 3.6e6, 7.2e6]
+    assert levels.milliseconds(99) == 7_200_000  # as the highest one
+    assert levels.deliver_timestamp(3, 1_000_000) == 1_010_000
+    assert DelayLevels("2d").milliseconds(1) == 172_800_000
+
+
+@pytest.mark.parametrize("text", ["", "  ", "5", "s", "5x", "1s 2", "-1s", "1.5s", "1s,2s"])
+def test_delay_levels_that_can_not_be_read(text: str) -> None:
+    with pytest.raises(ValueError, match="messageDelayLevel"):
+        DelayLevels(text)
+
+
+def test_the_checkpoint_survives(bench: Any) -> None:
+    path = bench.root / "checkpoint"
+    checkpoint = Checkpoint(bench.files, path)
+    checkpoint.open()
+    assert checkpoint.recover_from == 0
+    checkpoint.physic_timestamp = 10_000
+    checkpoint.logics_timestamp = 9_000
+    checkpoint.index_timestamp = 7
+    assert checkpoint.recover_from == 6_000
+    checkpoint.save()
+    assert path.read_bytes() == struct.pack(">5q", 10_000, 9_000, 7, 0, 0) + bytes(4056)
+    checkpoint.close()
+    checkpoint.save()  # does nothing any more
+    again = Checkpoint(bench.files, path)
+    again.open()
+    assert (again.physic_timestamp, again.logics_timestamp, again.index_timestamp) == (
+        10_000, 9_000, 7,
+    )  # fmt: skip
+    again.close()
+
+
+def test_an_empty_checkpoint_is_made_anew_and_a_strange_one_refused(bench: Any) -> None:
+    path = bench.root / "checkpoint"
+    bench.root.mkdir()
+    path.touch()
+    checkpoint = Checkpoint(bench.files, path)
+    checkpoint.open()
+    checkpoint.close()
+    assert path.stat().st_size == 4096
+    path.write_bytes(b"short")
+    with pytest.raises(FileSizeMismatch, match="has 5 bytes"):
+        Checkpoint(bench.files, path).open()
+
+
+def test_the_lock_is_given_back(bench: Any) -> None:
+    bench.root.mkdir()
+    first, second = StoreLock(bench.files, bench.root), StoreLock(bench.files, bench.root)
+    first.acquire()
+    assert (bench.root / "lock").read_bytes() == b"lock"
+    assert not first.aborted
+    first.mark_open()
+    assert second.aborted
+    with pytest.raises(StoreLocked, match=str(os.getpid())):
+        second.acquire()
+    second.release()  # was not held, does nothing
+    first.mark_closed()
+    first.release()
+    second.acquire()
+    assert not second.aborted
+    second.release()
+
+
+def test_paths_and_sizes_of_the_configuration(tmp_path: Path) -> None:
+    config = StoreConfig(store_path_root_dir=str(tmp_path), mapped_file_size_consume_queue=4001)
+    assert config.commit_log_directory == tmp_path / "commitlog"
+    assert config.consume_queue_directory == tmp_path / "consumequeue"
+    assert config.consume_queue_file_size == 4020
+    other = StoreConfig(store_path_commit_log=str(tmp_path / "elsewhere"))
+    assert other.commit_log_directory == tmp_path / "elsewhere"
+    assert other.root == Path.home() / "store"
+
+
+def test_official_names_and_values() -> None:
+    config = msgspec.convert(
+        {
+            "storePathRootDir": "/x",
+            "flushDiskType": "SYNC_FLUSH",
+            "mappedFileSizeCommitLog": "4096",
+        },
+        StoreConfig,
+        strict=False,
+    )
+    assert (config.flush_disk_type.name, config.mapped_file_size_commit_log) == ("SYNC_FLUSH", 4096)
+    for key, value in (("flushDiskType", "SOMETIMES"), ("mappedFileSizeCommitLog", 5)):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({key: value}, StoreConfig, strict=False)
+
+
+async def test_an_idle_store_takes_neither_memory_nor_disk(bench: Any) -> None:
+    """With files of the default size: nothing before the first message, a few MiB after it."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    sizes = {"mapped_file_size_commit_log": 1 << 30, "mapped_file_size_consume_queue": 6_000_000}
+    store = bench.open(**sizes)
+    store.start()
+    assert not (bench.root / "commitlog").exists()
+    for _ in range(100):
+        bench.put(store)
+    await store.close()
+    assert resident() - before < 16 * 1024 * 1024
+    store = bench.open(**sizes)
+    store.start()
+    assert len(list((bench.root / "commitlog").iterdir())) == 1
