@@ -1,0 +1,1 @@
+"""The asyncio client: producers, consumers and administration over the remoting protocol."""

@@ -1,0 +1,61 @@
+"""Where a consumer group stands, kept by the brokers (RemoteBrokerOffsetStore; spec 2.5)."""
+
+from __future__ import annotations
+
+from client.errors import RemotingError
+from client.instance import ClientInstance
+from message.message import MessageQueue
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+__all__ = ["RemoteOffsetStore"]
+
+
+class RemoteOffsetStore:
+    """Reads and stores the offsets of one group; the offset is the next one to consume."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset; None when there is none."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            # Else a broker makes up 0 for an unknown group while the queue's first message is in
+            # memory, and `start` would mean one thing for small topics and another for large ones.
+            set_zero_if_not_found=False,
+        )
+        try:
+            answer = await self._instance.request(
+                await self._instance.broker_address(queue),
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                header,
+                broker=queue.broker_name,
+            )
+        except RemotingError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return QueryConsumerOffsetResponseHeader.from_ext(answer.ext_fields).offset
+
+    async def store(self, queue: MessageQueue, offset: int) -> None:
+        """Store an offset and wait for the broker to confirm it."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        await self._instance.request(
+            await self._instance.broker_address(queue),
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            header,
+            broker=queue.broker_name,
+        )

@@ -1,0 +1,377 @@
+"""The pull consumer: reads queues at its own pace, from any offset, and commits when told to.
+
+    async with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
+        await consumer.assign("orders")
+        await consumer.seek("begin")
+        async for message in consumer:
+            ...
+
+`assign` takes whole topics or single queues for this consumer alone; `subscribe` shares a topic's
+queues with the other clients of the group. Each queue is read ahead by a long-polling loop
+(client.consumer.fetcher) that recovers by itself; `poll` and `async for` hand out what has come.
+Reference: DefaultLitePullConsumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from client.consumer.assignment import Assignment, FetchOptions, Kind
+from client.consumer.committer import Committer
+from client.consumer.fetcher import FetchBudget, QueueFetcher
+from client.consumer.offset_store import RemoteOffsetStore
+from client.consumer.puller import Puller, PullResult
+from client.consumer.rebalance import Rebalancer
+from client.errors import InvalidName, RemotingError
+from client.instance import ClientInstance
+from client.offsets import Position, QueueOffsets, check_position
+from client.route import TopicRoute
+from client.validation import check_topic_name, consumer_group
+from message.message import MessageExt, MessageQueue
+from message.tags import TagExpression, TagExpressionError
+from remoting.bodies.heartbeat import ConsumerData
+
+__all__ = ["PullConsumer"]
+
+log = logging.getLogger(__name__)
+
+#: Shutdown does not wait longer than this for the last commit, seconds.
+LAST_COMMIT_TIMEOUT = 3.0
+#: A topic that does not exist yet is asked for this often, seconds.
+MISSING_TOPIC_PERIOD = 1.0
+
+
+class PullConsumer:
+    """Reads messages for one consumer group.
+
+    Options:
+
+    - `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR.
+    - `start`: where a queue begins for a group that has no stored offset: "begin", "end" (the
+      default), a datetime (store time) or an offset.
+    - `auto_commit`: every `auto_commit_interval` seconds and at shutdown, store the offsets of what
+      is done. A message handed out is done when the next one, or the next `poll`, is asked for;
+      leaving `async with` by an exception leaves the last ones undone, so they come again.
+    - `batch`: messages in one pull; brokers answer with at most 32.
+    - `suspend`: seconds a broker may hold a pull that finds nothing.
+    - `max_buffered`: messages read ahead for each queue; `max_buffered_bytes`: for all together.
+    - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
+    - `instance_name`, `unit_name`: parts of the clientId.
+
+    The constructor touches no event loop. `start` and `shutdown` are what `async with` calls; both
+    may be called again without effect.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        start: Position = "end",
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        batch: int = 32,
+        suspend: float = 15.0,
+        max_buffered: int = 1000,
+        max_buffered_bytes: int = 64 * 1024 * 1024,
+        on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
+        instance_name: str = "DEFAULT",
+        unit_name: str = "",
+    ) -> None:
+        self.group = consumer_group(group)
+        self._auto_commit = auto_commit
+        self._auto_commit_interval = auto_commit_interval
+        self._start_position = check_position(start)
+        self._instance = ClientInstance(namesrv, instance_name=instance_name, unit_name=unit_name)
+        self._offsets = QueueOffsets(self._instance)
+        self._store = RemoteOffsetStore(self._instance, group)
+        self._committer = Committer(self._store)
+        self._puller = Puller(self._instance, group)
+        self._assignment = Assignment(
+            self._instance,
+            self._puller,
+            self._store,
+            self._offsets,
+            FetchBudget(max_buffered_bytes),
+            FetchOptions(start, batch, suspend, max_buffered),
+            on_error,
+        )
+        self._rebalancer = Rebalancer(self._instance, group, self._rebalanced)
+        self._instance.routes.on_change(self._assignment.route_changed)
+        self._instance.heartbeat.add_consumer(group, self._describe)
+        self._running = False
+
+    @property
+    def client_id(self) -> str:
+        """The name brokers know this client by."""
+        return self._instance.client_id
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return sorted(self._assignment.fetchers)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._assignment.release()
+        await self._close()
+
+    async def start(self) -> None:
+        """Begin: route polls, heartbeats, automatic commits. Raises NotRunning after a shutdown."""
+        if self._running:
+            return
+        await self._instance.start()
+        self._running = True
+        self._instance.spawn(self._rebalancer.run(), "rebalance")
+        if self._auto_commit:
+            self._instance.every(self._auto_commit_interval, self._commit_safe, "commit")
+
+    async def shutdown(self) -> None:
+        """Stop reading, commit what was handed out (with auto_commit), close everything."""
+        self._assignment.release()
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._running:
+            self._running = False
+            self._assignment.stop()
+            if self._auto_commit:
+                try:
+                    await asyncio.wait_for(self._commit_safe(), LAST_COMMIT_TIMEOUT)
+                except TimeoutError:
+                    log.warning("the last commit of group %s came to no end", self.group)
+        await self._instance.shutdown()
+
+    # What is read
+
+    async def assign(self, what: str | Iterable[MessageQueue], tags: str = "*") -> None:
+        """Read a topic (all its queues, also future ones), or exactly the given queues.
+
+        `tags`: "*", or "TagA || TagB". A topic that does not exist yet is waited for. Returns when
+        each queue's offset is looked up, so that what is sent from then on is read.
+
+        Raises InvalidName; NotRunning; NoNameServer; ValueError for a topic that is read in another
+        way already (`unassign` it first).
+        """
+        if isinstance(what, str):
+            route = await self._begin(what, Kind.FOLLOWED, tags)
+            if route is not None:
+                self._assignment.add_all(route.subscribe)
+        else:
+            queues = list(what)
+            for topic in dict.fromkeys(queue.topic for queue in queues):
+                await self._begin(topic, Kind.FIXED, tags)
+            self._assignment.add_all(queues)
+        await self._assignment.start_all()
+        await self._instance.heartbeat.send_all()
+
+    async def subscribe(self, topic: str, tags: str = "*") -> None:
+        """Read this client's share of a topic's queues; the group's other clients read the rest.
+
+        The share is worked out in the background and follows as clients come and go; `assignment`
+        tells it. Raises as `assign` does.
+        """
+        await self._begin(topic, Kind.SHARED, tags)
+        self._rebalancer.topics.add(topic)
+        # A broker must know this client before the division can give it anything.
+        await self._instance.heartbeat.send_all()
+        self._rebalancer.soon()
+
+    async def unassign(self, topic: str) -> None:
+        """Read this topic no more; with auto_commit what is done of it is committed."""
+        self._rebalancer.topics.discard(topic)
+        await self._let_go(self._assignment.end(topic))
+
+    async def _begin(self, topic: str, kind: Kind, tags: str) -> TopicRoute | None:
+        self._instance.check_running("consumer")
+        check_topic_name(topic)
+        try:
+            expression = TagExpression(tags)
+        except TagExpressionError as error:
+            raise InvalidName(str(error)) from None
+        route = await self._instance.routes.for_subscribe(topic)
+        if self._assignment.begin(topic, kind, expression, route) and route is None:
+            self._instance.spawn(self._look_for(topic), f"look for {topic}")
+        return route
+
+    async def _look_for(self, topic: str) -> None:
+        log.info("topic %s does not exist yet, waiting for it", topic)
+        while topic in self._assignment.subscriptions:
+            await asyncio.sleep(MISSING_TOPIC_PERIOD)
+            try:
+                if await self._instance.routes.for_subscribe(topic) is not None:
+                    # The route table has told the assignment.
+                    await self._instance.heartbeat.send_all()
+                    self._rebalancer.soon()
+                    return
+            except RemotingError as error:
+                log.debug("route of topic %s: %s", topic, error)
+
+    async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> None:
+        subscription = self._assignment.subscriptions.get(topic)
+        if subscription is None or subscription.kind is not Kind.SHARED or not self._running:
+            return
+        lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
+        gained = [queue for queue in share if queue not in self._assignment.fetchers]
+        if lost or gained:
+            log.info("group %s, topic %s: gained %s, lost %s", self.group, topic, gained, lost)
+        await self._let_go([self._assignment.remove(queue) for queue in lost])
+        self._assignment.add_all(gained)
+        await self._assignment.start_all()
+
+    async def _let_go(self, fetchers: Sequence[QueueFetcher]) -> None:
+        if self._auto_commit:
+            await self._committer.commit(fetchers)
+
+    # Messages
+
+    async def poll(self, max_messages: int = 32, timeout: float = 1.0) -> list[MessageExt]:
+        """The messages that have come, at most `max_messages`, from the queues in turn.
+
+        Waits up to `timeout` seconds for the first; an empty list when there was none. Asking marks
+        the messages handed out before as done.
+        """
+        self._instance.check_running("consumer")
+        assignment = self._assignment
+        assignment.release()
+        if not assignment.arrival.is_set() and timeout > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(assignment.arrival.wait(), timeout)
+        return assignment.take(max_messages)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        """The next message, waiting for it; ends when the consumer is shut down."""
+        assignment = self._assignment
+        assignment.release()
+        while True:
+            messages = assignment.take(1)
+            if messages:
+                return messages[0]
+            if not self._running:
+                raise StopAsyncIteration
+            await assignment.arrival.wait()
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        tags: str = "*",
+        suspend: float = 0.0,
+        timeout: float | None = None,
+    ) -> PullResult:
+        """One pull from any queue at any offset, apart from what is assigned.
+
+        `suspend`: seconds the broker may wait for a message; 0 answers at once. The result's
+        status tells what was found; go on at its next_begin_offset. Raises NoRouteInfo,
+        BrokerNotFound, and what the broker or the connection raise.
+        """
+        self._instance.check_running("consumer")
+        return await self._puller.pull(
+            queue,
+            offset,
+            TagExpression(tags),
+            max_messages=max_messages,
+            suspend=suspend,
+            timeout=timeout,
+        )
+
+    # Offsets
+
+    async def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None:
+        """Go on elsewhere: at "begin", "end", a store time, or an offset; in one queue or in all.
+
+        What was read ahead is dropped. An offset that does not exist is corrected by the broker to
+        the nearest one. Raises ValueError for a queue that is not read, or a bad position.
+        """
+        check_position(position)
+        self._instance.check_running("consumer")
+        fetchers = self._assignment.fetchers
+        if queue is not None and queue not in fetchers:
+            raise ValueError(f"{queue} is not read by this consumer")
+        queues = list(fetchers) if queue is None else [queue]
+        offsets = await asyncio.gather(*(self._offsets.resolve(q, position) for q in queues))
+        for target, offset in zip(queues, offsets, strict=True):
+            if target in fetchers:
+                self._assignment.seek(target, offset)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset of the next message to be handed out; None before it is known."""
+        fetcher = self._assignment.fetchers.get(queue)
+        if fetcher is None:
+            raise ValueError(f"{queue} is not read by this consumer")
+        return fetcher.position
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store the offsets of everything handed out so far, or the given ones, at the brokers.
+
+        Raises the first error after every queue was tried.
+        """
+        self._instance.check_running("consumer")
+        if offsets is None:
+            self._assignment.release()
+            await self._committer.commit(self._assignment.fetchers.values(), strict=True)
+            return
+        await asyncio.gather(*(self._store.store(queue, at) for queue, at in offsets.items()))
+        for queue, offset in offsets.items():
+            if queue in self._assignment.fetchers:
+                self._assignment.fetchers[queue].committed = offset
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset; None when it has none."""
+        self._instance.check_running("consumer")
+        return await self._store.read(queue)
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """The oldest offset still stored."""
+        self._instance.check_running("consumer")
+        return await self._offsets.min(queue)
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
+        self._instance.check_running("consumer")
+        return await self._offsets.max(queue)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Every queue of the topic that can be read; none while it does not exist."""
+        self._instance.check_running("consumer")
+        route = await self._instance.routes.for_subscribe(topic)
+        return () if route is None else route.subscribe
+
+    async def _commit_safe(self) -> None:
+        await self._committer.commit(self._assignment.fetchers.values())
+
+    def _describe(self) -> ConsumerData:
+        start = self._start_position
+        if isinstance(start, datetime):
+            where = "CONSUME_FROM_TIMESTAMP"
+        elif start == "begin":
+            where = "CONSUME_FROM_FIRST_OFFSET"
+        else:
+            where = "CONSUME_FROM_LAST_OFFSET"
+        return ConsumerData(
+            consume_from_where=where,
+            consume_type="CONSUME_ACTIVELY",
+            group_name=self.group,
+            message_model="CLUSTERING",
+            subscription_data_set=self._assignment.subscription_data(),
+        )

@@ -1,0 +1,168 @@
+"""One pull: the request, its answer as messages, and which replica to ask the next time.
+
+A pull carries its own subscription (sysFlag bit 2), so it works without any heartbeat. The broker
+compares hashes of tags, and different tags may share one, so messages are filtered here again by
+the tag itself. Reference: PullAPIWrapper; spec 2.4, 3.3 to 3.5.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+
+import msgspec
+
+from client.errors import error_for
+from client.instance import ClientInstance
+from message import properties as names
+from message.compression import CompressionError
+from message.message import MessageExt, MessageQueue
+from message.record import Record, RecordError, iter_records
+from message.sysflag import COMPRESSED
+from message.tags import TagExpression
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import BodyError
+from remoting.frame import Command
+from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+__all__ = ["PullResult", "PullStatus", "Puller"]
+
+log = logging.getLogger(__name__)
+
+SUSPEND = 0x2
+SUBSCRIPTION = 0x4
+#: A held pull is answered up to 5 s after its suspend time, when the broker checks (spec 3.5).
+HOLD_SLACK = 15.0
+
+
+class PullStatus(IntEnum):
+    """What a pull found; every other answer code is an error. Numbered after the codes."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MSG = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+_STATUS_BY_CODE = {int(status): status for status in PullStatus}
+
+
+class PullResult(msgspec.Struct):
+    """`messages` passed the filter. Go on at `next_begin_offset`, whatever the status: with
+    OFFSET_ILLEGAL it is the nearest offset that exists. `max_offset` is the last one plus 1."""
+
+    status: PullStatus
+    messages: list[MessageExt]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class Puller:
+    """Pulls for one consumer group."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._replicas: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        tags: TagExpression,
+        *,
+        max_messages: int,
+        suspend: float,
+        timeout: float | None = None,
+    ) -> PullResult:
+        """Messages from `offset` on, at most `max_messages`, or as the broker limits it.
+
+        With nothing there the broker holds the request for up to `suspend` seconds (0: not at
+        all). `timeout` is the client's own, by default long enough for that.
+
+        Raises NoRouteInfo, BrokerNotFound, the error of an error answer, silence's errors, and
+        BodyError for an answer whose first record is not one.
+        """
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=SUBSCRIPTION | (SUSPEND if suspend > 0 else 0),
+            commit_offset=0,
+            suspend_timeout_millis=int(suspend * 1000),
+            sub_version=0,
+            subscription=tags.text,
+            expression_type="TAG",
+        )
+        answer = await self._instance.pool.request(
+            await self._address(queue),
+            RequestCode.PULL_MESSAGE,
+            header,
+            timeout=suspend + HOLD_SLACK if timeout is None else timeout,
+        )
+        status = _STATUS_BY_CODE.get(answer.code)
+        if status is None:
+            raise error_for(answer.code, answer.remark, queue.broker_name)
+        return self._result(status, answer, queue, tags)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not pulled any more."""
+        self._replicas.pop(queue, None)
+
+    async def _address(self, queue: MessageQueue) -> str:
+        replica = self._replicas.get(queue)
+        if replica is None:
+            return await self._instance.broker_address(queue)
+        return self._instance.routes.address(queue.broker_name, replica)
+
+    def _result(
+        self, status: PullStatus, answer: Command, queue: MessageQueue, tags: TagExpression
+    ) -> PullResult:
+        header = PullMessageResponseHeader.from_ext(answer.ext_fields)
+        if header.next_begin_offset is None:
+            raise BodyError("the answer to a pull lacks nextBeginOffset", queue.broker_name)
+        if header.suggest_which_broker_id:
+            self._replicas[queue] = header.suggest_which_broker_id
+        else:
+            self._replicas.pop(queue, None)
+        result = PullResult(
+            status, [], header.next_begin_offset, header.min_offset or 0, header.max_offset or 0
+        )
+        if status is PullStatus.FOUND:
+            self._decode(result, answer, queue, tags)
+        return result
+
+    def _decode(
+        self, result: PullResult, answer: Command, queue: MessageQueue, tags: TagExpression
+    ) -> None:
+        last: Record | None = None
+        try:
+            for record in iter_records(answer.body, strict=True):
+                if tags.matches_all or tags.matches(record.properties.get(names.TAGS)):
+                    result.messages.append(_message(record, queue))
+                last = record
+        except RecordError as error:
+            if last is None:
+                raise BodyError(
+                    f"the record at {queue} offset {result.next_begin_offset} or before is not "
+                    f"one: {error}; seek past it to go on",
+                    queue.broker_name,
+                ) from error
+            # What came before it counts; the next pull begins with the one that is broken.
+            log.warning("pull of %s: %s", queue, error)
+            result.next_begin_offset = last.queue_offset + 1
+
+
+def _message(record: Record, queue: MessageQueue) -> MessageExt:
+    try:
+        return MessageExt.from_record(record, queue.broker_name)
+    except CompressionError as error:
+        log.warning("%s offset %d is handed out as stored: %s", queue, record.queue_offset, error)
+    # Compressed by something else than it says: the user may know by what, so nothing is lost.
+    record.sys_flag &= ~COMPRESSED
+    message = MessageExt.from_record(record, queue.broker_name)
+    message.sys_flag |= COMPRESSED
+    return message

@@ -1,0 +1,191 @@
+"""What every producer, consumer and admin stands on: connections, routes, heartbeats, tasks.
+
+An instance is one client of the cluster: one clientId, one pool of connections, one route table.
+Making one touches no event loop and no network; `start` begins the periodic work and `shutdown`
+leaves no task and no connection behind. Both may be called any number of times.
+Reference: MQClientInstance; periods of spec 6.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from client.errors import NoRouteInfo, NotRunning, RemotingError, error_for
+from client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
+from client.name_servers import NameServers, parse_addresses
+from client.route import RouteTable
+from message.limits import TBW102
+from message.message import MessageQueue
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import Dispatcher
+from remoting.frame import Command
+from remoting.headers.base import Header
+from remoting.pool import ConnectionPool
+
+__all__ = ["ROUTE_POLL_PERIOD", "ClientInstance", "client_id"]
+
+log = logging.getLogger(__name__)
+
+ROUTE_POLL_PERIOD = 30.0
+#: Default timeout of one request to a broker, seconds.
+BROKER_TIMEOUT = 5.0
+
+T = TypeVar("T")
+
+
+def local_ip(towards: str) -> str:
+    """The address this host would use towards `host:port`; nothing is sent, no name resolved."""
+    host = towards.rpartition(":")[0].strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            socket.inet_pton(family, host)
+            probe.connect((host, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def client_id(instance_name: str, unit_name: str, ip: str) -> str:
+    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds (spec 6.2)."""
+    if instance_name == "DEFAULT":
+        instance_name = f"{os.getpid()}#{time.time_ns()}"
+    return f"{ip}@{instance_name}" + (f"@{unit_name}" if unit_name else "")
+
+
+class ClientInstance:
+    """One client of the cluster.
+
+    `namesrv` is `"host:port;host:port"`, a list, or None for the environment's NAMESRV_ADDR;
+    raises NoNameServer and InvalidName.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance_name: str = "DEFAULT",
+        unit_name: str = "",
+        template: str = TBW102,
+        template_queues: int = 4,
+    ) -> None:
+        addresses = parse_addresses(namesrv)
+        self.client_id = client_id(instance_name, unit_name, local_ip(addresses[0]))
+        self.dispatcher = Dispatcher()
+        self.pool = ConnectionPool(self.dispatcher)
+        self.pool.on_connected.append(self._connected)
+        self.name_servers = NameServers(addresses, self.pool)
+        self.routes = RouteTable(
+            self.name_servers, self.spawn, template=template, template_queues=template_queues
+        )
+        self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
+        self.running = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._with_route_poll: list[Callable[[], Awaitable[object]]] = []
+        self._closed = False
+
+    def with_route_poll(self, job: Callable[[], Awaitable[object]]) -> None:
+        """Have `job` done with each route poll, the first time at start."""
+        self._with_route_poll.append(job)
+
+    async def start(self) -> None:
+        """Begin the periodic work; raises NotRunning after a shutdown."""
+        if self.running:
+            return
+        if self._closed:
+            raise NotRunning("a client that was shut down")
+        self.running = True
+        self.spawn(self._poll(), "route poll")
+        self.every(HEARTBEAT_PERIOD, self.heartbeat.send_all, "heartbeat")
+
+    async def shutdown(self) -> None:
+        """Withdraw the groups, end every task, close every connection."""
+        if not self.running:
+            self._closed = True
+            return
+        self.running = False
+        self._closed = True
+        try:
+            await self.heartbeat.unregister_all()
+        finally:
+            tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await self.pool.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def check_running(self, what: str) -> None:
+        if not self.running:
+            raise NotRunning(what)
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """A task that shutdown ends. Its errors are its waiter's; see `every` for the rest."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.client_id} {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def every(
+        self, period: float, job: Callable[[], Awaitable[object]], name: str
+    ) -> asyncio.Task[None]:
+        """Do `job` every `period` seconds, the first time after one period. An error of one
+        round is logged and ends only that round."""
+
+        async def rounds() -> None:
+            while True:
+                await asyncio.sleep(period)
+                await self._guarded(job, name)
+
+        return self.spawn(rounds(), name)
+
+    async def broker_address(self, queue: MessageQueue) -> str:
+        """The master that holds the queue, asking for the topic's route where it is not known.
+
+        Raises NoRouteInfo for an unknown topic, BrokerNotFound for a broker that is in no route.
+        """
+        known = queue.broker_name in self.routes.brokers
+        if not known and await self.routes.for_subscribe(queue.topic) is None:
+            raise NoRouteInfo(queue.topic)
+        return self.routes.address(queue.broker_name)
+
+    async def request(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = BROKER_TIMEOUT,
+        broker: str | None = None,
+    ) -> Command:
+        """A broker's success answer; an error answer is raised as its class."""
+        answer = await self.pool.request(address, code, header, body, timeout=timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise error_for(answer.code, answer.remark, broker or address)
+        return answer
+
+    async def _poll(self) -> None:
+        while True:
+            await self._guarded(self.routes.poll, "route poll")
+            for job in self._with_route_poll:
+                await self._guarded(job, "route poll")
+            await asyncio.sleep(ROUTE_POLL_PERIOD)
+
+    async def _guarded(self, job: Callable[[], Awaitable[object]], name: str) -> None:
+        try:
+            await job()
+        except RemotingError as error:
+            log.warning("%s: %s", name, error)
+        except Exception:
+            log.exception("%s failed", name)
+
+    def _connected(self, address: str) -> None:
+        if self.running:
+            work = self._guarded(lambda: self.heartbeat.connected(address), "heartbeat")
+            self.spawn(work, f"heartbeat to {address}")

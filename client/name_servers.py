@@ -1,0 +1,126 @@
+"""The name servers of a client: their addresses, and requests with failover.
+
+Name servers do not know of each other, so any of them answers a question; a write goes to each.
+The first is chosen at random (clients spread over the servers) and kept while it answers; then the
+next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Sequence
+
+from client.errors import InvalidName, NoNameServer, RemotingError, error_for, is_silence
+from remoting.codes import RequestCode, ResponseCode
+from remoting.connection import split_address
+from remoting.frame import Command
+from remoting.headers.base import Header
+from remoting.pool import ConnectionPool
+
+__all__ = ["NAMESRV_ADDR", "NameServers", "parse_addresses"]
+
+log = logging.getLogger(__name__)
+
+#: The environment variable that mqadmin and the images of RocketMQ use.
+NAMESRV_ADDR = "NAMESRV_ADDR"
+
+#: Seconds for a request to the name servers, all failovers included.
+NAMESRV_TIMEOUT = 3.0
+#: The least time one name server gets, seconds.
+LEAST_SHARE = 0.01
+
+
+def parse_addresses(addresses: str | Sequence[str] | None) -> list[str]:
+    """`"host:port;host:port"` (commas too) or a list of addresses, without duplicates.
+
+    None or an empty text means the environment variable NAMESRV_ADDR. Raises NoNameServer when
+    there is none in either, InvalidName for one that is not `host:port`.
+    """
+    given = addresses if addresses else os.environ.get(NAMESRV_ADDR, "")
+    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    result: list[str] = []
+    for part in (part.strip() for part in parts):
+        if not part:
+            continue
+        try:
+            split_address(part)
+        except ValueError as error:
+            raise InvalidName(f"name server: {error}") from None
+        if part not in result:
+            result.append(part)
+    if not result:
+        raise NoNameServer(
+            f"no name server address: pass namesrv='host:port' or set {NAMESRV_ADDR}"
+        )
+    return result
+
+
+class NameServers:
+    """Requests to whichever name server answers."""
+
+    def __init__(self, addresses: Sequence[str], pool: ConnectionPool) -> None:
+        self.addresses = list(addresses)
+        self._pool = pool
+        self._current = random.randrange(len(self.addresses))
+
+    async def request(
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
+    ) -> Command:
+        """The success answer of the first name server that answers at all.
+
+        A server's error answer is final and raised as its class; servers that are silent are
+        passed over, each getting its share of `timeout`. Raises NoNameServer when all were.
+        """
+        deadline = time.monotonic() + timeout
+        silent: list[str] = []
+        first = self._current
+        count = len(self.addresses)
+        for tried in range(count):
+            index = (first + tried) % count
+            address = self.addresses[index]
+            share = max((deadline - time.monotonic()) / (count - tried), LEAST_SHARE)
+            try:
+                answer = await self._pool.request(address, code, header, body, timeout=share)
+            except RemotingError as error:
+                if not is_silence(error):
+                    raise
+                silent.append(f"{address}: {error}")
+                log.warning("name server %s did not answer: %s", address, error)
+                continue
+            self._current = index
+            return _success(answer, address)
+        raise NoNameServer("no name server answered: " + "; ".join(silent))
+
+    async def request_all(
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
+    ) -> None:
+        """Have every name server do it; raises the first error after all were asked."""
+        first_error: RemotingError | None = None
+        for address in self.addresses:
+            try:
+                _success(
+                    await self._pool.request(address, code, header, body, timeout=timeout), address
+                )
+            except RemotingError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+
+def _success(answer: Command, address: str) -> Command:
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_for(answer.code, answer.remark, address)
+    return answer

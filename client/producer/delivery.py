@@ -1,0 +1,149 @@
+"""The attempts of one send: which queue next, how long each may take, when to give up.
+
+Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (spec 6.5, RIP-63):
+
+- The first attempt and `retries` more; then, because a send should fail only when nothing is left,
+  every queue not tried yet, one by one.
+- An answer that is not among the retried codes ends the send at once. Silence (no connection, lost,
+  too late) is always retried, on another broker than the last where there is one.
+- `timeout` is the total. While another broker could still be tried, an attempt gets only its share
+  of what is left, so that one broker that hangs does not use up the time of the others.
+
+Reference: DefaultMQProducerImpl.sendDefaultImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from client.errors import (
+    BrokerNotFound,
+    NoRouteInfo,
+    RemotingError,
+    RemotingTimeout,
+    SendError,
+    Try,
+    is_silence,
+)
+from client.selector.pipeline import PublishQueues, QueueSelector, Tries
+from message.message import MessageQueue
+from remoting.errors import RETRIABLE_CODES, EncodeError
+
+__all__ = ["Delivery", "RetryPolicy"]
+
+#: The least time an attempt gets, seconds.
+LEAST_SHARE = 0.02
+
+R = TypeVar("R")
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`retries`: attempts after the first; 0 means one attempt and nothing else.
+    `attempt_timeout`: the most one attempt may take, seconds; None divides what is left."""
+
+    retries: int = 2
+    attempt_timeout: float | None = None
+    retried_codes: frozenset[int] = RETRIABLE_CODES
+
+    def attempts(self, queue_count: int) -> int:
+        """How many attempts a send to a topic of so many queues may make."""
+        return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
+
+    def share(self, remaining: float, made: int, other_broker: bool) -> float:
+        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds."""
+        if not other_broker or (left := 1 + self.retries - made) <= 1:
+            return remaining
+        if self.attempt_timeout is not None:
+            return min(self.attempt_timeout, remaining)
+        return max(remaining / left, min(LEAST_SHARE, remaining))
+
+
+class Delivery:
+    """Delivers the sends of one producer.
+
+    `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
+    no answer, because the route may be out of date.
+    """
+
+    def __init__(
+        self,
+        selector: QueueSelector,
+        policy: RetryPolicy,
+        clock: Callable[[], float],
+        doubt: Callable[[str], object],
+    ) -> None:
+        self._selector = selector
+        self._policy = policy
+        self._clock = clock
+        self._doubt = doubt
+
+    async def deliver(
+        self,
+        topic: str,
+        queues: PublishQueues,
+        attempt: Callable[[MessageQueue, float], Awaitable[R]],
+        deadline: float,
+        policy: RetryPolicy | None = None,
+        *,
+        oneway: bool = False,
+    ) -> R:
+        """The result of the first attempt that succeeds.
+
+        `attempt(queue, timeout)` makes one attempt; `deadline` is in clock seconds; `policy`, where
+        given, is used instead of the producer's; a `oneway` attempt that succeeds says nothing
+        about the broker. Raises SendError; NoRouteInfo for a topic without queues; RemotingTimeout
+        when not even the first attempt has any time.
+        """
+        clock = self._clock
+        selector = self._selector
+        if policy is None:
+            policy = self._policy
+        queue = selector.select(queues)
+        if queue is None:
+            raise NoRouteInfo(topic, "no queue")
+        began = now = clock()
+        if now >= deadline:
+            raise RemotingTimeout(f"no time was left to send to topic {topic}")
+        elsewhere = queues.broker_count > 1
+        failures: list[Try] = []
+        tries: Tries | None = None
+        while True:
+            share = policy.share(deadline - now, len(failures), elsewhere)
+            try:
+                result = await attempt(queue, share)
+            except EncodeError:
+                raise
+            except RemotingError as error:
+                began_attempt, now = now, clock()
+                failures.append(Try(queue, now - began_attempt, error))
+                again = self._learn(queue, now - began_attempt, error, policy)
+                if is_silence(error) or isinstance(error, BrokerNotFound):
+                    self._doubt(topic)
+                attempts = policy.attempts(len(queues.queues))
+                if not again or len(failures) >= attempts or now >= deadline:
+                    raise SendError(topic, now - began, failures, error) from error
+            else:
+                if not oneway:
+                    selector.answered(queue.broker_name, clock() - now)
+                return result
+            tries = tries or Tries()
+            tries.failed(queue)
+            # Once every queue was tried, the retries that remain go to any.
+            following = selector.select(queues, tries) or selector.select(queues)
+            assert following is not None
+            queue = following
+
+    def _learn(
+        self, queue: MessageQueue, elapsed: float, error: RemotingError, policy: RetryPolicy
+    ) -> bool:
+        """Tell the selector of a failed attempt; whether another attempt may help."""
+        if is_silence(error):
+            self._selector.silent(queue.broker_name, elapsed)
+            return True
+        if isinstance(error, BrokerNotFound):
+            return True  # nothing was asked of the broker, so nothing was learnt of it
+        self._selector.refused(queue.broker_name, elapsed)
+        return error.code in policy.retried_codes

@@ -1,0 +1,52 @@
+"""The four switches of RIP-63, set locally and overridden by the name server's KV config.
+
+Keys in namespace `POCKETMQ_CLIENT_CONFIG`, one per switch, by the official names, so that
+`mqadmin updateKvConfig -s POCKETMQ_CLIENT_CONFIG -k startDetectorEnable -v false` reaches every
+running producer with its next route poll; deleting the key gives the local value back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = ["CLIENT_CONFIG_NAMESPACE", "Switches"]
+
+log = logging.getLogger(__name__)
+
+CLIENT_CONFIG_NAMESPACE = "POCKETMQ_CLIENT_CONFIG"
+#: Bounds of the two times, ms: a slip in the KV config must not turn clients into a flood.
+TIMES_MS = (50, 600_000)
+
+
+class Switches(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`send_latency_enable`: latencies and failures isolate brokers. `start_detector_enable`:
+    brokers that gave no answer count as unreachable and are probed. Times in milliseconds."""
+
+    send_latency_enable: bool = True
+    start_detector_enable: bool = True
+    detect_interval: int = 2000
+    detect_timeout: int = 200
+
+    def overridden(self, table: Mapping[str, str]) -> Switches:
+        """These switches with the valid values of a KV table on top.
+
+        A key that is no switch is ignored; a bad value is logged, and ignored.
+        """
+        fields = {field.encode_name: field for field in msgspec.structs.fields(type(self))}
+        changes: dict[str, bool | int] = {}
+        for key, text in table.items():
+            field = fields.get(key)
+            if field is None:
+                continue
+            try:
+                value = msgspec.convert(text.strip().lower(), field.type, strict=False)
+                if field.type is int and not TIMES_MS[0] <= value <= TIMES_MS[1]:
+                    raise ValueError(f"not within {TIMES_MS[0]}..{TIMES_MS[1]} ms")
+            except ValueError as error:
+                log.warning("%s: %s=%r is ignored: %s", CLIENT_CONFIG_NAMESPACE, key, text, error)
+                continue
+            changes[field.name] = value
+        return msgspec.structs.replace(self, **changes)

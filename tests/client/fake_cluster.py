@@ -1,0 +1,350 @@
+"""A name server and brokers that answer over real connections, and misbehave when told to.
+
+What a healthy cluster does is tested against the real servers; these are for the rest: brokers that
+hang, refuse, close the connection, or answer nonsense at a chosen moment.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from message.batch_body import iter_batch
+from message.checksum import body_crc
+from message.identity import encode_offset_msg_id, pack_host
+from message.record import MAGIC_V1, encode_into, record_size
+from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
+from remoting.bodies.heartbeat import HeartbeatData
+from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.bodies.table import KVTable
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import Dispatcher
+from remoting.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from remoting.headers.namesrv import GetKVListByNamespaceRequestHeader, GetRouteInfoRequestHeader
+from remoting.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from remoting.request import Request, Response
+from remoting.server import RemotingServer
+
+HOST = "127.0.0.1"
+STORE_HOST = pack_host(HOST, 10911)
+
+
+class FakeServer:
+    """A server that can be stopped and started again on its port, and counts requests by code."""
+
+    def __init__(self) -> None:
+        self.dispatcher = Dispatcher()
+        self.seen: Counter[int] = Counter()
+        self.port = 0
+        self._server: RemotingServer | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections) if self._server is not None else 0
+
+    def on(self, code: RequestCode, handler: Callable[[Request[Any]], Any], header: Any) -> None:
+        def counted(request: Request[Any]) -> Any:
+            self.seen[code] += 1
+            return handler(request)
+
+        self.dispatcher.register(code, counted, header)
+
+    async def start(self) -> None:
+        self._server = RemotingServer(self.dispatcher, host=HOST, port=self.port)
+        await self._server.start()
+        self.port = self._server.port
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+
+    def drop_connections(self) -> None:
+        assert self._server is not None
+        for connection in list(self._server.connections):
+            connection.abort("the test says so")
+
+
+class FakeNameServer(FakeServer):
+    """Routes and KV config as the test puts them there.
+
+    While it `hangs`, questions for routes wait for `release`; `nonsense` is answered instead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = False
+        self.nonsense: bytes | None = None
+        self._waiting: list[Request[GetRouteInfoRequestHeader]] = []
+        self.routes: dict[str, TopicRouteData] = {}
+        self.config: dict[str, dict[str, str]] = {}
+        self.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route, GetRouteInfoRequestHeader)
+        self.on(
+            RequestCode.GET_KVLIST_BY_NAMESPACE, self.kv_list, GetKVListByNamespaceRequestHeader
+        )
+
+    def put(
+        self, topic: str, brokers: "list[FakeBroker]", *, queues: int = 2, perm: int = 6
+    ) -> None:
+        self.routes[topic] = TopicRouteData(
+            broker_datas=[
+                BrokerData(broker_addrs={0: b.address}, broker_name=b.name, cluster="c")
+                for b in brokers
+            ],
+            queue_datas=[
+                QueueData(
+                    broker_name=b.name, perm=perm, read_queue_nums=queues, write_queue_nums=queues
+                )
+                for b in brokers
+            ],
+        )
+
+    def release(self) -> None:
+        """Hang no more, and answer those that wait."""
+        self.hangs = False
+        for request in self._waiting:
+            response = self.route(request)
+            assert response is not None
+            request.reply(response)
+        self._waiting.clear()
+
+    def route(self, request: Request[GetRouteInfoRequestHeader]) -> Response | None:
+        if self.hangs:
+            self._waiting.append(request)
+            return None
+        if self.nonsense is not None:
+            return Response(body=self.nonsense)
+        route = self.routes.get(request.header.topic)
+        if route is None:
+            return Response(ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server")
+        return Response(body=route.encode(standard_json=True))
+
+    def kv_list(self, request: Request[GetKVListByNamespaceRequestHeader]) -> Response:
+        table = self.config.get(request.header.namespace)
+        if table is None:
+            return Response(ResponseCode.QUERY_NOT_FOUND, "No config item")
+        return Response(body=KVTable(table=table).encode())
+
+
+class FakeBroker(FakeServer):
+    """Keeps messages in lists. `mode` says what sends get: None (stored), "hang" (no answer), or
+    the response code of an error."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.mode: str | int | None = None
+        self.records: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.sent: list[SendMessageRequestHeaderV2] = []
+        self.bodies: list[bytes] = []
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.heartbeats: list[HeartbeatData] = []
+        self.unregistered: list[UnregisterClientRequestHeader] = []
+        self.clients: dict[str, Any] = {}
+        self.pulls: list[PullMessageRequestHeader] = []
+        self.pull_answer: Callable[[Request[Any]], Response | None] | None = None
+        self.commit_answer = Response()
+        self.arrived = asyncio.Event()
+        self.beat = asyncio.Event()
+        self._held: list[Request[PullMessageRequestHeader]] = []
+        self.on(RequestCode.SEND_MESSAGE_V2, self.send, SendMessageRequestHeaderV2)
+        self.on(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
+        self.on(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader)
+        self.on(RequestCode.HEART_BEAT, self.heartbeat, None)
+        self.on(RequestCode.UNREGISTER_CLIENT, self.unregister, UnregisterClientRequestHeader)
+        self.on(RequestCode.GET_MAX_OFFSET, self.max_offset, GetMaxOffsetRequestHeader)
+        self.on(RequestCode.GET_MIN_OFFSET, self.min_offset, GetMinOffsetRequestHeader)
+        self.on(
+            RequestCode.QUERY_CONSUMER_OFFSET, self.query_offset, QueryConsumerOffsetRequestHeader
+        )
+        self.on(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            self.update_offset,
+            UpdateConsumerOffsetRequestHeader,
+        )
+        self.on(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            lambda request: self.consumer_list(request),
+            GetConsumerListByGroupRequestHeader,
+        )
+
+    def store(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: str = "",
+        sys_flag: int = 0,
+    ) -> int:
+        """Append a message and answer the pulls that wait for it; returns its queue offset."""
+        queue = self.records[topic, queue_id]
+        name, text = topic.encode(), properties.encode()
+        size = record_size(len(body), len(name), len(text))
+        record = bytearray(size)
+        encode_into(
+            record, 0, size, MAGIC_V1, body_crc(body), queue_id, 0, len(queue), 1000 * len(queue),
+            sys_flag, 1, STORE_HOST, 2, STORE_HOST, 0, 0, body, name, text,
+        )  # fmt: skip
+        queue.append(bytes(record))
+        held, self._held = self._held, []
+        for request in held:
+            response = self.pull(request)
+            if response is not None:
+                request.reply(response)
+        return len(queue) - 1
+
+    def send(self, request: Request[SendMessageRequestHeaderV2]) -> Response | None:
+        header = request.header
+        self.arrived.set()
+        if self.mode == "hang":
+            return None
+        if self.mode is not None:
+            return Response(int(self.mode), "as the test says", SendMessageResponseHeader())
+        self.sent.append(header)
+        body = bytes(request.body)
+        self.bodies.append(body)
+        items = (
+            [(bytes(item.body), item.properties.decode()) for item in iter_batch(body)]
+            if header.batch
+            else [(body, header.properties)]
+        )
+        offsets = [
+            self.store(header.topic, header.queue_id, *item, header.sys_flag) for item in items
+        ]
+        return Response(
+            header=SendMessageResponseHeader(
+                msg_id=",".join(encode_offset_msg_id(STORE_HOST, offset) for offset in offsets),
+                queue_id=header.queue_id,
+                queue_offset=offsets[0],
+                transaction_id="" if header.batch else "ID",
+            )
+        )
+
+    def pull(self, request: Request[PullMessageRequestHeader]) -> Response | None:
+        header = request.header
+        self.pulls.append(header)
+        if self.pull_answer is not None:
+            return self.pull_answer(request)
+        records = self.records[header.topic, header.queue_id]
+        end = len(records)
+        if header.queue_offset > end:
+            return self.pulled(ResponseCode.PULL_OFFSET_MOVED, end, end)
+        if header.queue_offset == end:
+            if header.sys_flag & 2:
+                self._held.append(request)
+                return None
+            return self.pulled(ResponseCode.PULL_NOT_FOUND, end, end)
+        until = min(end, header.queue_offset + min(header.max_msg_nums, 32))
+        body = b"".join(records[header.queue_offset : until])
+        return self.pulled(ResponseCode.SUCCESS, until, end, body)
+
+    @staticmethod
+    def pulled(code: int, following: int, end: int, body: bytes = b"") -> Response:
+        return Response(
+            code,
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=0,
+                next_begin_offset=following,
+                min_offset=0,
+                max_offset=end,
+            ),
+            body=body,
+        )
+
+    def heartbeat(self, request: Request[Any]) -> Response:
+        data = HeartbeatData.decode(request.body)
+        self.heartbeats.append(data)
+        self.beat.set()
+        if data.consumer_data_set:
+            self.clients[data.client_id] = request.connection
+        return Response()
+
+    def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response:
+        self.unregistered.append(request.header)
+        if request.header.consumer_group is not None:
+            self.clients.pop(request.header.client_id, None)
+        return Response()
+
+    def consumer_list(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Response:
+        if not self.clients:
+            return Response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+        ids = sorted(self.clients)
+        return Response(body=GetConsumerListByGroupResponseBody(consumer_id_list=ids).encode())
+
+    def notify(self, group: str) -> None:
+        """Tell every consumer that the group has changed."""
+        for connection in self.clients.values():
+            connection.send_oneway(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+            )
+
+    def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response | None:
+        if self.mode == "hang":
+            return None
+        end = len(self.records[request.header.topic, request.header.queue_id])
+        return Response(header=GetMaxOffsetResponseHeader(offset=end))
+
+    def min_offset(self, request: Request[GetMinOffsetRequestHeader]) -> Response:
+        return Response(header=GetMinOffsetResponseHeader(offset=0))
+
+    def query_offset(self, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
+        header = request.header
+        offset = self.offsets.get((header.consumer_group, header.topic, header.queue_id))
+        if offset is None:
+            return Response(ResponseCode.QUERY_NOT_FOUND, "Not found")
+        return Response(header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+    def update_offset(self, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
+        header = request.header
+        if self.commit_answer.code == ResponseCode.SUCCESS:
+            assert header.queue_id is not None
+            assert header.commit_offset is not None
+            key = (header.consumer_group, header.topic, header.queue_id)
+            self.offsets[key] = header.commit_offset
+        return self.commit_answer
+
+
+class FakeCluster:
+    """A name server and brokers; `put` makes a topic on some of them."""
+
+    def __init__(self, *brokers: str) -> None:
+        self.name_server = FakeNameServer()
+        self.brokers = {name: FakeBroker(name) for name in brokers}
+
+    async def start(self) -> None:
+        for server in (self.name_server, *self.brokers.values()):
+            await server.start()
+
+    async def stop(self) -> None:
+        for server in (self.name_server, *self.brokers.values()):
+            await server.stop()
+
+    def put(self, topic: str, *names: str, queues: int = 2, perm: int = 6) -> None:
+        brokers = [self.brokers[name] for name in names or self.brokers]
+        self.name_server.put(topic, brokers, queues=queues, perm=perm)
+
+    def __getitem__(self, name: str) -> FakeBroker:
+        return self.brokers[name]
+
+    @property
+    def namesrv(self) -> str:
+        return self.name_server.address

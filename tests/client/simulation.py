@@ -1,0 +1,82 @@
+"""A world without a network: a clock that is set, queues, and brokers that answer as told."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from client.errors import RemotingClosed, RemotingTimeout, SystemBusy
+from client.producer.delivery import Delivery, RetryPolicy
+from client.selector.pipeline import PublishQueues, QueueSelector
+from client.selector.switches import Switches
+from message.message import MessageQueue
+
+TOPIC = "T"
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def queues_of(brokers: Iterable[str], count: int = 2, topic: str = TOPIC) -> list[MessageQueue]:
+    return [MessageQueue(topic, broker, i) for broker in sorted(brokers) for i in range(count)]
+
+
+@dataclass
+class World:
+    """Brokers by name: how long each takes to answer, and how each fails if it does.
+
+    `broken`: "dead" (no connection, at once), "hangs" (no answer in time), "busy" (an error
+    answer).
+    `bad_queues` refuse although their broker is well.
+    """
+
+    brokers: tuple[str, ...] = ("a", "b", "c")
+    queue_count: int = 2
+    switches: Switches = field(default_factory=Switches)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    clock: Clock = field(default_factory=Clock)
+    latency: dict[str, float] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    bad_queues: set[MessageQueue] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.selector = QueueSelector(self.clock, switches=self.switches)
+        self.queues = PublishQueues(queues_of(self.brokers, self.queue_count), start=0)
+        self.asked: list[MessageQueue] = []
+        self.shares: list[float] = []
+        self.doubted: list[str] = []
+        self.delivery = Delivery(self.selector, self.policy, self.clock, self.doubted.append)
+
+    async def attempt(self, queue: MessageQueue, share: float) -> MessageQueue:
+        self.asked.append(queue)
+        self.shares.append(share)
+        how = self.broken.get(queue.broker_name)
+        if how == "hangs":
+            self.clock.advance(share)
+            raise RemotingTimeout("no answer")
+        took = self.latency.get(queue.broker_name, 0.001)
+        if took > share:
+            self.clock.advance(share)
+            raise RemotingTimeout("too late")
+        self.clock.advance(took)
+        if how == "dead":
+            raise RemotingClosed("connection refused")
+        if how == "busy" or queue in self.bad_queues:
+            raise SystemBusy("[OVERLOAD]", queue.broker_name)
+        return queue
+
+    async def send(self, timeout: float = 3.0) -> MessageQueue:
+        self.asked.clear()
+        self.shares.clear()
+        return await self.delivery.deliver(TOPIC, self.queues, self.attempt, self.clock() + timeout)
+
+    def works(self, queue: MessageQueue) -> bool:
+        return queue.broker_name not in self.broken and queue not in self.bad_queues

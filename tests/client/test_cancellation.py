@@ -1,0 +1,109 @@
+"""A task may be cancelled at any await: nothing of it stays behind, and the rest goes on."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from client.consumer.pull import PullConsumer
+from client.producer.producer import Producer
+from message.message import Message
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+
+async def cancel_after(turns: int, work: Awaitable[Any]) -> bool:
+    """Cancel after so many turns of the loop; whether that was before its end."""
+    task = asyncio.ensure_future(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait([task])
+    assert done
+    return task.cancelled()
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("kind", ["send", "send_oneway", "send_batch"])
+async def test_sends(cluster: FakeCluster, kind: str, warm: bool) -> None:
+    calls: dict[str, Callable[[Producer], Awaitable[Any]]] = {
+        "send": lambda p: p.send(Message("T", b"x" * 5000)),
+        "send_oneway": lambda p: p.send_oneway(Message("T", b"x")),
+        "send_batch": lambda p: p.send_batch([Message("T", bytes(900)) for _ in range(10)]),
+    }
+    cancelled = 0
+    for turns in range(25):
+        async with Producer("PG", namesrv=cluster.namesrv, batch_bytes=2000) as p:
+            if warm:
+                await p.send(Message("T", b"x"))
+            cancelled += await cancel_after(turns, calls[kind](p))
+            assert p._in_flight.count == 0
+            assert all(p.selector.tolerance.is_available(name) for name in "ab")
+            # The cancelled one took nothing from those that follow.
+            await asyncio.gather(*(calls[kind](p) for _ in range(3)))
+            assert p._in_flight.count == 0
+            for address in p._pool.addresses:
+                # A heartbeat or a route poll may be under way too; those end.
+                pending = (await p._pool.get(address))._stream._pending
+                await until(lambda pending=pending: len(pending) == 0)  # type: ignore[misc]
+    assert cancelled > 0
+
+
+@pytest.mark.parametrize("what", ["assign", "subscribe", "poll", "seek", "commit"])
+async def test_consumers(cluster: FakeCluster, what: str) -> None:
+    for i in range(40):
+        cluster["ab"[i % 2]].store("T", i // 2 % 2, b"%d" % i)
+    calls: dict[str, Callable[[PullConsumer], Awaitable[Any]]] = {
+        "assign": lambda c: c.assign("T"),
+        "subscribe": lambda c: c.subscribe("T"),
+        "poll": lambda c: c.poll(4),
+        "seek": lambda c: c.seek("begin"),
+        "commit": lambda c: c.commit(),
+    }
+    for turns in range(12):
+        group = f"G-{what}-{turns}"
+        async with PullConsumer(group, namesrv=cluster.namesrv, start="begin") as c:
+            if what not in ("assign", "subscribe"):
+                await c.assign("T")
+            await cancel_after(turns, calls[what](c))
+            # What was interrupted can be done again.
+            if what == "subscribe":
+                await c.subscribe("T")
+                await until(lambda c=c: len(c.assignment) == 4)  # type: ignore[misc]
+            else:
+                await c.assign("T")
+            await c.seek("begin")
+            seen: set[bytes] = set()
+            async with asyncio.timeout(10):
+                while len(seen) < 40:
+                    seen |= {m.body for m in await c.poll()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_lost_connections_lose_and_repeat_nothing(cluster: FakeCluster, seed: int) -> None:
+    """A consumer that polls while connections break at random sees each message once, each queue
+    in order."""
+    chance = random.Random(seed)
+    total = 200
+    expected = {(b, q): [b"%s%d-%d" % (b.encode(), q, i) for i in range(total // 4)]
+                for b in "ab" for q in range(2)}  # fmt: skip
+    waiting = {place: list(bodies) for place, bodies in expected.items()}
+    seen: dict[tuple[str, int], list[bytes]] = {place: [] for place in expected}
+    options = {"start": "begin", "batch": 3, "max_buffered": 5}
+    async with PullConsumer("G", namesrv=cluster.namesrv, **options) as c:  # type: ignore[arg-type]
+        await c.assign("T")
+        async with asyncio.timeout(60):
+            while sum(map(len, seen.values())) < total:
+                for (broker, queue_id), bodies in waiting.items():
+                    for body in bodies[: chance.randrange(4)]:
+                        cluster[broker].store("T", queue_id, body)
+                        bodies.pop(0)
+                if chance.random() < 0.1:
+                    cluster["ab"[chance.randrange(2)]].drop_connections()
+                if chance.random() < 0.1:
+                    cluster.name_server.drop_connections()
+                for message in await c.poll(chance.randint(1, 20), timeout=0.01):
+                    seen[message.broker_name, message.queue_id].append(message.body)
+    assert seen == expected

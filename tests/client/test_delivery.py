@@ -1,0 +1,193 @@
+import pytest
+
+from client.errors import (
+    BrokerNotFound,
+    MessageIllegal,
+    NoRouteInfo,
+    RemotingClosed,
+    RemotingTimeout,
+    SendError,
+    SystemBusy,
+    TopicNotExist,
+)
+from client.producer.delivery import RetryPolicy
+from client.selector.pipeline import PublishQueues
+from client.selector.switches import Switches
+from message.message import MessageQueue
+from remoting.errors import EncodeError
+from tests.client.simulation import World
+
+QUIET = Switches(send_latency_enable=False)
+
+
+async def test_the_first_attempt_gets_a_share_and_its_latency_is_learnt() -> None:
+    world = World(latency={"a": 0.7})
+    assert (await world.send()).broker_name == "a"
+    assert world.shares == [pytest.approx(1.0)]
+    assert not world.selector.tolerance.is_available("a")
+    assert world.selector.tolerance.is_reachable("a")
+
+
+async def test_a_retry_goes_to_another_broker_than_the_last() -> None:
+    world = World(broken={"a": "dead"}, switches=QUIET)
+    assert (await world.send()).broker_name == "b"
+    assert [queue.broker_name for queue in world.asked] == ["a", "b"]
+    assert world.doubted == ["T"]
+
+
+async def test_after_a_failure_the_broker_gets_no_more_sends() -> None:
+    world = World(broken={"a": "dead"})
+    await world.send()
+    for _ in range(50):
+        await world.send()
+        assert len(world.asked) == 1
+        assert world.asked[0].broker_name != "a"
+
+
+async def test_a_broker_that_hangs_leaves_time_for_the_others() -> None:
+    world = World(brokers=("a", "b"), broken={"a": "hangs"})
+    began = world.clock()
+    assert (await world.send(timeout=3.0)).broker_name == "b"
+    assert world.shares == [pytest.approx(1.0), pytest.approx(1.0)]
+    assert world.clock() - began == pytest.approx(1.001)
+
+
+async def test_the_last_attempt_may_use_all_that_is_left() -> None:
+    world = World(broken={"a": "hangs", "b": "hangs"})
+    await world.send(timeout=3.0)
+    assert world.shares == [pytest.approx(1.0), pytest.approx(1.0), pytest.approx(1.0)]
+
+
+async def test_a_single_broker_gets_the_whole_time() -> None:
+    world = World(brokers=("a",), latency={"a": 2.5})
+    assert (await world.send(timeout=3.0)).broker_name == "a"
+    assert world.shares == [pytest.approx(3.0)]
+
+
+async def test_the_attempt_timeout_can_be_set() -> None:
+    world = World(broken={"a": "hangs"}, policy=RetryPolicy(attempt_timeout=0.25))
+    await world.send()
+    assert world.shares[0] == 0.25
+
+
+async def test_every_queue_is_tried_one_by_one_before_the_send_fails() -> None:
+    world = World(brokers=("a", "b"), queue_count=4, broken={"a": "dead", "b": "busy"})
+    with pytest.raises(SendError) as caught:
+        await world.send()
+    assert sorted(world.asked) == sorted(world.queues.queues)
+    brokers = [queue.broker_name for queue in world.asked]
+    assert brokers == ["a", "b"] * 4
+    error = caught.value
+    assert [attempt.queue for attempt in error.tries] == world.asked
+    assert error.topic == "T"
+    assert isinstance(error.__cause__, SystemBusy)
+    assert (error.code, error.broker, error.retriable) == (2, "b", True)
+    assert "8 tries" in str(error)
+
+
+async def test_one_queue_that_works_is_found_behind_all_that_do_not() -> None:
+    world = World(brokers=("a", "b"), queue_count=4)
+    last = MessageQueue("T", "b", 2)
+    world.bad_queues = set(world.queues.queues) - {last}
+    assert await world.send() == last
+
+
+async def test_with_fewer_queues_than_retries_queues_are_tried_again() -> None:
+    world = World(brokers=("a",), queue_count=1, broken={"a": "dead"})
+    with pytest.raises(SendError) as caught:
+        await world.send()
+    assert len(caught.value.tries) == 3
+
+
+async def test_without_retries_there_is_one_attempt() -> None:
+    world = World(broken={"a": "dead"}, policy=RetryPolicy(retries=0))
+    with pytest.raises(SendError) as caught:
+        await world.send(timeout=2.0)
+    assert len(caught.value.tries) == 1
+    assert world.shares == [pytest.approx(2.0)]
+    assert isinstance(caught.value.__cause__, RemotingClosed)
+
+
+async def test_the_deadline_ends_the_tries() -> None:
+    world = World(queue_count=4, broken=dict.fromkeys("abc", "hangs"))
+    began = world.clock()
+    with pytest.raises(SendError) as caught:
+        await world.send(timeout=3.0)
+    assert world.clock() - began == pytest.approx(3.0)
+    assert len(caught.value.tries) == 3
+    assert isinstance(caught.value.__cause__, RemotingTimeout)
+
+
+async def test_without_any_time_nobody_is_asked_or_blamed() -> None:
+    world = World()
+    with pytest.raises(RemotingTimeout):
+        await world.send(timeout=0)
+    assert world.asked == []
+    assert len(world.selector.tolerance) == 0
+
+
+async def test_a_topic_without_queues() -> None:
+    world = World()
+    world.queues = PublishQueues([])
+    with pytest.raises(NoRouteInfo, match="No route info of this topic"):
+        await world.send()
+
+
+async def test_an_answer_that_no_retry_can_mend_ends_the_send() -> None:
+    world = World()
+
+    async def refuse(queue: MessageQueue, share: float) -> None:
+        world.asked.append(queue)
+        raise MessageIllegal("too long", queue.broker_name)
+
+    with pytest.raises(SendError) as caught:
+        await world.delivery.deliver("T", world.queues, refuse, world.clock() + 3)
+    assert len(world.asked) == 1
+    assert caught.value.code == 13
+    assert not caught.value.retriable
+    assert world.selector.tolerance.is_reachable("a")
+
+
+@pytest.mark.parametrize("error", [SystemBusy("x"), TopicNotExist("x"), BrokerNotFound("a")])
+async def test_other_answers_are_tried_elsewhere(error: Exception) -> None:
+    world = World(switches=QUIET)
+
+    async def attempt(queue: MessageQueue, share: float) -> str:
+        if queue.broker_name == "a":
+            raise error
+        return queue.broker_name
+
+    assert await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3) == "b"
+
+
+async def test_a_broker_that_was_not_asked_is_not_blamed() -> None:
+    world = World()
+
+    async def attempt(queue: MessageQueue, share: float) -> str:
+        if queue.broker_name == "a":
+            raise BrokerNotFound("a")
+        return queue.broker_name
+
+    await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert world.selector.tolerance.is_available("a")
+    assert world.doubted == ["T"]
+
+
+async def test_what_can_not_be_encoded_is_nobodys_fault() -> None:
+    world = World()
+
+    async def attempt(queue: MessageQueue, share: float) -> None:
+        raise EncodeError("a header over 16 MiB")
+
+    with pytest.raises(EncodeError):
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert len(world.selector.tolerance) == 0
+
+
+async def test_a_oneway_attempt_proves_nothing() -> None:
+    world = World(brokers=("a",))
+    world.selector.silent("a", 0.1)
+    await world.delivery.deliver("T", world.queues, world.attempt, world.clock() + 3, oneway=True)
+    assert not world.selector.tolerance.is_reachable("a")
+    await world.delivery.deliver("T", world.queues, world.attempt, world.clock() + 3)
+    assert world.selector.tolerance.is_reachable("a")

@@ -1,0 +1,133 @@
+import pytest
+
+from client.selector.latency import LATENCY_MAX_MS, LatencyFaultTolerance
+from tests.client.simulation import Clock
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "isolation_ms"),
+    [
+        (0, 0),
+        (49, 0),
+        (50, 0),
+        (100, 0),
+        (549, 0),
+        (550, 2000),
+        (1799, 2000),
+        (1800, 5000),
+        (3000, 6000),
+        (5000, 10_000),
+        (14_999, 10_000),
+        (15_000, 30_000),
+        (90_000, 30_000),
+    ],
+)
+def test_isolation_follows_the_table_of_release_5_3_3(latency_ms: int, isolation_ms: int) -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", latency_ms / 1000)
+    assert tolerance.is_available("a") is (isolation_ms == 0)
+    assert tolerance.all_available() is (isolation_ms == 0)
+    clock.advance(isolation_ms / 1000)
+    assert tolerance.is_available("a")
+    assert tolerance.all_available()
+
+
+def test_a_failed_send_counts_as_one_of_ten_seconds() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", 0.001, isolate=True)
+    clock.advance(9.99)
+    assert not tolerance.is_available("a")
+    clock.advance(0.02)
+    assert tolerance.is_available("a")
+
+
+def test_isolation_is_prolonged_but_not_cut_short() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", 6.0)
+    clock.advance(1.0)
+    tolerance.record("a", 0.001)
+    tolerance.record("a", 0.6)
+    clock.advance(8.9)
+    assert not tolerance.is_available("a")
+    clock.advance(0.2)
+    assert tolerance.is_available("a")
+
+
+def test_unreachable_is_not_available_even_after_its_isolation() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", 0.1, isolate=True, reachable=False)
+    clock.advance(3600)
+    assert not tolerance.is_available("a")
+    assert not tolerance.is_reachable("a")
+    assert not tolerance.all_available()
+    tolerance.mark_reachable("a")
+    assert tolerance.is_available("a")
+    assert tolerance.all_available()
+
+
+def test_reachable_again_does_not_end_the_isolation() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", 0.1, isolate=True, reachable=False)
+    tolerance.mark_reachable("a")
+    assert tolerance.is_reachable("a")
+    assert not tolerance.is_available("a")
+
+
+def test_a_successful_send_makes_reachable() -> None:
+    tolerance = LatencyFaultTolerance(Clock())
+    tolerance.record("a", 0.1, isolate=True, reachable=False)
+    tolerance.record("a", 0.1)
+    assert tolerance.is_reachable("a")
+
+
+def test_an_unknown_broker_is_available() -> None:
+    tolerance = LatencyFaultTolerance(Clock())
+    tolerance.record("a", 1.0, isolate=True, reachable=False)
+    assert tolerance.is_available("b")
+    assert tolerance.is_reachable("b")
+
+
+def test_forgotten_brokers_are_as_unknown_ones() -> None:
+    tolerance = LatencyFaultTolerance(Clock())
+    tolerance.record("a", 1.0, isolate=True, reachable=False)
+    tolerance.record("b", 0.01)
+    tolerance.retain({"b"})
+    assert [item.broker_name for item in tolerance] == ["b"]
+    assert tolerance.is_available("a")
+    # No unreachable broker is left to keep the selector off its short way.
+    tolerance.record("c", 0.01, reachable=False)
+    tolerance.mark_reachable("c")
+    assert not tolerance.due_suspects(1.0)
+
+
+def test_suspects_are_the_unreachable_ones_and_due_at_intervals() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("well", 0.01)
+    tolerance.record("isolated", 0.01, isolate=True)
+    tolerance.record("gone", 0.01, isolate=True, reachable=False)
+    assert tolerance.due_suspects(2.0) == ["gone"]
+    assert tolerance.due_suspects(2.0) == []
+    clock.advance(2.0)
+    assert tolerance.due_suspects(2.0) == ["gone"]
+
+
+def test_the_tables_can_be_set_and_are_checked() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(
+        clock, latency_max_ms=(10, 20), not_available_duration_ms=(100, 200)
+    )
+    assert tolerance.isolation_for(0.009) == 0
+    assert tolerance.isolation_for(0.010) == pytest.approx(0.1)
+    assert tolerance.isolation_for(5) == pytest.approx(0.2)
+    tolerance.record("a", 0.015)
+    assert not tolerance.is_available("a")
+    with pytest.raises(ValueError, match="length"):
+        LatencyFaultTolerance(clock, latency_max_ms=LATENCY_MAX_MS, not_available_duration_ms=(1,))
+    with pytest.raises(ValueError, match="rise"):
+        LatencyFaultTolerance(clock, latency_max_ms=(2, 1), not_available_duration_ms=(1, 1))

@@ -1,0 +1,153 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.errors import BodyError, SystemBusy
+from client.producer.outgoing import (
+    COMPRESS_IN_THREAD,
+    Compression,
+    Outgoing,
+    compress_body,
+    prepare,
+)
+from client.producer.outgoing import SendHeader as FastHeader
+from client.producer.result import SendStatus
+from message import properties as names
+from message.compression import CompressionType, decompress
+from message.message import Message, MessageQueue
+from remoting.codes import RequestCode
+from remoting.command import Command
+from remoting.frame import decode_command, encode_command
+from remoting.headers.send import SendMessageRequestHeaderV2
+
+QUEUE = MessageQueue("T", "b0", 3)
+text = st.text(st.characters(codec="utf-8"), max_size=30)
+i32 = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "producer_group": text,
+            "topic": text,
+            "default_topic": text,
+            "default_topic_queue_nums": i32,
+            "queue_id": i32,
+            "sys_flag": i32,
+            "born_timestamp": st.integers(0, 2**62),
+            "flag": i32,
+            "properties": text | st.just("UNIQ_KEY\x01A\x02WAIT\x01true\x02"),
+            "batch": st.booleans(),
+            "bname": text,
+        }
+    )
+)
+def test_the_fast_header_writes_what_the_plain_one_does(fields: dict[str, object]) -> None:
+    fast = decode_command(encode_command(310, 1, header=FastHeader(**fields))[4:])  # type: ignore[arg-type]
+    plain = SendMessageRequestHeaderV2(**fields)  # type: ignore[arg-type]
+    assert SendMessageRequestHeaderV2.from_ext(fast.ext_fields) == plain
+    assert all(isinstance(value, str) for value in fast.ext_fields.values())
+
+
+def test_a_message_becomes_a_request() -> None:
+    message = Message(
+        "T", b"body", tags="t", keys=["k1", "k2"], properties={"a": "ä"}, flag=7, delay_level=3
+    )
+    before = repr(message)
+    outgoing = prepare(message, "ID")
+    assert repr(message) == before
+    assert outgoing.code == RequestCode.SEND_MESSAGE_V2
+    assert names.decode(outgoing.properties) == {
+        "UNIQ_KEY": "ID",
+        "TAGS": "t",
+        "KEYS": "k1 k2",
+        "DELAY": "3",
+        "a": "ä",
+        "WAIT": "true",
+    }
+    header = outgoing.header("g", "TBW102", 4, QUEUE)
+    assert (header.producer_group, header.topic, header.queue_id) == ("g", "T", 3)
+    assert (header.flag, header.sys_flag, header.batch, header.bname) == (7, 0, False, "b0")
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+@pytest.mark.parametrize("size", [4096, COMPRESS_IN_THREAD + 1])
+async def test_compression(kind: CompressionType, size: int) -> None:
+    outgoing = prepare(Message("T", b"abcd" * (size // 4)), "ID")
+    assert Compression(kind).applies(outgoing.body)
+    await compress_body(outgoing, Compression(kind))
+    assert len(outgoing.body) < size
+    assert outgoing.sys_flag == 1 | kind << 8
+    assert decompress(outgoing.body, outgoing.sys_flag) == b"abcd" * (size // 4)
+
+
+def test_compression_begins_at_4_kib() -> None:
+    zlib = Compression.named("zlib", 4096, 5)
+    assert zlib is not None
+    assert not zlib.applies(bytes(4095))
+    assert zlib.applies(bytes(4096))
+    assert Compression.named(None, 1, 1) is None
+
+
+def answer(ext: dict[str, str], code: int = 0) -> Command:
+    return Command(code=code, flag=1, remark="why", ext_fields=ext)
+
+
+STORED = {"queueId": "3", "queueOffset": "17", "msgId": "OFFSETID", "transactionId": "ID"}
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (0, SendStatus.SEND_OK),
+        (10, SendStatus.FLUSH_DISK_TIMEOUT),
+        (11, SendStatus.SLAVE_NOT_AVAILABLE),
+        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
+def test_answers_that_say_stored(code: int, status: SendStatus) -> None:
+    result = prepare(Message("T", b"x"), "ID").result(answer(STORED, code), QUEUE)
+    assert result.status is status
+    assert (result.msg_id, result.offset_msg_id) == ("ID", "OFFSETID")
+    assert (result.queue, result.queue_offset, result.transaction_id) == (QUEUE, 17, "ID")
+
+
+def test_the_broker_may_choose_another_queue() -> None:
+    result = prepare(Message("T", b"x"), "ID").result(answer(STORED | {"queueId": "1"}), QUEUE)
+    assert result.queue == MessageQueue("T", "b0", 1)
+
+
+def test_an_error_answer_is_its_class() -> None:
+    with pytest.raises(SystemBusy) as caught:
+        prepare(Message("T", b"x"), "ID").result(answer({}, 2), QUEUE)
+    assert (caught.value.broker, caught.value.remark) == ("b0", "why")
+
+
+@pytest.mark.parametrize("missing", ["queueId", "queueOffset", "msgId"])
+def test_a_broken_answer_is_an_error(missing: str) -> None:
+    ext = {key: value for key, value in STORED.items() if key != missing}
+    with pytest.raises(BodyError):
+        prepare(Message("T", b"x"), "ID").result(answer(ext), QUEUE)
+    with pytest.raises(BodyError):
+        prepare(Message("T", b"x"), "ID").result(answer(STORED | {"queueOffset": "x"}), QUEUE)
+
+
+def batch_of(*ids: str) -> Outgoing:
+    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, "T", b"body", "", ids, batch=True)
+
+
+def test_a_batch_has_a_result_for_each_message() -> None:
+    results = batch_of("A", "B").results(answer(STORED | {"msgId": "1,2"}), QUEUE)
+    assert [(r.msg_id, r.offset_msg_id, r.queue_offset) for r in results] == [
+        ("A", "1", 17),
+        ("B", "2", 18),
+    ]
+
+
+def test_an_inner_batch_has_one_id_for_all() -> None:
+    results = batch_of("A", "B", "C").results(answer(STORED), QUEUE)
+    assert [(r.offset_msg_id, r.queue_offset) for r in results] == [
+        ("OFFSETID", 17),
+        ("OFFSETID", 18),
+        ("OFFSETID", 19),
+    ]
