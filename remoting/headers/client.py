@@ -10,10 +10,14 @@ class HeartbeatRequestHeader(Header):
 
 
 class HeartbeatResponseHeader(Header):
-    """How a broker takes heartbeats of the second version; both are always sent."""
+    """How a broker takes heartbeats of the second version; both are always sent.
+
+    is_support_batch_protocol is ours alone: true from a broker that serves COMMON_BATCH_REQUEST.
+    """
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
     is_sub_change: bool = field(name="IS_SUB_CHANGE", default=True)
+    is_support_batch_protocol: bool | None = field(name="IS_SUPPORT_BATCH_PROTOCOL", default=None)
 
 
 class UnregisterClientRequestHeader(Header):

@@ -1,0 +1,131 @@
+"""The settings of a broker: RocketMQ's own property names with 5.3.3's defaults.
+
+A `broker.conf` of the official broker loads as it is. `BrokerConfig` extends the store's settings,
+since the official file holds both. Times are milliseconds unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Annotated, Final
+
+from msgspec import Meta, field
+
+from remoting.official_config_keys import BROKER_KEYS
+from remoting.properties_file import load_config
+from store.config import StoreConfig
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Millis = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1)]
+Perm = Annotated[int, Meta(ge=0, le=15)]
+
+LOOPBACK: Final = "127.0.0.1"
+WILDCARDS: Final = ("", "0.0.0.0", "::")
+
+
+class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
+    """All settings of one broker process.
+
+    Fields that RocketMQ does not have: `vip_channel_enable` (serve listenPort-2 as well, as the
+    official broker always does), `max_in_flight_bytes` (bodies of sends that are stored but not
+    yet answered; above it sends are answered SYSTEM_BUSY), `max_held_pulls` (long polls that may
+    wait at once; one above it is answered at once), and the settings of the Batch-Protocol:
+    `max_child_request_num` (children of a parent; with more it is refused),
+    `batch_pull_enough_bytes` and `batch_pull_enough_messages` (a parent of pulls that has so much
+    is answered without reading its other queues).
+    """
+
+    # Who and where
+    namesrv_addr: str = ""  # host:port;host:port
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = field(default_factory=socket.gethostname)
+    broker_id: Annotated[int, Meta(ge=0)] = 0
+    bind_address: str = LOOPBACK
+    # The address that clients are told; empty: bindAddress, or this host's if that is a wildcard.
+    broker_ip1: str = field(default="", name="brokerIP1")
+    listen_port: Port = 10911  # 0: any free port
+    vip_channel_enable: bool = True
+    server_channel_max_idle_time_seconds: Count = 120
+
+    # Topics and groups
+    broker_permission: Perm = 6  # 4 read, 2 write
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: Annotated[int, Meta(ge=1, le=65535)] = 8
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    auto_create_subscription_group: bool = True
+    validate_system_topic_when_update_topic: bool = True
+    enable_mixed_message_type: bool = False
+
+    # Sending
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    reject_transaction_message: bool = False
+    start_accept_send_request_time_stamp: int = 0
+    send_thread_pool_queue_capacity: Count = 10_000  # sends stored but not yet answered
+    max_in_flight_bytes: Count = 256 * 1024 * 1024
+
+    # Pulling
+    long_polling_enable: bool = True
+    short_polling_time_mills: Millis = 1_000
+    lite_pull_message_enable: bool = True
+    pull_thread_pool_queue_capacity: Count = 100_000
+    max_held_pulls: Count = 100_000
+    max_transfer_count_on_message_in_memory: Count = 32
+    max_transfer_bytes_on_message_in_memory: Count = 256 * 1024
+    access_message_in_memory_max_ratio: Annotated[int, Meta(ge=0, le=100)] = 40  # % of RAM
+
+    # Batch-Protocol
+    max_child_request_num: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    batch_pull_enough_bytes: Count = 4 * 1024 * 1024
+    batch_pull_enough_messages: Count = 10_000
+
+    # Consumers
+    notify_consumer_ids_changed_enable: bool = True
+    channel_expired_timeout: Millis = 120_000
+    flush_consumer_offset_interval: Millis = 5_000
+    consumer_offset_update_version_step: Count = 500
+
+    # Registration
+    register_name_server_period: Annotated[int, Meta(ge=10_000, le=60_000)] = 30_000
+    register_broker_timeout_mills: Millis = 24_000
+    broker_heartbeat_interval: Millis = 10_000
+    compressed_register: bool = False
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """`namesrv_addr` as single addresses."""
+        return tuple(address for part in self.namesrv_addr.split(";") if (address := part.strip()))
+
+    @property
+    def advertised_host(self) -> str:
+        """The address that clients are told to connect to."""
+        if self.broker_ip1:
+            return self.broker_ip1
+        return _own_address() if self.bind_address in WILDCARDS else self.bind_address
+
+
+def _own_address() -> str:
+    # Which interface leads outside; connecting a datagram socket sends nothing.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address, never answered
+            return str(probe.getsockname()[0])
+        except OSError:
+            return LOOPBACK
+
+
+def load_broker_config(text: str) -> tuple[BrokerConfig, list[str]]:
+    """A configuration from the text of a broker.conf, and warnings for keys without effect.
+
+    `namesrvAddr` falls back to the environment variable NAMESRV_ADDR, as the official broker's.
+    Raises `ConfigError` for a value that is not allowed.
+    """
+    config, warnings = load_config(BrokerConfig, text, BROKER_KEYS)
+    if not config.namesrv_addr:
+        config.namesrv_addr = os.environ.get("NAMESRV_ADDR", "")
+    return config, warnings

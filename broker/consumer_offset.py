@@ -1,0 +1,156 @@
+"""How far each group has consumed each queue, kept in config/consumerOffset.json.
+
+Commits only change memory; the file is written every 5 s when something changed, and at stop. An
+offset lower than the stored one is stored too (a client may rewind). Offsets are queue offsets:
+the next message to consume. Reference: broker ConsumerOffsetManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from remoting.bodies.registration import DataVersion
+from store.config_file import ConfigFile, ConfigFileError
+
+SEPARATOR: Final = "@"
+
+
+class _Stored(msgspec.Struct, rename="camel"):
+    """What is read of the file."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion | None = None
+
+
+class ConsumerOffsets:
+    """The offset table of one broker.
+
+    `clock` gives milliseconds; the data version rises every `version_step` commits.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 500) -> None:
+        self._file = ConfigFile(path)
+        self._clock = clock
+        self._version_step = version_step
+        self._commits = 0
+        self._dirty = False
+        self.data_version = DataVersion(timestamp=clock())
+        # "topic@group" → queue id → offset, the form of the file and of the admin answer.
+        self.table: dict[str, dict[int, int]] = {}
+        # Where the group last pulled; only shown to admins, never stored.
+        self._pulled: dict[str, dict[int, int]] = {}
+
+    def load(self) -> None:
+        """Read the file; integer keys may stand there without quotes, as fastjson writes them.
+
+        Raises ConfigFileError.
+        """
+        document = self._file.load()
+        try:
+            stored = msgspec.convert(document, _Stored, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigFileError(self._file.path, str(error)) from None
+        self.table = stored.offset_table
+        if stored.data_version is not None:
+            self.data_version = stored.data_version
+
+    def unsaved(self) -> bytes | None:
+        """The file's new content when something changed since the last time, else None."""
+        if not self._dirty:
+            return None
+        self._dirty = False
+        return self._file.encode(self.document())
+
+    def write(self, content: bytes) -> None:
+        """Write what `unsaved` gave; blocks, so not on the event loop. Raises OSError."""
+        try:
+            self._file.write(content)
+        except OSError:
+            self._dirty = True
+            raise
+
+    def save(self) -> None:
+        """Write consumerOffset.json when something changed. Blocks. Raises OSError."""
+        content = self.unsaved()
+        if content is not None:
+            self.write(content)
+
+    def document(self) -> dict[str, Any]:
+        """The table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""
+        groups: dict[str, list[str]] = {}
+        for key in self.table:
+            topic, _, group = key.partition(SEPARATOR)
+            if SEPARATOR not in group:
+                groups.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": msgspec.to_builtins(self.data_version),
+            "groupTopicMap": groups,
+            "offsetTable": self.table,
+        }
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store where `group` goes on in a queue."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self.table[key] = {}
+        queues[queue_id] = offset
+        self._dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The stored offset, or -1."""
+        queues = self.table.get(f"{topic}{SEPARATOR}{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note the offset of a pull, for admins."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Where the group pulled last; the stored offset when it did not pull; -1 without both."""
+        offset = self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+        return self.query(group, topic, queue_id) if offset is None else offset
+
+    def topics_of(self, group: str) -> set[str]:
+        """Topics that have a stored offset of `group`."""
+        return {topic for topic, name in self._pairs() if name == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Groups that have a stored offset in `topic`."""
+        return {group for name, group in self._pairs() if name == topic}
+
+    def offsets(self, group: str, topic: str) -> Mapping[int, int]:
+        """All stored offsets of a group in a topic."""
+        return self.table.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: a new one of the same name starts without offsets."""
+        self._forget(lambda name, group: name == topic)
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted with its offsets."""
+        self._forget(lambda topic, name: name == group)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        # "topic@group@broadcast" entries of broadcasting groups are no (topic, group) pairs.
+        split = [tuple(key.split(SEPARATOR)) for key in self.table]
+        return [(parts[0], parts[1]) for parts in split if len(parts) == 2]
+
+    def _forget(self, concerned: Callable[[str, str], bool]) -> None:
+        for table in (self.table, self._pulled):
+            for key in list(table):
+                topic, _, group = key.partition(SEPARATOR)
+                if concerned(topic, group):
+                    del table[key]
+                    self._dirty = True

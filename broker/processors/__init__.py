@@ -1,0 +1,1 @@
+"""One module per request family: each class registers its handlers and calls the tables."""

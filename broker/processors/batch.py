@@ -1,0 +1,248 @@
+"""COMMON_BATCH_REQUEST: the children of a parent, each executed as if it came alone.
+
+Children run through the same dispatcher as single requests, in the order of the body, with the
+batch's :class:`BatchAnswers` as their channel. Two strategies say when the parent is answered:
+
+- *base*, for every code but pulls: when all children are. With SYNC_FLUSH the children's messages
+  wait for one group commit, because all are appended before the first flush begins.
+- *pull*: when any child is ready, or there is enough data. The others are answered PULL_NOT_FOUND
+  and their long polls end; the earliest deadline of the children bounds the wait.
+
+Reference: RocketMQ issue 5516 and pull request 5521 (CommonBatchProcessor, MergeBatchResponse-
+Strategy); docs/batch-protocol.md lists where this differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+from broker.config import BrokerConfig
+from broker.processors.pull import COMMIT_OFFSET
+from remoting.batch import (
+    NOT_FOUND_REMARK,
+    RATE_LIMIT_REMARK,
+    BatchAnswers,
+    BatchError,
+    Children,
+    MergeStrategy,
+)
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import Dispatcher, Route, RunHandler
+from remoting.headers import BatchRequestHeader
+from remoting.request import Request, RequestDecoder, Response
+
+log = logging.getLogger(__name__)
+
+PULL_CODES: Final = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)})
+_BATCH: Final = int(RequestCode.COMMON_BATCH_REQUEST)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+
+#: Seconds after which children of a base batch that never answer are answered for.
+BASE_DEADLINE: Final = 30.0
+
+
+class BaseStrategy:
+    """All children must have answered."""
+
+    def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
+        return children
+
+    def note(self, answers: BatchAnswers, child: Request[Any], response: Response) -> None:
+        pass
+
+    def skips(self, answers: BatchAnswers, child: Request[Any]) -> bool:
+        return False
+
+    def complete(self, answers: BatchAnswers) -> bool:
+        return not answers.waiting
+
+    def release(self, child: Request[Any]) -> Response:
+        return Response(ResponseCode.SYSTEM_ERROR, RATE_LIMIT_REMARK)
+
+    def oversized(self, child: Request[Any], size: int) -> Response:
+        # It was executed, and its client must know that only the answer is missing.
+        return Response(
+            ResponseCode.SYSTEM_ERROR,
+            f"the answer of {size} bytes does not fit in the batch's; ask for it alone",
+        )
+
+
+class PullStrategy:
+    """Any child's answer will do, and reading stops at a total of bytes or messages.
+
+    `release_hold(request)` ends a long poll without an answer.
+    """
+
+    def __init__(
+        self,
+        release_hold: Callable[[Request[Any]], object],
+        enough_bytes: int,
+        enough_messages: int,
+    ) -> None:
+        self._release_hold = release_hold
+        self._enough_bytes = enough_bytes
+        self._enough_messages = enough_messages
+        self._turn = itertools.count()
+
+    def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
+        # A consumer lists its queues in the same order each time. Beginning elsewhere each time
+        # keeps busy queues at the head of the list from starving those behind them.
+        start = next(self._turn) % len(children) if children else 0
+        return itertools.chain(children[start:], children[:start])
+
+    def note(self, answers: BatchAnswers, child: Request[Any], response: Response) -> None:
+        answers.ready += 1
+        if response.code == _SUCCESS and response.header is not None:
+            # Queue offsets passed: the messages sent, and those that the filter left out.
+            following = getattr(response.header, "next_begin_offset", None)
+            if following is not None:
+                answers.messages += following - child.header.queue_offset
+
+    def skips(self, answers: BatchAnswers, child: Request[Any]) -> bool:
+        enough = answers.size >= self._enough_bytes or answers.messages >= self._enough_messages
+        # A pull may carry an offset to be stored, which its client takes for stored then.
+        return enough and not (child.header.sys_flag & COMMIT_OFFSET)
+
+    def complete(self, answers: BatchAnswers) -> bool:
+        return answers.ready > 0 or not answers.waiting
+
+    def release(self, child: Request[Any]) -> Response:
+        self._release_hold(child)
+        return Response(ResponseCode.PULL_NOT_FOUND, NOT_FOUND_REMARK)
+
+    def oversized(self, child: Request[Any], size: int) -> Response:
+        # Reading changed nothing: the messages are still there for the next batch.
+        return Response(ResponseCode.PULL_NOT_FOUND, NOT_FOUND_REMARK)
+
+
+class BatchProcessor:
+    """Serves parents for every request code of `dispatcher`.
+
+    `release_hold(request)` ends a long poll without an answer; `base_deadline` in seconds, see
+    BASE_DEADLINE.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        dispatcher: Dispatcher,
+        release_hold: Callable[[Request[Any]], object],
+        *,
+        base_deadline: float = BASE_DEADLINE,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._decoder = RequestDecoder(dispatcher.header_types)
+        self._base = BaseStrategy()
+        self._pull = PullStrategy(
+            release_hold, config.batch_pull_enough_bytes, config.batch_pull_enough_messages
+        )
+        self._max_children = config.max_child_request_num
+        self._base_deadline = base_deadline
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route COMMON_BATCH_REQUEST here."""
+        dispatcher.register(RequestCode.COMMON_BATCH_REQUEST, self.batch, BatchRequestHeader)
+
+    def batch(self, request: Request[BatchRequestHeader]) -> Response | None:
+        """Execute the children; answer now, or later by `request.reply`."""
+        code = request.header.dispatch_code
+        route = self._dispatcher.codes.get(code) if code is not None else None
+        if route is None or code == _BATCH:
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                f"system error in processor: dispatchCode {code} can not be batched",
+            )
+        try:
+            children = Children(request.body, self._decoder, self._max_children)
+        except BatchError as error:
+            return Response(ResponseCode.SYSTEM_ERROR, f"system error in processor: {error.remark}")
+        strategy: MergeStrategy = self._pull if code in PULL_CODES else self._base
+        answers = BatchAnswers(children, strategy, request.connection)
+        if route.run is not None:
+            self._execute_runs(children.requests, answers, route, route.run)
+        else:
+            for child in strategy.order(children.requests):
+                if not strategy.skips(answers, child):
+                    self._execute(child, answers, route)
+        if answers.executed():
+            return answers.merge()
+        self._answer_later(request, answers, strategy is self._base)
+        return None
+
+    def _execute(self, child: Request[Any], answers: BatchAnswers, route: Route) -> None:
+        if child.code != route.code and not self._served_alike(child.code, route):
+            # Also a batch in a batch: it is served, but never by what dispatchCode names.
+            text = f"request code {child.code} in a batch of {route.code}"
+            answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
+            return
+        result = self._dispatcher.dispatch(child)
+        if type(result) is Response:
+            answers.respond(child, result)
+        elif result is not None:
+            self._spawn(child, result, answers)  # type: ignore[arg-type]
+
+    def _execute_runs(
+        self,
+        children: list[Request[Any]],
+        answers: BatchAnswers,
+        route: Route,
+        run: RunHandler,
+    ) -> None:
+        """Children that can be executed many at a time, with those between that can not."""
+        rest = children
+        while rest:
+            done: Sequence[Response | None] = ()
+            if rest[0].code == route.code and len(rest) > 1:
+                try:
+                    done = run(rest)
+                except Exception:
+                    log.exception("%d requests %d failed together", len(rest), route.code)
+            if done:
+                answers.respond_all(rest, done)
+                rest = rest[len(done) :]
+            else:
+                self._execute(rest[0], answers, route)
+                rest = rest[1:]
+
+    def _served_alike(self, code: int, route: Route) -> bool:
+        served = self._dispatcher.codes.get(code)
+        return served is not None and served.handler == route.handler
+
+    def _spawn(
+        self, child: Request[Any], result: Awaitable[Response | None], answers: BatchAnswers
+    ) -> None:
+        task = asyncio.ensure_future(_finish(child, result, answers))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _answer_later(
+        self, request: Request[BatchRequestHeader], answers: BatchAnswers, with_deadline: bool
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        answered = False
+
+        def answer() -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                if timer is not None:
+                    timer.cancel()
+                request.reply(answers.merge())
+
+        # Pulls have deadlines of their own.
+        timer = loop.call_later(self._base_deadline, answer) if with_deadline else None
+        # At the end of this turn of the loop: other children may be woken in the same one.
+        answers.on_complete = lambda: loop.call_soon(answer)
+
+
+async def _finish(
+    child: Request[Any], result: Awaitable[Response | None], answers: BatchAnswers
+) -> None:
+    response = await result
+    if response is not None:
+        answers.respond(child, response)

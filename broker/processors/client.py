@@ -1,0 +1,140 @@
+"""Clients and their groups: heartbeats (34), leaving (35), who is online (38), checks (46).
+
+Reference: broker ClientManageProcessor, ConsumerManageProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.consumer_groups import TAG, ClientInfo, ConsumerGroups
+from broker.producer_groups import ProducerGroups
+from broker.subscription_group import SubscriptionGroups
+from broker.topic_config import TopicConfigs
+from message.limits import RETRY_PREFIX
+from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
+from remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import Dispatcher
+from remoting.headers import (
+    GetConsumerListByGroupRequestHeader,
+    Header,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
+from remoting.request import Request, Response
+
+UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
+
+
+class ClientProcessor:
+    """Client requests of one broker; `clock` gives milliseconds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+        producers: ProducerGroups,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._clock = clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the client codes here."""
+        dispatcher.register(RequestCode.HEART_BEAT, self.heartbeat)
+        dispatcher.register(
+            RequestCode.UNREGISTER_CLIENT, self.unregister, UnregisterClientRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            self.consumer_list,
+            GetConsumerListByGroupRequestHeader,
+        )
+        dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
+
+    def heartbeat(self, request: Request[Header]) -> Response:
+        """A client says who it is, what it consumes and what it produces."""
+        data = HeartbeatData.decode(request.body)
+        client = ClientInfo(
+            request.connection, data.client_id, request.language, request.version, self._clock()
+        )
+        fingerprint = data.heartbeat_fingerprint
+        changed = False
+        with self._groups.collecting(), self._topics.collecting():
+            for consumer in data.consumer_data_set:
+                changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
+        for producer in data.producer_data_set:
+            self._producers.register(producer.group_name, client)
+        # Without a fingerprint (heartbeat v1) the client is always told to send everything.
+        return Response(
+            header=HeartbeatResponseHeader(
+                is_sub_change=changed if fingerprint else True, is_support_batch_protocol=True
+            )
+        )
+
+    def _heartbeat_consumer(
+        self, consumer: ConsumerData, client: ClientInfo, fingerprint: int, without_sub: bool
+    ) -> bool:
+        group = self._groups.find(consumer.group_name)
+        if group is None:
+            return False  # not known and not to be created: skipped without a word
+        ordered = any(
+            (topic := self._topics.get(subscription.topic)) is not None and topic.order
+            for subscription in consumer.subscription_data_set
+        )
+        self._topics.create_if_absent(
+            RETRY_PREFIX + consumer.group_name,
+            group.retry_queue_nums,
+            sys_flag=UNIT_SUBSCRIPTION_TOPIC if consumer.unit_mode else 0,
+            order=ordered,
+        )
+        return self._consumers.register(
+            consumer,
+            client,
+            notify_enabled=group.notify_consumer_ids_changed_enable,
+            fingerprint=fingerprint,
+            with_subscriptions=not (fingerprint and without_sub),
+        )
+
+    def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response:
+        """A client leaves a producer group, a consumer group, or both."""
+        header = request.header
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, request.connection)
+        if header.consumer_group is not None:
+            group = self._groups.table.get(header.consumer_group)
+            self._consumers.unregister(
+                header.consumer_group,
+                request.connection,
+                notify_enabled=group is None or group.notify_consumer_ids_changed_enable,
+            )
+        return Response()
+
+    def consumer_list(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Response:
+        """The client ids of a group; members share its queues by them."""
+        name = request.header.consumer_group
+        group = self._consumers.get(name)
+        if group is None:
+            return Response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
+        return Response(body=body.encode())
+
+    def check_config(self, request: Request[Header]) -> Response:
+        """Whether the broker can serve a subscription: tags yes, SQL92 not."""
+        data = CheckClientRequestBody.decode(request.body)
+        subscription = data.subscription_data
+        if subscription.expression_type in ("", TAG):
+            return Response()
+        return Response(
+            ResponseCode.SYSTEM_ERROR,
+            "The broker does not support consumer to filter message by "
+            f"{subscription.expression_type}",
+        )

@@ -1,0 +1,289 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: reading a queue, with long polling.
+
+A pull passes the checks of spec 3.2 in order, reads the queue, and is answered with what the
+store found (spec 3.4), or held when it found nothing and may wait. A held pull is executed again
+when a message arrives or its time is over, and then answered whatever it finds. Reference: broker
+PullMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import Any, Final
+
+from broker.config import BrokerConfig
+from broker.consumer_groups import TAG, ConsumerGroups
+from broker.consumer_offset import ConsumerOffsets
+from broker.hold_service import HoldService
+from broker.statistics import Statistics
+from broker.subscription_group import SubscriptionGroups
+from broker.topic_config import PERM_READ, TopicConfigs
+from message.tags import TagExpression, TagExpressionError
+from remoting.bodies.registration import TopicConfig
+from remoting.bodies.subscription_group import SubscriptionGroupConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import Dispatcher
+from remoting.errors import RemotingError
+from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from remoting.request import Request, Response
+from store.message_store import MessageStore
+from store.results import GetResult, GetStatus
+
+log = logging.getLogger(__name__)
+
+PullRequest = Request[PullMessageRequestHeader]
+
+# sysFlag bits
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+
+# forbiddenType of code 16
+BROKER_FORBIDDEN: Final = 1
+GROUP_FORBIDDEN: Final = 2
+TOPIC_FORBIDDEN: Final = 3
+BROADCASTING_FORBIDDEN: Final = 4
+SUBSCRIPTION_FORBIDDEN: Final = 5
+
+MASTER_ID: Final = 0
+
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_EMPTY_QUEUE: Final = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+class PullRefused(RemotingError):
+    """A pull that is not allowed (code 16), with the reason as clients read it."""
+
+    def __init__(self, remark: str, forbidden_type: int) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.forbidden_type = forbidden_type
+
+
+class PullProcessor:
+    """Pulls of one broker; `holds` keeps those that wait."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+        offsets: ConsumerOffsets,
+        statistics: Statistics,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._statistics = statistics
+        self.holds = HoldService(store, self._pull_again, limit=config.max_held_pulls)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the pull codes here."""
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            dispatcher.register(code, self.pull, PullMessageRequestHeader)
+
+    def pull(self, request: PullRequest) -> Response | None:
+        """Answer with messages, or hold the request (None) when there are none yet."""
+        try:
+            return self._pull(request, first=True)
+        except RemotingError as error:
+            return _refusal(error)
+
+    def _pull_again(self, request: Request[Any]) -> None:
+        """A held pull was woken or its time is over: answer it in any case."""
+        try:
+            response = self._pull(request, first=False)
+        except RemotingError as error:
+            response = _refusal(error)
+        except Exception as error:
+            log.exception("a held pull of %s failed", request.connection)
+            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if response is not None:
+            request.reply(response)
+
+    def _pull(self, request: PullRequest, *, first: bool) -> Response | None:
+        header = request.header
+        group, topic = self._checked(request)
+        codes = self._filter(header, group)
+        queue_id = header.queue_id
+        offset = header.queue_offset
+        result = self._store.get(
+            header.topic,
+            queue_id,
+            offset,
+            max(1, min(header.max_msg_nums, self._config.max_transfer_count_on_message_in_memory)),
+            max_bytes=self._config.max_transfer_bytes_on_message_in_memory,
+            codes=codes,
+        )
+        status = result.status
+        self._offsets.pulled(
+            header.consumer_group, header.topic, queue_id, result.next_begin_offset
+        )
+        if first and header.sys_flag & COMMIT_OFFSET:
+            self._offsets.commit(
+                header.consumer_group, header.topic, queue_id, header.commit_offset
+            )
+        if status in _EMPTY_QUEUE:
+            code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+        else:
+            code = _CODES[status]
+        if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & SUSPEND:
+            long_polling = self._config.long_polling_enable
+            timeout = (
+                header.suspend_timeout_millis
+                if long_polling
+                else self._config.short_polling_time_mills
+            )
+            if self.holds.hold(request, header.topic, queue_id, offset, codes, timeout):
+                return None
+        self._count(header, result)
+        return Response(
+            code,
+            status.name,
+            PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=result.next_begin_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+            result.buffers,
+        )
+
+    def _count(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+        statistics = self._statistics
+        if not result.message_count:
+            statistics.get_miss += 1
+            return
+        statistics.get_found += 1
+        of_group = statistics.get_of(header.topic, header.consumer_group)
+        for traffic in (of_group, statistics.get):
+            traffic.messages += result.message_count
+            traffic.times += 1
+            traffic.size += result.size
+
+    # --- checks, in the order of spec 3.2 -----------------------------------------------------
+
+    def _checked(self, request: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        header = request.header
+        config = self._config
+        if not config.broker_permission & PERM_READ:
+            raise PullRefused(
+                f"the broker[{config.advertised_host}] pulling message is forbidden",
+                BROKER_FORBIDDEN,
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+            raise PullRefused(
+                f"the broker[{config.advertised_host}] for lite pull consumer is forbidden",
+                BROKER_FORBIDDEN,
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise PullRefused(
+                f"subscription group no permission, {header.consumer_group}", GROUP_FORBIDDEN
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.perm & PERM_READ:
+            raise PullRefused(
+                f"the topic[{header.topic}] pulling message is forbidden", TOPIC_FORBIDDEN
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group, topic
+
+    def _filter(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> frozenset[int] | None:
+        """The tag hashes that the pull wants, None for all. Raises `RemotingError`."""
+        if header.sys_flag & SUBSCRIPTION:
+            expression_type = header.expression_type or TAG
+            if expression_type == TAG:
+                try:
+                    return _codes_of(header.subscription or "")
+                except TagExpressionError as error:
+                    raise RemotingError(
+                        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                        f"parse the consumer's subscription failed: {error}",
+                    ) from None
+            if not header.subscription:
+                raise RemotingError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    "parse the consumer's subscription failed: it is empty",
+                )
+            raise _no_property_filter(expression_type)
+        consumers = self._consumers.get(header.consumer_group)
+        if consumers is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if consumers.broadcasting and not group.consume_broadcast_enable:
+            raise PullRefused(
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                BROADCASTING_FORBIDDEN,
+            )
+        if not self._groups.may_read(header.consumer_group, header.topic):
+            raise PullRefused(
+                f"the consumer group[{header.consumer_group}] is forbidden for "
+                f"topic[{header.topic}]",
+                SUBSCRIPTION_FORBIDDEN,
+            )
+        subscription = consumers.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if subscription.data.sub_version < header.sub_version:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if not subscription.is_tag:
+            raise _no_property_filter(subscription.data.expression_type)
+        return subscription.codes
+
+
+# Consumers repeat the same few expressions in every pull.
+@lru_cache(maxsize=1024)
+def _codes_of(expression: str) -> frozenset[int] | None:
+    return TagExpression(expression).codes or None
+
+
+def _no_property_filter(expression_type: str | None) -> RemotingError:
+    return RemotingError(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {expression_type}",
+    )
+
+
+def _refusal(error: RemotingError) -> Response:
+    header = PullMessageResponseHeader()
+    if isinstance(error, PullRefused):
+        header.forbidden_type = error.forbidden_type
+    return Response(error.code, error.remark, header)

@@ -1,0 +1,383 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the broker's hot path.
+
+`send` is straight-line for the ordinary message: one dict lookup says that its topic has passed
+every check before, its properties are searched, not taken apart, what the broker adds to them is
+one ready-made text, and the answer is built from integers. Anything unusual leaves that line:
+a topic not seen yet, a retry topic, a batch, a property that needs work.
+
+With SYNC_FLUSH a send is answered when its bytes are on disk. Until then it counts as in flight,
+and above the limits sends are refused with SYSTEM_BUSY. Reference: broker SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from broker.config import BrokerConfig
+from broker.processors.send_checks import SendChecks, SendHeader, refuse_unserved
+from broker.statistics import Statistics, Traffic
+from broker.topic_config import PERM_WRITE
+from message import properties as names
+from message import sysflag
+from message.batch_body import BatchBodyError
+from message.identity import new_unique_id
+from message.limits import RETRY_PREFIX
+from message.properties import find
+from message.tags import tag_hash
+from remoting.bodies.registration import TopicConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import Dispatcher
+from remoting.errors import RemotingError
+from remoting.headers import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from remoting.request import Request, Response
+from store.config import FlushDiskType
+from store.message_store import MessageStore
+from store.results import PutResult, PutStatus
+
+SEPARATOR: Final = "\x02"
+MULTI_TAG: Final = "MULTI_TAG"
+
+SendRequest = Request[Any]  # header: SendHeader
+
+_PUT_OK: Final = PutStatus.PUT_OK
+
+
+class Target:
+    """A topic that passed the checks of a send, and what the hot path needs of it."""
+
+    __slots__ = ("queue_limit", "sys_flag", "traffic", "write_queues")
+
+    def __init__(self, topic: TopicConfig, traffic: Traffic) -> None:
+        self.queue_limit = max(topic.read_queue_nums, topic.write_queue_nums)
+        self.write_queues = topic.write_queue_nums
+        self.sys_flag = sysflag.MULTI_TAGS if topic.topic_filter_type == MULTI_TAG else 0
+        self.traffic = traffic
+
+
+class SendProcessor:
+    """Sends of one broker. `store_host` is the broker's packed address, as in message ids."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        checks: SendChecks,
+        statistics: Statistics,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._checks = checks
+        self._statistics = statistics
+        self._targets: dict[str, Target] = {}
+        self._msg_id_prefix = store_host.hex().upper()
+        self._sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
+        self._region = config.region_id
+        self._trace_on = config.trace_on
+        trace_on = "true" if config.trace_on else "false"
+        # Added to every message. A name that the producer set too ends up twice: the last counts.
+        self._suffix = names.encode(
+            {
+                names.MSG_REGION: config.region_id,
+                names.TRACE_ON: trace_on,
+                names.CLUSTER: config.broker_cluster_name,
+            }
+        )
+        self.in_flight = 0
+        self.in_flight_bytes = 0
+        self._overloaded = False
+        self._max_in_flight = config.send_thread_pool_queue_capacity
+        self._max_in_flight_bytes = config.max_in_flight_bytes
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the send codes here."""
+        dispatcher.register(RequestCode.SEND_MESSAGE, self.send, SendMessageRequestHeader)
+        dispatcher.register(RequestCode.SEND_MESSAGE_V2, self.send, SendMessageRequestHeaderV2)
+        dispatcher.register(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
+
+    def forget_targets(self) -> None:
+        """A topic or a permission changed: every topic passes the checks again."""
+        self._targets.clear()
+
+    def send(self, request: SendRequest) -> Response | None:
+        """Store one message or one batch; None when the answer waits for the disk."""
+        header = request.header
+        target = self._targets.get(header.topic)
+        if (
+            target is None
+            or header.batch
+            or header.sys_flag & sysflag.TRANSACTION_PREPARED
+            or self._overloaded
+        ):
+            return self._send_checked(request)
+        properties: str = header.properties
+        # Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer
+        # name, which the careful path finds out.
+        if (
+            "DELAY" in properties
+            or "TIMER_DEL" in properties
+            or "TRAN_MSG" in properties
+            or "POP_CK" in properties
+        ):
+            return self._send_checked(request)
+        body = request.body
+        queue_id = header.queue_id
+        if queue_id >= target.queue_limit or not body:
+            return self._send_checked(request)
+        if queue_id < 0:
+            queue_id = random.randrange(target.write_queues)
+
+        unique_id = find(properties, "UNIQ_KEY")
+        if properties and properties[-1] != SEPARATOR:
+            properties += SEPARATOR
+        if unique_id is None:
+            unique_id = new_unique_id()
+            properties = f"{properties}UNIQ_KEY\x01{unique_id}\x02"
+        tag = find(properties, "TAGS")
+        result = self._store.put(
+            header.topic,
+            queue_id,
+            body,
+            properties + self._suffix,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=request.connection.peer_packed,
+            reconsume_times=header.reconsume_times,
+            tags_code=0 if tag is None else tag_hash(tag),
+        )
+        if result.status is not _PUT_OK:
+            return self._not_stored(result)
+        size = result.end_offset - result.physical_offset
+        traffic = target.traffic
+        traffic.messages += 1
+        traffic.times += 1
+        traffic.size += size
+        traffic = self._statistics.put
+        traffic.messages += 1
+        traffic.times += 1
+        traffic.size += size
+        answer = SendMessageResponseHeader(
+            f"{self._msg_id_prefix}{result.physical_offset:016X}",
+            queue_id,
+            result.queue_offset,
+            unique_id,
+            None,
+            None,
+            self._region,
+            self._trace_on,
+        )
+        if self._sync_flush and find(properties, "WAIT") != "false":
+            self._answer_when_flushed(request, answer, result.end_offset, size)
+            return None
+        return Response(0, None, answer)
+
+    # --- off the straight line --------------------------------------------------------------
+
+    def _send_checked(self, request: SendRequest) -> Response | None:
+        """The same with every check, in the order of spec 2.3."""
+        try:
+            if self._overloaded:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_BUSY,
+                    "[OVERLOAD]system busy, start flow control for a while: "
+                    f"{self.in_flight} sends of {self.in_flight_bytes} bytes wait for the disk",
+                )
+            header: SendHeader = request.header
+            topic = self._checks.topic(header)
+            target = self._target(topic)
+            if header.queue_id >= target.queue_limit:
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"request queueId[{header.queue_id}] is illegal, topic {topic.topic_name} has "
+                    f"{topic.read_queue_nums} read and {topic.write_queue_nums} write queues",
+                )
+            if not request.body:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
+            if header.batch:
+                return self._send_batch(request, topic, target)
+            return self._send_single(request, topic, target)
+        except RemotingError as error:
+            # Clients expect the map of extFields also in the answer to a refused send.
+            return Response(error.code, error.remark, self._bare_header())
+
+    def _target(self, topic: TopicConfig) -> Target:
+        name = topic.topic_name
+        target = self._targets.get(name)
+        if target is None:
+            target = Target(topic, self._statistics.put_of(name))
+            # What must be judged anew each time is not remembered; nor is a topic without queues.
+            if (
+                target.write_queues > 0
+                and not name.startswith(RETRY_PREFIX)
+                and (not topic.order or self._config.broker_permission & PERM_WRITE)
+            ):
+                self._targets[name] = target
+        return target
+
+    def _send_single(
+        self, request: SendRequest, topic: TopicConfig, target: Target
+    ) -> Response | None:
+        header: SendHeader = request.header
+        queue_id = header.queue_id
+        properties = names.decode(header.properties)
+        properties.pop(names.POP_CK, None)
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            destination = self._checks.retry_destination(header, topic, request.version)
+            if destination.dead_letter:
+                topic = destination.topic
+                target = self._target(topic)
+                queue_id = -1
+                properties[names.DELAY] = "-1"
+        if header.sys_flag & sysflag.TRANSACTION_PREPARED:
+            properties[names.TRAN_MSG] = "true"
+        refuse_unserved(properties)
+        if queue_id < 0:
+            queue_id = self._random_queue(target)
+        unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())
+        result = self._store.put(
+            topic.topic_name,
+            queue_id,
+            request.body,
+            names.encode(properties) + self._suffix,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=request.connection.peer_packed,
+            reconsume_times=header.reconsume_times,
+            tags_code=tag_hash(properties.get(names.TAGS, "")),
+        )
+        if result.status is not _PUT_OK:
+            return self._not_stored(result)
+        self._count(target, 1, result.end_offset - result.physical_offset)
+        answer = self._answer_header(self._msg_id(result.physical_offset), queue_id, result)
+        answer.transaction_id = unique_id
+        return self._answer(request, answer, result, properties.get(names.WAIT))
+
+    def _send_batch(
+        self, request: SendRequest, topic: TopicConfig, target: Target
+    ) -> Response | None:
+        header: SendHeader = request.header
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {topic.topic_name}",
+            )
+        # These belong to every message of the batch; the store appends them to each.
+        properties = names.decode(header.properties)
+        properties.pop(names.POP_CK, None)
+        refuse_unserved(properties, transactional=False)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._random_queue(target)
+        try:
+            result = self._store.put_batch(
+                topic.topic_name,
+                queue_id,
+                request.body,
+                names.encode(properties) + self._suffix,
+                flag=header.flag,
+                sys_flag=header.sys_flag | target.sys_flag,
+                born_timestamp=header.born_timestamp,
+                born_host=request.connection.peer_packed,
+                reconsume_times=header.reconsume_times,
+            )
+        except BatchBodyError as error:
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if result.status is not _PUT_OK:
+            return self._not_stored(result)
+        offsets = result.physical_offsets
+        self._count(target, len(offsets), result.end_offset - result.physical_offset)
+        answer = self._answer_header(self._msg_ids(offsets), queue_id, result)
+        answer.transaction_id = properties.get(names.UNIQ_KEY)
+        return self._answer(request, answer, result, properties.get(names.WAIT))
+
+    @staticmethod
+    def _random_queue(target: Target) -> int:
+        if target.write_queues <= 0:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, "the topic has no queue to write")
+        return random.randrange(target.write_queues)
+
+    def _count(self, target: Target, messages: int, size: int) -> None:
+        for traffic in (target.traffic, self._statistics.put):
+            traffic.messages += messages
+            traffic.times += 1
+            traffic.size += size
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def _msg_id(self, physical_offset: int) -> str:
+        return f"{self._msg_id_prefix}{physical_offset:016X}"
+
+    def _msg_ids(self, physical_offsets: Sequence[int]) -> str:
+        """The ids of a batch, joined by commas; all of them in a few calls into C."""
+        packed = struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
+        prefix = self._msg_id_prefix
+        return prefix + packed.hex(",", 8).upper().replace(",", f",{prefix}")
+
+    def _bare_header(self) -> SendMessageResponseHeader:
+        return SendMessageResponseHeader(region=self._region, trace_on=self._trace_on)
+
+    def _answer_header(
+        self, msg_id: str, queue_id: int, result: PutResult
+    ) -> SendMessageResponseHeader:
+        return SendMessageResponseHeader(
+            msg_id=msg_id,
+            queue_id=queue_id,
+            queue_offset=result.queue_offset,
+            region=self._region,
+            trace_on=self._trace_on,
+        )
+
+    def _answer(
+        self,
+        request: SendRequest,
+        answer: SendMessageResponseHeader,
+        result: PutResult,
+        wait: str | None,
+    ) -> Response | None:
+        if not self._sync_flush or wait == "false":
+            return Response(header=answer)
+        size = result.end_offset - result.physical_offset
+        self._answer_when_flushed(request, answer, result.end_offset, size)
+        return None
+
+    def _answer_when_flushed(
+        self, request: SendRequest, answer: SendMessageResponseHeader, end_offset: int, size: int
+    ) -> None:
+        self._in_flight(1, size)
+
+        def flushed(done: bool) -> None:
+            self._in_flight(-1, -size)
+            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
+            request.reply(Response(code, None, answer))
+
+        self._store.when_flushed(end_offset, flushed)
+
+    def _in_flight(self, sends: int, size: int) -> None:
+        self.in_flight += sends
+        self.in_flight_bytes += size
+        self._overloaded = (
+            self.in_flight >= self._max_in_flight
+            or self.in_flight_bytes > self._max_in_flight_bytes
+        )
+
+    def _not_stored(self, result: PutResult) -> Response:
+        code, remark = _NOT_STORED[result.status]
+        return Response(code, f"{remark}: {result.remark}", self._bare_header())
+
+
+_NOT_STORED: Final = {
+    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now",
+    ),
+}

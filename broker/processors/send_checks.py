@@ -1,0 +1,162 @@
+"""What a send must pass before it is stored, and the topics it may create (spec 2.3).
+
+These checks run for the first message to a topic and for unusual ones; `processors.send`
+remembers which topics have passed. Each failing check raises the `RemotingError` that answers it.
+Reference: broker AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.handleRetryAndDLQ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.config import BrokerConfig
+from broker.queue_locks import QueueLocks
+from broker.subscription_group import SubscriptionGroups
+from broker.topic_config import PERM_WRITE, TopicConfigs
+from message import properties as names
+from message.limits import (
+    DLQ_PREFIX,
+    NO_SEND_TOPICS,
+    RETRY_PREFIX,
+    IllegalName,
+    check_topic,
+)
+from remoting.bodies.registration import TopicConfig
+from remoting.codes import ResponseCode
+from remoting.errors import RemotingError
+from remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+UNIT_TOPIC: Final = 1  # topicSysFlag bits
+UNIT_SUBSCRIPTION_TOPIC: Final = 2
+VERSION_3_4_9: Final = 121  # from here the request's maxReconsumeTimes counts
+
+TIMER_PROPERTIES: Final = (
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DELIVER_MS,
+    names.TIMER_DEL_UNIQKEY,
+)
+
+
+class Destination(NamedTuple):
+    """Where a message goes: the named topic, or the dead letters of a group."""
+
+    topic: TopicConfig
+    dead_letter: bool = False
+
+
+class SendChecks:
+    """The checks of one broker; `clock` gives milliseconds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        locks: QueueLocks,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._clock = clock
+
+    def topic(self, header: SendHeader) -> TopicConfig:
+        """The topic of a send, created when it may be. Raises `RemotingError`."""
+        self.accepting()
+        name = header.topic
+        known = self._topics.get(name)
+        if known is not None and known.order and not self._config.broker_permission & PERM_WRITE:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.advertised_host}] sending message is forbidden",
+            )
+        try:
+            check_topic(name)
+        except IllegalName as error:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if name in NO_SEND_TOPICS:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        return known if known is not None else self._create(header)
+
+    def accepting(self) -> None:
+        """Raises while the broker was told not to take messages yet."""
+        start = self._config.start_accept_send_request_time_stamp
+        if self._clock() < start:
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start / 1000))
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}"
+            )
+
+    def _create(self, header: SendHeader) -> TopicConfig:
+        name = header.topic
+        retry = name.startswith(RETRY_PREFIX)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = UNIT_SUBSCRIPTION_TOPIC if retry else UNIT_TOPIC
+        topic = self._topics.create_for_send(
+            name, header.default_topic, header.default_topic_queue_nums, sys_flag
+        )
+        if topic is None and retry:
+            topic = self._topics.create_if_absent(name, 1, sys_flag=sys_flag)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! It is not created because the "
+                f"default topic {header.default_topic} is not here or not inheritable",
+            )
+        return topic
+
+    def retry_destination(
+        self, header: SendHeader, topic: TopicConfig, version: int
+    ) -> Destination:
+        """Where a message for %RETRY%group goes: there, or to the group's dead letters.
+
+        Dead letters are those consumed too often, and all of a group that consumes in order
+        (it holds queue locks): it sends a message back only when it gives it up.
+        """
+        name = header.topic[len(RETRY_PREFIX) :]
+        group = self._groups.find(name)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        most = group.retry_max_times
+        if version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+            most = header.max_reconsume_times
+        if header.reconsume_times <= most and not self._locks.has_live_locks(name):
+            return Destination(topic)
+        return Destination(self._topics.create_if_absent(DLQ_PREFIX + name, 1), dead_letter=True)
+
+
+def refuse_unserved(properties: dict[str, str], transactional: bool = True) -> None:
+    """Refuse what must not be delivered at once and can not be delivered later here.
+
+    Raises MESSAGE_ILLEGAL for delayed and timed messages, NO_PERMISSION for half messages (as
+    the official broker does with rejectTransactionMessage).
+    """
+    delay = properties.get(names.DELAY, "0")
+    if delay.isdigit() and int(delay) > 0:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"delayed messages are not supported by this broker: property {names.DELAY}={delay}",
+        )
+    for name in TIMER_PROPERTIES:
+        if name in properties:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timed messages are not supported by this broker: "
+                f"property {name}={properties[name]}",
+            )
+    if transactional and properties.get(names.TRAN_MSG, "").lower() == "true":
+        raise RemotingError(
+            ResponseCode.NO_PERMISSION,
+            "sending transaction message is forbidden: this broker does not support transactions",
+        )

@@ -1,0 +1,130 @@
+"""The consumer groups a broker knows, kept in config/subscriptionGroup.json.
+
+A group's settings exist whether or not anybody of it is online; a group that nobody configured
+is created with defaults when it first pulls or heartbeats, if the broker allows that. Reference:
+broker SubscriptionGroupManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from broker.config import BrokerConfig
+from broker.table_file import TableFile
+from message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
+from remoting.bodies.registration import DataVersion
+from remoting.bodies.subscription_group import SubscriptionGroupConfig
+from store.config_file import ConfigFileError
+
+log = logging.getLogger(__name__)
+
+#: Groups of RocketMQ's own tools, known to every broker from its first start.
+OWN_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
+
+
+class SubscriptionGroups:
+    """The group table of one broker. `clock` gives milliseconds."""
+
+    def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._path = path
+        self._file = TableFile(path, "subscriptionGroupTable", SubscriptionGroupConfig)
+        self._clock = clock
+        self._collecting = False
+        self._collected = False  # something changed within `collecting`
+        self.table: dict[str, SubscriptionGroupConfig] = {}
+        self.data_version = DataVersion(timestamp=clock())
+        # group → topic → bits of what is forbidden; only kept and served, see FORBID_READ.
+        self.forbidden: dict[str, dict[str, int]] = {}
+
+    def load(self) -> None:
+        """RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
+        for name in OWN_GROUPS:
+            self.table[name] = SubscriptionGroupConfig(group_name=name)
+        stored, self.data_version = self._file.load(self.data_version)
+        self.table.update(stored)
+        forbidden = self._file.document.get("forbiddenTable", {})
+        try:
+            self.forbidden = msgspec.convert(forbidden, dict[str, dict[str, int]], strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigFileError(self._path, f"forbiddenTable: {error}") from None
+
+    def save(self) -> None:
+        """Write subscriptionGroup.json; keys of the file that mean nothing here are kept."""
+        self._file.save(self.table, self.data_version, forbiddenTable=self.forbidden)
+
+    def known(self, name: str) -> bool:
+        """True when the group is configured; creates nothing."""
+        return name in self.table
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group's settings; creates them with defaults where the broker allows that."""
+        group = self.table.get(name)
+        if group is not None:
+            return group
+        if not (
+            self._config.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)
+        ):
+            return None
+        try:
+            check_group(name)
+        except IllegalName as error:
+            log.warning("group not created: %s", error)
+            return None
+        group = SubscriptionGroupConfig(group_name=name)
+        log.info("group %s created", name)
+        self.update([group])
+        return group
+
+    def update(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or replace groups as an admin says."""
+        for group in groups:
+            self.table[group.group_name] = group
+        self._changed()
+
+    def delete(self, name: str) -> bool:
+        """Forget a group; False when it is unknown."""
+        self.forbidden.pop(name, None)
+        if self.table.pop(name, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """False when an admin has forbidden `group` to read `topic`."""
+        return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Write what changes within only once, at the end: one request may bring many groups."""
+        self._collecting = True
+        try:
+            yield
+        finally:
+            self._collecting = False
+            if self._collected:
+                self._collected = False
+                self._changed()
+
+    def _changed(self) -> None:
+        if self._collecting:
+            self._collected = True
+            return
+        self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+        self.save()

@@ -1,0 +1,120 @@
+"""The broker as admins see it: settings, runtime figures, statistics, single messages."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from message.identity import decode_offset_msg_id
+from message.record import decode
+from remoting.bodies.table import BrokerStatsData, KVTable
+from remoting.codes import VERSION, RequestCode
+from remoting.properties_file import parse_properties
+from tests.broker.conftest import Client, Connect, StartBroker
+
+SYSTEM_ERROR = 1
+
+
+async def runtime_info(client: Client) -> dict[str, str]:
+    answer = await client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert answer.code == 0
+    return KVTable.decode(answer.body).table
+
+
+async def test_settings(start_broker: StartBroker, connect: Connect) -> None:
+    broker = await start_broker(broker_permission=6, auto_create_topic_enable=False)
+    client = await connect(broker)
+
+    answer = await client.request(RequestCode.GET_BROKER_CONFIG)
+
+    text = bytes(answer.body).decode()
+    settings = parse_properties(text)
+    assert settings["brokerName"] == "b0"
+    assert settings["autoCreateTopicEnable"] == "false"
+    assert settings["flushDiskType"] == "ASYNC_FLUSH"
+    assert settings["brokerIP1"] == ""
+    lines = text.splitlines()
+    assert lines == sorted(lines)
+    version = msgspec.json.decode(answer.ext_fields["version"])
+    assert set(version) == {"counter", "stateVersion", "timestamp"}
+
+
+async def test_runtime_info_counts(client: Client, topic: str) -> None:
+    before = await runtime_info(client)
+    for _ in range(3):
+        await client.send(topic, b"x" * 100)
+    await client.pulled(topic, max_msg_nums=2)
+
+    after = await runtime_info(client)
+
+    assert before["putMessageTimesTotal"] == "0"
+    assert before["earliestMessageTimeStamp"] == "-1"
+    assert after["putMessageTimesTotal"] == after["msgPutTotalTodayNow"] == "3"
+    assert after["msgGetTotalTodayNow"] == "2"
+    assert int(after["putMessageSizeTotal"]) > 300
+    assert int(after["commitLogMaxOffset"]) == int(after["putMessageSizeTotal"])
+    assert int(after["earliestMessageTimeStamp"]) > 0
+    assert after["brokerVersion"] == str(VERSION)
+    assert after["brokerVersionDesc"] == "V5_3_3"
+    assert after["brokerActive"] == "true"
+    for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"):
+        assert len([float(word) for word in after[name].split()]) == 3
+    assert 0 < float(after["commitLogDiskRatio"]) < 1
+    assert "Total : " in after["commitLogDirCapacity"]
+
+
+async def test_statistics(client: Client, topic: str) -> None:
+    async def figures(name: str, key: str) -> tuple[int, float]:
+        fields = {"statsName": name, "statsKey": key}
+        answer = await client.request(RequestCode.VIEW_BROKER_STATS_DATA, ext_fields=fields)
+        assert answer.code == 0
+        data = BrokerStatsData.decode(answer.body)
+        assert data.stats_minute.sum == data.stats_hour.sum == data.stats_day.sum
+        return data.stats_minute.sum, data.stats_minute.tps
+
+    for _ in range(4):
+        await client.send(topic)
+    await client.pulled(topic)
+
+    assert (await figures("TOPIC_PUT_NUMS", topic))[0] == 4
+    assert (await figures("TOPIC_PUT_NUMS", topic))[1] > 0
+    assert (await figures("TOPIC_PUT_SIZE", topic))[0] > 400
+    assert (await figures("GROUP_GET_NUMS", f"{topic}@G"))[0] == 4
+    assert (await figures("BROKER_PUT_NUMS", "DefaultCluster"))[0] == 4
+    fields = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "unknown"}
+    answer = await client.request(RequestCode.VIEW_BROKER_STATS_DATA, ext_fields=fields)
+    assert (answer.code, answer.remark) == (
+        SYSTEM_ERROR,
+        "The stats <TOPIC_PUT_NUMS> <unknown> not exist",
+    )
+
+
+async def test_one_message_by_its_place(client: Client, topic: str) -> None:
+    await client.send(topic, b"first")
+    sent = await client.send(topic, b"second")
+    place = decode_offset_msg_id(sent.ext_fields["msgId"]).physical_offset
+    view = RequestCode.VIEW_MESSAGE_BY_ID
+
+    answer = await client.request(view, ext_fields={"offset": str(place), "topic": topic})
+
+    assert answer.code == 0
+    record = decode(answer.body)
+    assert bytes(record.body) == b"second"
+    assert record.physical_offset == place
+
+
+@pytest.mark.parametrize("offset", ["-1", "1", "99999999999"])
+async def test_places_without_a_message(client: Client, topic: str, offset: str) -> None:
+    await client.send(topic)
+    view = RequestCode.VIEW_MESSAGE_BY_ID
+
+    answer = await client.request(view, ext_fields={"offset": offset})
+
+    assert answer.code == SYSTEM_ERROR
+    assert f"can not find message by the offset, {offset}" in (answer.remark or "")
+
+
+async def test_codes_that_are_not_served(client: Client) -> None:
+    for code in (RequestCode.CONSUMER_SEND_MSG_BACK, 999):
+        answer = await client.request(code, ext_fields={})
+        assert (answer.code, answer.remark) == (3, f" request type {int(code)} not supported")

@@ -1,0 +1,226 @@
+"""The Batch-Protocol without a broker: taking parents apart, merging answers, both strategies."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.processors.batch import BaseStrategy, PullStrategy
+from broker.processors.pull import COMMIT_OFFSET
+from remoting.batch import (
+    MAX_CHILDREN,
+    NOT_FOUND_REMARK,
+    SUCCESS_REMARK,
+    BatchAnswers,
+    BatchError,
+    Children,
+    decode_answers,
+)
+from remoting.codes import RequestCode, ResponseCode
+from remoting.frame import encode_command
+from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from remoting.request import Request, RequestDecoder, Response
+
+DECODER = RequestDecoder({RequestCode.PULL_MESSAGE: PullMessageRequestHeader, 34: None})
+
+
+def pull_frame(opaque: int, *, serialize_type: int = 0, **fields: Any) -> bytes:
+    header = PullMessageRequestHeader(
+        consumer_group="G",
+        topic="T",
+        queue_id=opaque,
+        queue_offset=fields.pop("queue_offset", 0),
+        max_msg_nums=32,
+        sys_flag=6,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+    )
+    code = RequestCode.PULL_MESSAGE
+    return encode_command(code, opaque, header=header, serialize_type=serialize_type, **fields)
+
+
+def body_of(response: Response) -> bytes:
+    return b"".join(response.body)
+
+
+def answers_for(count: int, strategy: Any) -> tuple[BatchAnswers, list[Request[Any]]]:
+    children = Children(b"".join(pull_frame(n) for n in range(count)), DECODER)
+    return BatchAnswers(children, strategy), children.requests
+
+
+def pull_strategy(**limits: int) -> tuple[PullStrategy, list[Request[Any]]]:
+    released: list[Request[Any]] = []
+    limits = {"enough_bytes": 1 << 22, "enough_messages": 10_000} | limits
+    return PullStrategy(released.append, **limits), released
+
+
+@given(
+    st.dictionaries(
+        st.integers(-(2**31), 2**31 - 1),
+        st.tuples(st.integers(0, 400), st.none() | st.text(max_size=20), st.binary(max_size=50)),
+        min_size=1,
+        max_size=100,
+    ),
+    st.lists(st.sampled_from([0, 1]), min_size=100, max_size=100),
+)
+def test_merged_answers_read_back_by_opaque(
+    wanted: dict[int, tuple[int, str | None, bytes]], kinds: list[int]
+) -> None:
+    frames = [
+        pull_frame(opaque, serialize_type=kind) for opaque, kind in zip(wanted, kinds, strict=False)
+    ]
+    children = Children(b"".join(frames), DECODER)
+    answers = BatchAnswers(children, BaseStrategy())
+    for child in children.requests:
+        code, remark, body = wanted[child.opaque]
+        answers.respond(child, Response(code, remark, body=body))
+    assert answers.executed()
+    merged = answers.merge()
+    assert (merged.code, merged.remark) == (ResponseCode.SUCCESS, SUCCESS_REMARK)
+    read = decode_answers(body_of(merged))
+    assert [c.serialize_type for c in read.values()] == kinds[: len(wanted)]
+    assert {opaque: (c.code, c.remark or None, bytes(c.body)) for opaque, c in read.items()} == {
+        opaque: (code, remark or None, body) for opaque, (code, remark, body) in wanted.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "no child"),
+        (b"\0\0", "behind the last child"),
+        (pull_frame(1) + b"\0\0\0", "behind the last child"),
+        (pull_frame(1)[:-1], "child frame of"),
+        (b"\xff\xff\xff\xff" + pull_frame(1), "child frame of"),
+        (b"\0\0\0\x01\0", "child frame of"),
+        (pull_frame(1) + pull_frame(2) + pull_frame(1), "duplicated key 1"),
+        (encode_command(34, 1, flag=1), "is an answer"),
+        (b"\0\0\0\x08\x07\0\0\x04abcd", "unknown serialize type"),
+        (b"\0\0\0\x06\0\0\0\x02{]", "child 1"),
+        (b"".join(pull_frame(n) for n in range(MAX_CHILDREN + 1)), "more than 1000"),
+    ],
+)
+def test_a_broken_parent_is_refused_whole(body: bytes, reason: str) -> None:
+    with pytest.raises(BatchError, match=reason):
+        Children(body, DECODER)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_or_parsed(body: bytes) -> None:
+    for parse in (lambda: Children(body, DECODER), lambda: decode_answers(body)):
+        with contextlib.suppress(BatchError):
+            parse()
+
+
+def test_a_child_that_lacks_a_field_fails_alone() -> None:
+    broken = encode_command(RequestCode.PULL_MESSAGE, 7, ext_fields={"topic": "T"})
+    children = Children(pull_frame(1) + broken, DECODER)
+    answers = BatchAnswers(children, BaseStrategy())
+    answers.respond(children.requests[0], Response())
+    read = decode_answers(body_of(answers.merge()))
+    assert read[1].code == ResponseCode.SUCCESS
+    assert read[7].code == ResponseCode.SYSTEM_ERROR
+    assert "PullMessageRequestHeader" in (read[7].remark or "")
+
+
+def test_oneway_children_are_answered() -> None:
+    children = Children(pull_frame(1, flag=2), DECODER)
+    assert not children.requests[0].oneway
+
+
+def test_base_waits_for_the_very_last_child() -> None:
+    answers, children = answers_for(40, BaseStrategy())
+    completed: list[int] = []
+    answers.on_complete = lambda: completed.append(answers.waiting)
+    for child in children[:20]:
+        answers.respond(child, Response(body=b"early"))
+    assert not answers.executed()
+    for child in children[20:39]:
+        answers.respond(child, Response(22))
+    assert completed == []
+    answers.respond(children[39], Response(22))
+    assert completed == [0]
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[n].code for n in range(40)] == [0] * 20 + [22] * 20
+
+
+def test_pull_is_complete_as_soon_as_some_are_ready() -> None:
+    strategy, released = pull_strategy()
+    answers, children = answers_for(40, strategy)
+    for child in children[:20]:
+        answers.respond(child, Response(body=b"x"))
+    assert answers.executed()
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[n].code for n in range(40)] == [0] * 20 + [19] * 20
+    assert {read[n].remark for n in range(20, 40)} == {NOT_FOUND_REMARK}
+    assert not any(read[n].ext_fields for n in range(20, 40))
+    assert released == children[20:]
+
+
+@given(st.integers(0, 19))
+def test_pull_waits_for_any_one(which: int) -> None:
+    strategy, released = pull_strategy()
+    answers, children = answers_for(20, strategy)
+    completed: list[int] = []
+    answers.on_complete = lambda: completed.append(answers.waiting)
+    assert not answers.executed()
+    answers.respond(children[which], Response(body=b"x"))
+    assert completed == [19]
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[n].code for n in range(20)] == [0 if n == which else 19 for n in range(20)]
+    answers.respond(children[which - 1], Response(body=b"too late"))
+    assert len(released) == 19
+
+
+def test_pull_stops_at_enough_messages_or_bytes() -> None:
+    strategy, _ = pull_strategy(enough_messages=64)
+    answers, children = answers_for(4, strategy)
+    answers.respond(children[0], Response(header=PullMessageResponseHeader(next_begin_offset=32)))
+    assert not strategy.skips(answers, children[1])
+    answers.respond(children[1], Response(header=PullMessageResponseHeader(next_begin_offset=32)))
+    assert strategy.skips(answers, children[2])
+    children[3].header.sys_flag |= COMMIT_OFFSET
+    assert not strategy.skips(answers, children[3]), "its offset is to be stored"
+    strategy, _ = pull_strategy(enough_bytes=1000)
+    answers, children = answers_for(3, strategy)
+    answers.respond(children[0], Response(body=bytes(1000)))
+    assert strategy.skips(answers, children[1])
+
+
+def test_pull_children_take_turns_at_being_first() -> None:
+    strategy, _ = pull_strategy()
+    _, children = answers_for(3, strategy)
+    firsts = [next(iter(strategy.order(children))).opaque for _ in range(6)]
+    assert firsts == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_answer_that_does_not_fit_in_the_frame_is_an_error_for_its_child_only() -> None:
+    answers, children = answers_for(3, BaseStrategy())
+    for child, size in zip(children, (9 << 20, 9 << 20, 10), strict=True):
+        answers.respond(child, Response(body=bytes(size)))
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[n].code for n in range(3)] == [0, ResponseCode.SYSTEM_ERROR, 0]
+    assert "does not fit" in (read[1].remark or "")
+
+
+def test_messages_that_do_not_fit_in_the_frame_are_left_for_the_next_pull() -> None:
+    strategy, _ = pull_strategy()
+    answers, children = answers_for(2, strategy)
+    for child in children:
+        answers.respond(child, Response(body=[bytes(5 << 20), bytes(4 << 20)]))
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[n].code for n in range(2)] == [0, ResponseCode.PULL_NOT_FOUND]
+
+
+def test_an_answer_that_can_not_be_written_is_an_error_for_its_child_only() -> None:
+    children = Children(pull_frame(1) + pull_frame(2, serialize_type=1), DECODER)
+    answers = BatchAnswers(children, BaseStrategy())
+    for child in children.requests:
+        answers.respond(child, Response(200_000))  # beyond a binary header's 16 bits
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[1].code, read[2].code] == [200_000, ResponseCode.SYSTEM_ERROR]

@@ -1,0 +1,246 @@
+"""Whatever a batch contains, its answers are those of the same requests sent one by one.
+
+Two brokers begin alike and are told the same: one by batches, its twin by single requests, pipelined
+in the order of the batch. After each step the answers are compared, and at the end what both hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.broker import Broker
+from broker.config import BrokerConfig
+from message.record import iter_records
+from remoting.codes import RequestCode
+from remoting.frame import Command
+from remoting.headers import (
+    GetMaxOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from store.config import FlushDiskType
+from tests.broker.batches import Child, batch, held, pull, send
+from tests.broker.conftest import Client
+
+T = TypeVar("T")
+
+TOPICS = st.sampled_from(["A", "B", "New", "bad topic", "Missing"])
+QUEUES = st.integers(-1, 5)
+KINDS = st.integers(0, 1)
+PROPERTIES = st.dictionaries(
+    st.sampled_from(["TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "k"]),
+    st.sampled_from(["a", "b", "false", "true", "2", "0"]),
+)
+
+
+@st.composite
+def sends(draw: st.DrawFn) -> Child:
+    topic = draw(TOPICS)
+    # A queue of the broker's own choice would not be the same twice.
+    queue_id = draw(QUEUES.filter(lambda number: number >= 0))
+    return send(
+        topic,
+        draw(st.binary(max_size=40)),
+        code=draw(st.sampled_from([310, 310, 310, 320])),
+        queue_id=queue_id,
+        default_topic="" if topic == "Missing" else "TBW102",
+        properties={"UNIQ_KEY": "U", **draw(PROPERTIES)},
+        sys_flag=draw(st.sampled_from([0, 0, 0, 4, 8])),
+        flag=draw(st.integers(-5, 5)),
+        serialize_type=draw(KINDS),
+    )
+
+
+@st.composite
+def pulls(draw: st.DrawFn) -> Child:
+    return pull(
+        draw(TOPICS),
+        draw(st.integers(0, 6)),
+        queue_id=draw(QUEUES),
+        code=draw(st.sampled_from([11, 11, 361])),
+        max_msg_nums=draw(st.integers(0, 4)),
+        subscription=draw(st.sampled_from(["*", "a", "a || b", "nobody"])),
+        serialize_type=draw(KINDS),
+        # Held for no time at all: also what waits is answered, and equally.
+        hold=draw(st.sampled_from([0, 0, 1])),
+    )
+
+
+@st.composite
+def offsets(draw: st.DrawFn) -> Child:
+    topic, queue_id, kind = draw(TOPICS), draw(st.integers(0, 3)), draw(KINDS)
+    which = draw(st.sampled_from([14, 15, 30]))
+    if which == 30:
+        header: Any = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
+    elif which == 14:
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group="G", topic=topic, queue_id=queue_id
+        )
+    else:
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group="G",
+            topic=topic,
+            queue_id=queue_id,
+            commit_offset=draw(st.integers(0, 9)),
+        )
+    return Child(which, header, serialize_type=kind)
+
+
+def shown(answer: Command) -> tuple[Any, ...]:
+    """An answer without what differs between two brokers: their address and their clocks."""
+    ext = {k: v for k, v in answer.ext_fields.items() if k != "msgId"}
+    ids = [text[16:] for text in answer.ext_fields.get("msgId", "").split(",")]
+    records: Any = bytes(answer.body)
+    if "nextBeginOffset" in ext:
+        records = [
+            (r.topic, r.queue_id, r.queue_offset, r.physical_offset, bytes(r.body), r.flag,
+             r.sys_flag, r.properties)
+            for r in iter_records(answer.body)
+        ]  # fmt: skip
+    return answer.code, answer.serialize_type, answer.remark, ext, ids, records
+
+
+class Twins(RuleBasedStateMachine):
+    flush = FlushDiskType.ASYNC_FLUSH
+
+    @initialize()
+    def begin(self) -> None:
+        self.runner = asyncio.Runner()
+        self.directory = Path(tempfile.mkdtemp(prefix="twins-"))
+        self.run(self.start())
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def bounded() -> T:
+            async with asyncio.timeout(30):
+                return await work
+
+        return self.runner.run(bounded())
+
+    async def start(self) -> None:
+        self.brokers: list[Broker] = []
+        self.clients: list[Client] = []
+        for name in ("batched", "single"):
+            config = BrokerConfig(
+                store_path_root_dir=str(self.directory / name),
+                broker_name="b0",
+                listen_port=0,
+                vip_channel_enable=False,
+                flush_disk_type=self.flush,
+                mapped_file_size_commit_log=1 << 14,  # new files within a batch
+                mapped_file_size_consume_queue=200,
+                max_message_size=4096,
+            )
+            broker = Broker(config)
+            await broker.start()
+            client = Client()
+            await client.open(broker.address)
+            self.brokers.append(broker)
+            self.clients.append(client)
+        for client in self.clients:
+            for topic in ("A", "B"):
+                assert (await client.send(topic, properties={"UNIQ_KEY": "U"})).code == 0
+
+    def teardown(self) -> None:
+        async def stop() -> None:
+            for client in self.clients:
+                await client.close()
+            for broker in self.brokers:
+                await broker.stop()
+
+        if hasattr(self, "runner"):
+            self.run(stop())
+            self.runner.close()
+            shutil.rmtree(self.directory)
+
+    async def both(self, children: list[Child], code: int) -> None:
+        batched, single = self.clients
+        together = await batch(batched, children, code=code)
+        alone = await asyncio.gather(*(ask(single, child) for child in children))
+        for child, one, other in zip(children, together, alone, strict=True):
+            assert shown(one) == shown(other), child
+
+    @rule(children=st.lists(sends(), min_size=1, max_size=30))
+    def send(self, children: list[Child]) -> None:
+        self.run(self.both(children, 310))
+
+    @rule(children=st.lists(offsets(), min_size=1, max_size=20))
+    def offsets(self, children: list[Child]) -> None:
+        code = children[0].code
+        self.run(self.both([child for child in children if child.code == code], code))
+
+    @rule(children=st.lists(pulls(), min_size=1, max_size=20))
+    def pull(self, children: list[Child]) -> None:
+        """None is held here, so every child is answered by itself."""
+        children = [pull_without_wait(child) for child in children]
+        self.run(self.both(children, RequestCode.PULL_MESSAGE))
+
+    @rule(children=st.lists(pulls(), min_size=1, max_size=20))
+    def pull_waiting(self, children: list[Child]) -> None:
+        """With waiting children the answers are those of a moment: each is the single one's, or
+        "not found" in the batch's own words where the single pull waited."""
+
+        async def compare() -> None:
+            batched, single = self.clients
+            together = await batch(batched, children, code=RequestCode.PULL_MESSAGE)
+            alone = await asyncio.gather(*(ask(single, child) for child in children))
+            for child, one, other in zip(children, together, alone, strict=True):
+                if one.code == 19 and not one.ext_fields:
+                    assert other.code == 19, child
+                else:
+                    assert shown(one) == shown(other), child
+
+        self.run(compare())
+
+    @invariant()
+    def nothing_is_left(self) -> None:
+        if hasattr(self, "brokers"):
+            assert [held(broker) for broker in self.brokers] == [0, 0]
+            assert [broker._sends.in_flight for broker in self.brokers] == [0, 0]
+
+    @invariant()
+    def the_stores_are_equal(self) -> None:
+        if hasattr(self, "brokers"):
+            one, other = (broker.store for broker in self.brokers)
+            assert one.commit_log.end == other.commit_log.end
+            assert one.counters.messages_put == other.counters.messages_put
+            assert queue_ends(one) == queue_ends(other)
+            one_put, other_put = (broker._statistics.put for broker in self.brokers)
+            assert (one_put.messages, one_put.times, one_put.size) == (
+                other_put.messages, other_put.times, other_put.size,
+            )  # fmt: skip
+
+
+def queue_ends(store: Any) -> dict[str, dict[int, int]]:
+    return {t: {n: q.max_offset for n, q in of.items()} for t, of in store.queues.items()}
+
+
+def pull_without_wait(child: Child) -> Child:
+    child.header.sys_flag &= ~2  # type: ignore[union-attr]
+    return child
+
+
+async def ask(client: Client, child: Child) -> Command:
+    """A child as a request of its own, in its own serialization."""
+    stream = client.connection._stream
+    opaque, future = stream._pending.add(20.0)
+    stream._transport.write(child.frame(opaque))
+    return await future
+
+
+class SyncFlushTwins(Twins):
+    flush = FlushDiskType.SYNC_FLUSH
+
+
+TestTwins = Twins.TestCase
+TestTwins.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestSyncFlushTwins = SyncFlushTwins.TestCase
+TestSyncFlushTwins.settings = settings(max_examples=5, stateful_step_count=10, deadline=None)

@@ -1,0 +1,204 @@
+"""Heartbeats, leaving, consumer lists, locks: what keeps a consumer group together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from broker.broker import Broker
+from message.message import MessageQueue
+from remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
+from remoting.bodies.subscription_group import SubscriptionGroupWrapper
+from remoting.codes import VERSION, RequestCode
+from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker, subscription
+
+SYSTEM_ERROR, NOT_ONLINE = 1, 206
+
+
+async def members(client: Client, group: str = "G") -> list[str] | str | None:
+    """The client ids of a group, or the remark that says there are none."""
+    answer = await client.request(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": group}
+    )
+    if answer.code == SYSTEM_ERROR:
+        return answer.remark
+    assert answer.code == 0
+    ids: list[str] = msgspec.json.decode(answer.body)["consumerIdList"]
+    return ids
+
+
+async def told(client: Client) -> str:
+    async with asyncio.timeout(10):
+        return await client.notified.get()
+
+
+async def test_heartbeats_of_the_first_version(client: Client, topic: str) -> None:
+    answer = await client.heartbeat("c1", subscription(topic), producer="PG")
+
+    assert answer.code == 0
+    assert answer.version == VERSION
+    assert answer.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    assert answer.ext_fields["IS_SUB_CHANGE"] == "true"
+    assert await members(client) == ["c1"]
+
+
+async def test_heartbeats_of_the_second_version(client: Client, topic: str) -> None:
+    async def changed(fingerprint: int, *topics: str, without_sub: bool = False) -> str:
+        answer = await client.heartbeat(
+            "c1",
+            *map(subscription, topics),
+            heartbeat_fingerprint=fingerprint,
+            without_sub=without_sub,
+        )
+        return answer.ext_fields["IS_SUB_CHANGE"]
+
+    assert await changed(11, topic) == "false"
+    assert await changed(11, without_sub=True) == "false"
+    assert (await client.pull(topic + "x", sys_flag=0)).code == 17
+    assert await changed(12, topic, topic + "x") == "true"
+    assert await changed(12, without_sub=True) == "false"
+
+
+async def test_an_unknown_group_has_no_members(client: Client) -> None:
+    assert await members(client) == "no consumer for this group, G"
+
+
+async def test_joining_leaving_and_dying_are_told_to_the_group(
+    client: Client, broker: Broker, connect: Connect, topic: str
+) -> None:
+    first, second, third = [await connect(broker) for _ in range(3)]
+    await first.heartbeat("c1", subscription(topic))
+    assert await told(first) == "G"
+    await second.heartbeat("c2", subscription(topic))
+    assert await told(first) == await told(second) == "G"
+    await third.heartbeat("c3", subscription(topic))
+    assert [await told(c) for c in (first, second, third)] == ["G"] * 3
+    assert await members(client) == ["c1", "c2", "c3"]
+
+    fields = {"clientID": "c2", "consumerGroup": "G", "producerGroup": "PG"}
+    assert (await second.request(RequestCode.UNREGISTER_CLIENT, ext_fields=fields)).code == 0
+    assert await told(first) == await told(third) == "G"
+    assert await members(client) == ["c1", "c3"]
+
+    await third.close()
+    assert await told(first) == "G"
+    assert await members(client) == ["c1"]
+    assert second.notified.empty()
+
+
+async def test_groups_that_do_not_want_to_be_told(client: Client, topic: str) -> None:
+    body = b'{"groupName":"G","notifyConsumerIdsChangedEnable":false}'
+    await client.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+    await client.heartbeat("c1", subscription(topic))
+    await client.heartbeat("c1", subscription(topic), group="H")
+
+    assert await told(client) == "H"
+    assert client.notified.empty()
+
+
+async def test_a_group_gets_its_retry_topic(
+    start_broker: StartBroker, connect: Connect, name_server: NameServerStub, topic: str
+) -> None:
+    broker = await start_broker(namesrv_addr=name_server.address)
+    name_server.registered.get_nowait()
+    client = await connect(broker)
+    await client.heartbeat("c1", subscription(topic))
+
+    async with asyncio.timeout(10):
+        _, body = await name_server.registered.get()
+    [retry] = body.topic_config_serialize_wrapper.topic_config_table.values()
+    assert (retry.topic_name, retry.read_queue_nums, retry.perm) == ("%RETRY%G", 1, 6)
+
+
+async def test_a_heartbeat_of_many_groups_is_one_change(
+    start_broker: StartBroker, connect: Connect, name_server: NameServerStub, topic: str
+) -> None:
+    broker = await start_broker(namesrv_addr=name_server.address)
+    name_server.registered.get_nowait()
+    client = await connect(broker)
+    groups = [f"G{n}" for n in range(50)]
+    body = HeartbeatData(
+        client_id="c1",
+        consumer_data_set=[
+            ConsumerData(group_name=group, subscription_data_set=[subscription(topic)])
+            for group in groups
+        ],
+    )
+
+    assert (await client.request(RequestCode.HEART_BEAT, None, body.encode())).code == 0
+
+    async with asyncio.timeout(10):
+        _, registered = await name_server.registered.get()
+    wrapper = registered.topic_config_serialize_wrapper
+    assert set(wrapper.topic_config_table) == {f"%RETRY%{group}" for group in groups}
+    assert wrapper.data_version.counter == 1
+    answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    stored = SubscriptionGroupWrapper.decode(answer.body)
+    assert set(groups) <= set(stored.subscription_group_table)
+    assert stored.data_version.counter == 1
+
+
+async def test_groups_that_may_not_be_created_are_skipped(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    client = await connect(await start_broker(auto_create_subscription_group=False))
+
+    assert (await client.heartbeat("c1", subscription(topic))).code == 0
+    assert await members(client) == "no consumer for this group, G"
+
+
+async def test_silent_consumers_are_dropped(
+    start_broker: StartBroker, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.broker.HOUSEKEEPING_SECONDS", 0.01)
+    broker = await start_broker(channel_expired_timeout=1)
+    client, other = await connect(broker), await connect(broker)
+    await client.heartbeat("c1", subscription(topic), producer="PG")
+    async with asyncio.timeout(10):
+        while await members(other) == ["c1"]:
+            pass
+
+    fields = {"producerGroup": "PG"}
+    answer = await client.request(RequestCode.GET_PRODUCER_CONNECTION_LIST, ext_fields=fields)
+    assert answer.code == SYSTEM_ERROR
+
+
+async def test_broken_heartbeats(client: Client) -> None:
+    for body in (b"", b"[]", b"{", b'{"clientID":1,"consumerDataSet":7}'):
+        assert (await client.request(RequestCode.HEART_BEAT, None, body)).code == SYSTEM_ERROR
+    assert (await client.heartbeat("c1")).code == 0
+
+
+async def test_subscriptions_that_can_be_served(client: Client, topic: str) -> None:
+    async def check(expression_type: str) -> tuple[int, str | None]:
+        body = CheckClientRequestBody(
+            client_id="c1",
+            group="G",
+            subscription_data=subscription(topic, expression_type=expression_type),
+        )
+        answer = await client.request(RequestCode.CHECK_CLIENT_CONFIG, None, body.encode())
+        return answer.code, answer.remark
+
+    assert await check("TAG") == (0, None)
+    assert await check("SQL92") == (
+        SYSTEM_ERROR,
+        "The broker does not support consumer to filter message by SQL92",
+    )
+
+
+async def test_queues_are_locked_and_unlocked(client: Client, topic: str) -> None:
+    queues = [MessageQueue(topic, "b0", queue_id) for queue_id in range(2)]
+
+    async def lock(client_id: str, code: int = RequestCode.LOCK_BATCH_MQ) -> bytes:
+        body = LockBatchRequestBody(client_id=client_id, consumer_group="G", mq_set=queues)
+        answer = await client.request(code, None, body.encode())
+        assert answer.code == 0
+        return bytes(answer.body)
+
+    assert LockBatchResponseBody.decode(await lock("c1")).lock_ok_mq_set == queues
+    assert LockBatchResponseBody.decode(await lock("c2")).lock_ok_mq_set == []
+    assert await lock("c1", RequestCode.UNLOCK_BATCH_MQ) == b""
+    assert LockBatchResponseBody.decode(await lock("c2")).lock_ok_mq_set == queues

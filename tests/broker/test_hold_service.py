@@ -1,0 +1,306 @@
+"""Long polls: woken by the right appends, ended in time, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker import hold_service
+from broker.hold_service import ArrivalListener, HoldService
+from remoting.headers import PullMessageRequestHeader
+from remoting.request import Request
+
+TOPIC, QUEUE = "T", 0
+A, B = 65, 66  # tag hashes
+
+
+class FakeStore:
+    """Queues that only know their end and their listeners."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[tuple[str, int], list[ArrivalListener]] = {}
+        self.ends: dict[tuple[str, int], int] = {}
+
+    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        self.listeners.setdefault((topic, queue_id), []).append(listener)
+
+    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        listeners = self.listeners[topic, queue_id]
+        listeners.remove(listener)
+        if not listeners:
+            del self.listeners[topic, queue_id]
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return self.ends.get((topic, queue_id), 0)
+
+    def append(self, tags_code: int = 0, queue_id: int = QUEUE) -> None:
+        offset = self.max_offset(TOPIC, queue_id)
+        self.ends[TOPIC, queue_id] = offset + 1
+        for listener in list(self.listeners.get((TOPIC, queue_id), ())):
+            listener(offset, tags_code, 0)
+
+
+class FakeConnection:
+    """A client's connection that can go away."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.attributes: dict[str, Any] = {}
+        self.callbacks: list[Callable[[Any], None]] = []
+
+    def add_close_callback(self, callback: Callable[[Any], None]) -> None:
+        self.callbacks.append(callback)
+
+    def close(self) -> None:
+        self.closed = True
+        for callback in self.callbacks:
+            callback(self)
+
+
+_opaques = itertools.count(1)
+
+
+def pull(connection: FakeConnection) -> Request[Any]:
+    header = PullMessageRequestHeader("G", TOPIC, QUEUE, 0, 32, 2, 0, 15_000, 0)
+    return Request(
+        code=11,
+        header=header,
+        opaque=next(_opaques),
+        connection=connection,  # type: ignore[arg-type]
+    )
+
+
+class Holding:
+    """A hold service over a fake store, and the requests it executed again."""
+
+    def __init__(self, limit: int = 100) -> None:
+        self.store = FakeStore()
+        self.executed: list[Request[Any]] = []
+        self.changed = asyncio.Event()
+        self.service = HoldService(self.store, self._execute, limit=limit)
+
+    def _execute(self, request: Request[Any]) -> None:
+        self.executed.append(request)
+        self.changed.set()
+
+    def hold(
+        self,
+        connection: FakeConnection,
+        *,
+        offset: int = 0,
+        codes: frozenset[int] | None = None,
+        timeout_ms: int = 60_000,
+        queue_id: int = QUEUE,
+    ) -> Request[Any]:
+        request = pull(connection)
+        assert self.service.hold(request, TOPIC, queue_id, offset, codes, timeout_ms)
+        return request
+
+    def assert_nothing_left(self) -> None:
+        assert len(self.service) == 0
+        assert self.store.listeners == {}
+
+
+@pytest.fixture
+async def holding() -> Any:
+    value = Holding()
+    yield value
+    value.service.close()
+    value.assert_nothing_left()
+
+
+@pytest.fixture
+def connection() -> Iterator[FakeConnection]:
+    value = FakeConnection()
+    yield value
+    assert len(value.callbacks) <= 1
+
+
+async def next_turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_an_append_wakes_all_that_wait_for_its_queue(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    first = holding.hold(connection)
+    second = holding.hold(FakeConnection())
+    holding.hold(connection, queue_id=1)
+
+    holding.store.append()
+    assert holding.executed == [], "the append itself executes nothing"
+    await next_turn()
+
+    assert [request.opaque for request in holding.executed] == [first.opaque, second.opaque]
+    assert len(holding.service) == 1
+
+
+async def test_a_batch_wakes_once(holding: Holding, connection: FakeConnection) -> None:
+    holding.hold(connection)
+    for _ in range(3):
+        holding.store.append()
+    await next_turn()
+
+    assert len(holding.executed) == 1
+
+
+async def test_only_wanted_tags_wake(holding: Holding, connection: FakeConnection) -> None:
+    wants_a = holding.hold(connection, codes=frozenset({A}))
+    wants_all = holding.hold(connection)
+
+    holding.store.append(B)
+    await next_turn()
+    assert [request.opaque for request in holding.executed] == [wants_all.opaque]
+
+    holding.store.append(A)
+    await next_turn()
+    assert holding.executed[1].opaque == wants_a.opaque
+
+
+async def test_messages_before_the_offset_do_not_wake(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    holding.hold(connection, offset=2)
+    holding.store.append()
+    holding.store.append()
+    await next_turn()
+    assert holding.executed == []
+
+    holding.store.append()
+    await next_turn()
+    assert len(holding.executed) == 1
+
+
+async def test_its_time_ends_a_poll_and_not_before(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    holding.hold(connection, timeout_ms=250)
+    holding.hold(connection, timeout_ms=60_000)
+
+    async with asyncio.timeout(10):
+        await holding.changed.wait()
+
+    assert loop.time() - begin >= 0.249
+    assert len(holding.executed) == 1
+
+
+async def test_a_shorter_poll_is_not_kept_by_a_longer_one(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    holding.hold(connection, timeout_ms=60_000)
+    short = holding.hold(connection, timeout_ms=1)
+
+    async with asyncio.timeout(10):
+        await holding.changed.wait()
+
+    assert [request.opaque for request in holding.executed] == [short.opaque]
+
+
+async def test_an_unnoticed_append_is_found_by_the_recheck(
+    holding: Holding, connection: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold_service, "RECHECK_SECONDS", 0.01)
+    holding.hold(connection)
+    holding.store.ends[TOPIC, QUEUE] = 1
+
+    async with asyncio.timeout(10):
+        await holding.changed.wait()
+
+    assert len(holding.executed) == 1
+
+
+async def test_a_closed_connection_takes_its_polls_along(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    for _ in range(3):
+        holding.hold(connection)
+    other = holding.hold(FakeConnection())
+
+    connection.close()
+
+    assert len(holding.service) == 1
+    holding.store.append()
+    await next_turn()
+    assert [request.opaque for request in holding.executed] == [other.opaque]
+
+
+async def test_a_client_that_goes_between_waking_and_execution_is_skipped(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    holding.hold(connection)
+    holding.store.append()
+    connection.close()
+    await next_turn()
+
+    assert holding.executed == []
+
+
+async def test_a_cancelled_poll_is_never_executed(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    request = holding.hold(connection)
+
+    assert holding.service.cancel(request)
+    assert not holding.service.cancel(request)
+    holding.store.append()
+    await next_turn()
+
+    assert holding.executed == []
+    holding.assert_nothing_left()
+
+
+async def test_a_deleted_topic_wakes_its_polls(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    holding.hold(connection, codes=frozenset({A}))
+    holding.hold(connection, queue_id=3)
+
+    holding.service.wake_topic("other")
+    await next_turn()
+    assert holding.executed == []
+
+    holding.service.wake_topic(TOPIC)
+    await next_turn()
+    assert len(holding.executed) == 2
+
+
+async def test_the_limit_and_closed_clients_are_not_held(connection: FakeConnection) -> None:
+    holding = Holding(limit=1)
+    holding.hold(connection)
+    assert not holding.service.hold(pull(connection), TOPIC, QUEUE, 0, None, 1000)
+    holding.service.close()
+
+    connection.close()
+    assert not holding.service.hold(pull(connection), TOPIC, QUEUE, 0, None, 1000)
+    holding.assert_nothing_left()
+
+
+async def test_one_failing_poll_does_not_keep_the_others_waiting(
+    connection: FakeConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = FakeStore()
+    executed: list[int] = []
+
+    def execute(request: Request[Any]) -> None:
+        if not executed:
+            executed.append(-1)
+            raise RuntimeError("broken")
+        executed.append(request.opaque)
+
+    service = HoldService(store, execute, limit=10)
+    requests = [pull(connection), pull(connection)]
+    for request in requests:
+        service.hold(request, TOPIC, QUEUE, 0, None, 60_000)
+    store.append()
+    await next_turn()
+
+    assert executed == [-1, requests[1].opaque]
+    assert "a woken pull failed" in caplog.text
+    service.close()

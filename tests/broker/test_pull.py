@@ -1,0 +1,237 @@
+"""PULL_MESSAGE and LITE_PULL: checks, results, tag filters, long polling."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from message.batch_body import encode_batch
+from message.record import iter_records
+from remoting.codes import RequestCode
+from tests.broker.conftest import (
+    COMMIT,
+    SUBSCRIPTION,
+    SUSPEND,
+    Client,
+    Connect,
+    StartBroker,
+    fill,
+    position,
+    subscription,
+)
+
+FOUND, NOT_FOUND, RETRY, MOVED = 0, 19, 20, 21
+
+
+# --- results (spec 3.4) -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+async def test_found(client: Client, topic: str, code: int) -> None:
+    await fill(client, topic, "", "", "")
+    answer = await client.pull(topic, 1, code=code)
+
+    assert (answer.code, answer.remark) == (FOUND, "FOUND")
+    assert [bytes(record.body) for record in iter_records(answer.body)] == [b"m1", b"m2"]
+    assert answer.ext_fields == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "3",
+        "minOffset": "0",
+        "maxOffset": "3",
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+
+
+async def test_a_pull_is_bounded(client: Client, topic: str) -> None:
+    body = encode_batch([(0, b"m", b"")] * 40)
+    await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+
+    assert len(await client.pulled(topic, max_msg_nums=5)) == 5
+    assert len(await client.pulled(topic, max_msg_nums=1000)) == 32
+    assert len(await client.pulled(topic, max_msg_nums=0)) == 1
+
+
+async def test_one_large_message_is_returned_whatever_its_size(client: Client, topic: str) -> None:
+    for _ in range(2):
+        await client.send(topic, b"x" * 300_000)
+
+    [record] = await client.pulled(topic)
+    assert len(record.body) == 300_000
+
+
+async def test_offsets_outside_the_queue(client: Client, topic: str) -> None:
+    await fill(client, topic, "", "")
+
+    answers = [await client.pull(topic, offset) for offset in (2, 3, -1)]
+
+    assert [(answer.code, answer.remark) for answer in answers] == [
+        (NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
+        (MOVED, "OFFSET_OVERFLOW_BADLY"),
+        (MOVED, "OFFSET_TOO_SMALL"),
+    ]
+    assert [position(answer) for answer in answers] == [(2, 0, 2), (2, 0, 2), (0, 0, 2)]
+
+
+async def test_queues_without_messages(client: Client, topic: str) -> None:
+    await fill(client, topic, "")
+
+    at_start = await client.pull(topic, 0, queue_id=1)
+    beyond = await client.pull(topic, 5, queue_id=1)
+
+    assert at_start.code == NOT_FOUND
+    assert beyond.code == MOVED
+    assert position(at_start) == position(beyond) == (0, 0, 0)
+    assert at_start.remark in ("NO_MATCHED_LOGIC_QUEUE", "NO_MESSAGE_IN_QUEUE")
+
+
+@pytest.mark.parametrize(
+    ("expression", "bodies"),
+    [
+        ("*", [b"m0", b"m1", b"m2", b"m3"]),
+        ("", [b"m0", b"m1", b"m2", b"m3"]),
+        (None, [b"m0", b"m1", b"m2", b"m3"]),
+        ("A", [b"m0", b"m3"]),
+        ("A || B", [b"m0", b"m1", b"m3"]),
+    ],
+)
+async def test_tags(
+    client: Client, topic: str, expression: str | None, bodies: list[bytes]
+) -> None:
+    await fill(client, topic, "A", "B", "", "A")
+
+    records = await client.pulled(topic, subscription=expression)
+
+    assert [bytes(record.body) for record in records] == bodies
+
+
+async def test_nothing_that_matches(client: Client, topic: str) -> None:
+    await fill(client, topic, "A", "A")
+    answer = await client.pull(topic, subscription="B", sys_flag=SUBSCRIPTION | SUSPEND)
+
+    assert (answer.code, answer.remark) == (RETRY, "NO_MATCHED_MESSAGE")
+    assert position(answer) == (2, 0, 2)
+
+
+# --- checks (spec 3.2) ------------------------------------------------------------------------
+
+
+async def refused(
+    client: Client, expected: int, topic: str, *, forbidden: int | None = None, **fields: Any
+) -> str:
+    answer = await client.pull(topic, **fields)
+    assert answer.code == expected, answer.remark
+    assert answer.ext_fields == ({} if forbidden is None else {"forbiddenType": str(forbidden)})
+    assert answer.remark
+    return answer.remark
+
+
+async def test_brokers_that_do_not_serve_pulls(start_broker: StartBroker, connect: Connect) -> None:
+    client = await connect(await start_broker(broker_permission=2, lite_pull_message_enable=False))
+    await refused(client, 16, "BenchmarkTest", forbidden=1)
+
+
+async def test_lite_pulls_may_be_switched_off(start_broker: StartBroker, connect: Connect) -> None:
+    client = await connect(await start_broker(lite_pull_message_enable=False))
+
+    await refused(client, 16, "BenchmarkTest", forbidden=1, code=RequestCode.LITE_PULL_MESSAGE)
+    assert (await client.pull("BenchmarkTest")).code == NOT_FOUND
+
+
+async def test_unknown_groups(start_broker: StartBroker, connect: Connect) -> None:
+    client = await connect(await start_broker(auto_create_subscription_group=False))
+
+    assert "subscription group [G] does not exist" in await refused(client, 26, "BenchmarkTest")
+    assert (await client.pull("BenchmarkTest", consumer_group="TOOLS_CONSUMER")).code == NOT_FOUND
+
+
+async def test_groups_that_may_not_consume(client: Client) -> None:
+    body = b'{"groupName":"G","consumeEnable":false}'
+    await client.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+
+    await refused(client, 16, "BenchmarkTest", forbidden=2)
+
+
+async def test_topics(client: Client, topic: str) -> None:
+    assert topic in await refused(client, 17, topic)
+    fields = {"defaultTopic": "", "readQueueNums": "1", "writeQueueNums": "1", "perm": "2"}
+    fields |= {"topic": topic, "topicFilterType": "SINGLE_TAG"}
+    await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
+    await refused(client, 16, topic, forbidden=3)
+
+
+@pytest.mark.parametrize("queue_id", [-1, 4])
+async def test_queues_that_are_not_there(client: Client, topic: str, queue_id: int) -> None:
+    await fill(client, topic, "")
+    assert "queueId" in await refused(client, 29, topic, queue_id=queue_id)
+
+
+async def test_expressions_of_the_request(client: Client, topic: str) -> None:
+    await fill(client, topic, "")
+
+    await refused(client, 23, topic, subscription="||")
+    await refused(client, 23, topic, subscription="", expression_type="SQL92")
+    assert "SQL92" in await refused(client, 1, topic, subscription="a > 1", expression_type="SQL92")
+
+
+async def test_subscriptions_of_the_group(client: Client, topic: str) -> None:
+    await fill(client, topic, "A", "B")
+    assert "group info" in await refused(client, 24, topic, sys_flag=0)
+
+    await client.heartbeat("c1", subscription("other"))
+    assert "subscription" in await refused(client, 24, topic, sys_flag=0)
+
+    await client.heartbeat("c1", subscription(topic, "B", version=5))
+    await refused(client, 25, topic, sys_flag=0, sub_version=6)
+    [record] = await client.pulled(topic, sys_flag=0, sub_version=5, subscription="A")
+    assert bytes(record.body) == b"m1"
+
+    await client.heartbeat("c1", subscription(topic, version=6, expression_type="SQL92"))
+    assert "SQL92" in await refused(client, 1, topic, sys_flag=0, sub_version=6)
+
+
+async def test_broadcasting_may_be_forbidden(client: Client, topic: str) -> None:
+    await fill(client, topic, "")
+    body = b'{"groupName":"G","consumeBroadcastEnable":false}'
+    await client.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+    await client.heartbeat("c1", subscription(topic), message_model="BROADCASTING")
+
+    await refused(client, 16, topic, forbidden=4, sys_flag=0)
+
+
+# --- committing with a pull -------------------------------------------------------------------
+
+
+async def committed(client: Client, topic: str) -> str | None:
+    fields = {"consumerGroup": "G", "topic": topic, "queueId": "0", "setZeroIfNotFound": "false"}
+    answer = await client.request(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+    return answer.ext_fields.get("offset")
+
+
+async def test_a_pull_can_commit(client: Client, topic: str) -> None:
+    await fill(client, topic, "", "")
+    await client.pull(topic, 1, commit_offset=1)
+    assert await committed(client, topic) is None
+
+    await client.pull(topic, 1, commit_offset=1, sys_flag=COMMIT | SUBSCRIPTION)
+    assert await committed(client, topic) == "1"
+
+
+async def test_a_held_pull_commits_when_it_comes_and_not_again(
+    client: Client, broker: Broker, connect: Connect, topic: str
+) -> None:
+    await fill(client, topic, "")
+    consumer = await connect(broker)
+    flags = COMMIT | SUSPEND | SUBSCRIPTION
+    waiting = asyncio.ensure_future(consumer.pull(topic, 1, commit_offset=1, sys_flag=flags))
+    while await committed(client, topic) is None:
+        pass
+    fields = {"consumerGroup": "G", "topic": topic, "queueId": "0", "commitOffset": "0"}
+    await client.request(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
+
+    await fill(client, topic, "")
+    assert (await waiting).code == FOUND
+    assert await committed(client, topic) == "0"

@@ -1,0 +1,98 @@
+"""Queue locks: who holds them, renewal, expiry."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.queue_locks import LOCK_LIVE_MS, QueueLocks
+from message.message import MessageQueue
+
+QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(3)]
+
+
+class Clock:
+    """Milliseconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def locks(clock: Clock) -> QueueLocks:
+    return QueueLocks(clock)
+
+
+def test_free_queues_are_locked(locks: QueueLocks) -> None:
+    assert locks.lock("G", QUEUES, "c1") == set(QUEUES)
+
+
+def test_a_held_queue_is_refused_to_others_but_not_to_its_holder(locks: QueueLocks) -> None:
+    locks.lock("G", QUEUES[:2], "c1")
+
+    assert locks.lock("G", QUEUES, "c2") == {QUEUES[2]}
+    assert locks.lock("G", QUEUES, "c1") == set(QUEUES[:2])
+
+
+def test_groups_do_not_share_locks(locks: QueueLocks) -> None:
+    locks.lock("G", QUEUES, "c1")
+
+    assert locks.lock("H", QUEUES, "c2") == set(QUEUES)
+
+
+def test_an_expired_lock_goes_to_whoever_asks(locks: QueueLocks, clock: Clock) -> None:
+    locks.lock("G", QUEUES, "c1")
+    clock.now += LOCK_LIVE_MS
+    assert locks.lock("G", QUEUES, "c2") == set()
+
+    clock.now += 1
+    assert locks.lock("G", QUEUES, "c2") == set(QUEUES)
+    assert locks.lock("G", QUEUES, "c1") == set()
+
+
+def test_locking_again_renews(locks: QueueLocks, clock: Clock) -> None:
+    locks.lock("G", QUEUES, "c1")
+    clock.now += LOCK_LIVE_MS
+    locks.lock("G", QUEUES[:1], "c1")
+    clock.now += 1
+
+    assert locks.lock("G", QUEUES, "c2") == set(QUEUES[1:])
+
+
+def test_unlocking_frees_only_ones_own(locks: QueueLocks) -> None:
+    locks.lock("G", QUEUES[:1], "c1")
+    locks.lock("G", QUEUES[1:], "c2")
+
+    locks.unlock("G", QUEUES, "c1")
+
+    assert locks.lock("G", QUEUES, "c3") == {QUEUES[0]}
+    locks.unlock("unknown", QUEUES, "c1")
+
+
+def test_a_group_with_a_live_lock_consumes_in_order(locks: QueueLocks, clock: Clock) -> None:
+    assert not locks.has_live_locks("G")
+    locks.lock("G", QUEUES, "c1")
+    assert locks.has_live_locks("G")
+
+    clock.now += LOCK_LIVE_MS + 1
+    assert not locks.has_live_locks("G")
+
+
+def test_expired_locks_are_forgotten(locks: QueueLocks, clock: Clock) -> None:
+    locks.lock("G", QUEUES, "c1")
+    clock.now += LOCK_LIVE_MS + 1
+    locks.lock("H", QUEUES, "c2")
+
+    locks.expire()
+
+    # Had G's locks been kept, turning the clock back would show them.
+    clock.now -= LOCK_LIVE_MS
+    assert not locks.has_live_locks("G")
+    assert locks.has_live_locks("H")

@@ -1,0 +1,188 @@
+"""What a send must pass: each check of spec 2.3 with its answer, and retry topics."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from message.batch_body import encode_batch
+from remoting.codes import RequestCode
+from tests.broker.conftest import Client, Connect, StartBroker
+
+SUCCESS, SYSTEM_ERROR, ILLEGAL, NO_PERMISSION, NO_TOPIC, INVALID = 0, 1, 13, 16, 17, 29
+
+
+async def refused(client: Client, code: int, topic: str, **options: Any) -> str:
+    """Asserts the answer's code, and that it carries the map that clients rely on."""
+    answer = await client.send(topic, **options)
+    assert answer.code == code, answer.remark
+    assert answer.ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    assert answer.remark
+    return answer.remark
+
+
+async def test_a_start_in_the_future(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    future = time.time_ns() // 1_000_000 + 3_600_000
+    client = await connect(await start_broker(start_accept_send_request_time_stamp=future))
+
+    assert "broker unable to service, until" in await refused(client, SYSTEM_ERROR, topic)
+
+
+async def test_ordered_topics_of_a_broker_that_may_not_write(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    client = await connect(await start_broker(broker_permission=4))
+    create = {"defaultTopic": "", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    create |= {"topic": topic, "topicFilterType": "SINGLE_TAG", "order": "true"}
+    await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=create)
+
+    assert "sending message is forbidden" in await refused(client, NO_PERMISSION, topic)
+    assert (await client.send("BenchmarkTest")).code == SUCCESS
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "täg", "T" * 128, "T.T", "T\n"])
+async def test_illegal_topic_names(client: Client, name: str) -> None:
+    await refused(client, INVALID, name)
+
+
+async def test_topics_of_the_longest_name(client: Client) -> None:
+    name = "T" * 127
+    assert (await client.send(name, b"x")).code == SUCCESS
+    [record] = await client.pulled(name)
+    assert record.topic == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    ],
+)
+async def test_topics_nobody_may_send_to(client: Client, name: str) -> None:
+    remark = await refused(client, NO_PERMISSION, name)
+    assert remark == f"Sending message to topic[{name}] is forbidden."
+
+
+async def test_an_unknown_topic_without_a_template(client: Client, topic: str) -> None:
+    remark = await refused(client, NO_TOPIC, topic, default_topic="NoSuchTopic")
+    assert f"topic[{topic}] not exist, apply first please!" in remark
+    await refused(client, NO_TOPIC, topic, default_topic="")
+
+
+async def test_a_created_topic_has_the_wanted_queues(client: Client, topic: str) -> None:
+    assert (await client.send(topic, default_topic_queue_nums=2, queue_id=1)).code == SUCCESS
+    await refused(client, INVALID, topic, queue_id=2)
+    assert (await client.send(topic, queue_id=1)).code == SUCCESS
+
+
+async def test_no_auto_creation(start_broker: StartBroker, connect: Connect, topic: str) -> None:
+    client = await connect(await start_broker(auto_create_topic_enable=False))
+
+    await refused(client, NO_TOPIC, topic)
+    assert (await client.send("%RETRY%G1")).code == SUCCESS
+
+
+async def test_an_empty_body(client: Client, topic: str) -> None:
+    await client.send(topic)
+    await refused(client, SYSTEM_ERROR, topic, body=b"")
+
+
+async def test_sizes(start_broker: StartBroker, connect: Connect, topic: str) -> None:
+    client = await connect(await start_broker(max_message_size=10_000))
+
+    assert (await client.send(topic, b"x" * 10_000)).code == SUCCESS
+    await refused(client, ILLEGAL, topic, body=b"x" * 10_001)
+    await refused(client, ILLEGAL, topic, properties={"a": "x" * 32_767})
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"DELAY": "3"},
+        {"TIMER_DELAY_SEC": "10"},
+        {"TIMER_DELAY_MS": "10"},
+        {"TIMER_DELIVER_MS": "1"},
+        {"TIMER_DEL_UNIQKEY": "U"},
+    ],
+)
+async def test_delayed_messages_are_not_delivered_at_once(
+    client: Client, topic: str, properties: dict[str, str]
+) -> None:
+    await client.send(topic)
+    remark = await refused(client, ILLEGAL, topic, properties=properties)
+    assert next(iter(properties)) in remark
+    await refused(
+        client,
+        ILLEGAL,
+        topic,
+        body=encode_batch([(0, b"a", b"")]),
+        properties=properties,
+        batch=True,
+    )
+    assert len(await client.pulled(topic)) == 1
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+async def test_no_delay_is_no_delay(client: Client, topic: str, level: str) -> None:
+    assert (await client.send(topic, properties={"DELAY": level})).code == SUCCESS
+
+
+@pytest.mark.parametrize(
+    "options", [{"properties": {"TRAN_MSG": "true", "PGROUP": "PG"}}, {"sys_flag": 4}]
+)
+async def test_half_messages_are_not_delivered_at_once(
+    client: Client, topic: str, options: dict[str, Any]
+) -> None:
+    await client.send(topic)
+    assert "transaction" in await refused(client, NO_PERMISSION, topic, **options)
+    assert (await client.send(topic, properties={"TRAN_MSG": "false"})).code == SUCCESS
+    assert len(await client.pulled(topic)) == 2
+
+
+# --- retry topics -----------------------------------------------------------------------------
+
+
+async def test_a_retry_topic_is_created_with_its_group(client: Client, broker: Broker) -> None:
+    answer = await client.send("%RETRY%G1", default_topic="", reconsume_times=1)
+
+    assert answer.code == SUCCESS
+    config = (await client.request(351, None, ext_fields={"topic": "%RETRY%G1"})).body
+    assert b'"readQueueNums":1' in bytes(config)
+    [record] = await client.pulled("%RETRY%G1", consumer_group="G1")
+    assert record.reconsume_times == 1
+
+
+async def test_messages_consumed_too_often_are_dead_letters(client: Client) -> None:
+    answer = await client.send("%RETRY%G1", b"dead", reconsume_times=17, default_topic="")
+    assert answer.code == SUCCESS
+    answer = await client.send(
+        "%RETRY%G1", b"soon dead", reconsume_times=3, max_reconsume_times=2, default_topic=""
+    )
+    assert answer.code == SUCCESS
+
+    records = await client.pulled("%DLQ%G1")
+    assert [bytes(record.body) for record in records] == [b"dead", b"soon dead"]
+    assert (await client.pull("%RETRY%G1")).code == 19
+
+
+async def test_what_a_group_in_order_sends_back_is_a_dead_letter(client: Client) -> None:
+    body = (
+        b'{"clientId":"c1","consumerGroup":"G1","mqSet":'
+        b'[{"brokerName":"b0","queueId":0,"topic":"T"}]}'
+    )
+    assert (await client.request(RequestCode.LOCK_BATCH_MQ, None, body)).code == SUCCESS
+
+    await client.send("%RETRY%G1", b"given up", default_topic="")
+
+    [record] = await client.pulled("%DLQ%G1")
+    assert bytes(record.body) == b"given up"

@@ -1,0 +1,409 @@
+"""The persisted tables: topics, groups, consumer offsets, in the official broker's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.config import BrokerConfig
+from broker.consumer_offset import ConsumerOffsets
+from broker.subscription_group import OWN_GROUPS, SubscriptionGroups
+from broker.topic_attributes import AttributeChangeError
+from broker.topic_config import TopicConfigs
+from message import fastjson
+from remoting.bodies.registration import TopicConfig
+from remoting.bodies.subscription_group import SubscriptionGroupConfig
+from store.config_file import ConfigFileError
+
+# As fastjson writes them; "later" and "future" stand for keys of other releases.
+TOPICS = """{
+	"dataVersion":{"counter":10,"stateVersion":0,"timestamp":1795240508713},
+	"later":{"a":1},
+	"topicConfigTable":{
+		"TBW102":{"order":false,"perm":7,"readQueueNums":8,"topicName":"TBW102","writeQueueNums":8},
+		"Old":{"attributes":{"message.type":"FIFO"},"future":[1],"order":true,"perm":4,
+			"readQueueNums":3,"topicFilterType":"SINGLE_TAG","topicName":"Old","topicSysFlag":1,
+			"writeQueueNums":2}
+	}
+}"""
+GROUPS = """{
+	"dataVersion":{"counter":2,"stateVersion":0,"timestamp":1795240508703},
+	"forbiddenTable":{"Known":{"T":4,"U":2}},
+	"subscriptionGroupTable":{
+		"Known":{"consumeEnable":false,"future":true,"groupName":"Known","retryMaxTimes":3}
+	}
+}"""
+OFFSETS = """{
+	"dataVersion":{"counter":0,"stateVersion":0,"timestamp":1795240457674},
+	"groupTopicMap":{"G":["T"]},
+	"later":7,
+	"offsetTable":{
+		"T@G":{0:0,1:12
+		},
+		"T@G@broadcast":{0:3}
+	}
+}"""
+
+
+class Tables:
+    """Makes tables over one directory and notes which topics changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = BrokerConfig(broker_name="b0", broker_cluster_name="C0")
+        self.changed: list[list[str]] = []
+        self.now = 5000
+
+    def _note(self, names: Iterable[str]) -> None:
+        self.changed.append(list(names))
+
+    def topics(self) -> TopicConfigs:
+        path = self.directory / "topics.json"
+        table = TopicConfigs(self.config, path, lambda: self.now, self._note)
+        table.load()
+        return table
+
+    def groups(self) -> SubscriptionGroups:
+        path = self.directory / "subscriptionGroup.json"
+        table = SubscriptionGroups(self.config, path, lambda: self.now)
+        table.load()
+        return table
+
+    def offsets(self) -> ConsumerOffsets:
+        path = self.directory / "consumerOffset.json"
+        table = ConsumerOffsets(path, lambda: self.now, version_step=2)
+        table.load()
+        return table
+
+    def written(self, name: str) -> dict[str, object]:
+        text = (self.directory / name).read_text()
+        value = fastjson.decode(text)
+        assert isinstance(value, dict)
+        return value
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
+# --- topics -----------------------------------------------------------------------------------
+
+
+def test_a_new_broker_has_its_own_topics(tables: Tables) -> None:
+    topics = tables.topics()
+
+    shape = {
+        name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm)
+        for name, topic in topics.table.items()
+    }
+    assert shape == {
+        "SELF_TEST_TOPIC": (1, 1, 6),
+        "TBW102": (8, 8, 7),
+        "BenchmarkTest": (1024, 1024, 6),
+        "C0": (16, 16, 7),
+        "b0": (1, 1, 7),
+        "OFFSET_MOVED_EVENT": (1, 1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 18, 6),
+        "C0_REPLY_TOPIC": (1, 1, 6),
+        "rmq_sys_REVIVE_LOG_C0": (8, 8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_b0": (1, 1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 1, 6),
+    }
+    assert all(map(topics.is_system, topics.table))
+    assert not topics.is_system("T")
+    assert tables.changed == []
+
+
+def test_an_official_topics_file_is_read(tables: Tables) -> None:
+    (tables.directory / "topics.json").write_text(TOPICS)
+    topics = tables.topics()
+
+    assert topics.table["Old"] == TopicConfig(
+        topic_name="Old",
+        attributes={"message.type": "FIFO"},
+        order=True,
+        perm=4,
+        read_queue_nums=3,
+        write_queue_nums=2,
+        topic_sys_flag=1,
+    )
+    assert topics.data_version.counter == 10
+    assert "SELF_TEST_TOPIC" in topics.table
+
+
+def test_unknown_keys_of_the_file_are_kept(tables: Tables) -> None:
+    (tables.directory / "topics.json").write_text(TOPICS)
+    topics = tables.topics()
+    topics.create_if_absent("New", 4)
+    topics.create_if_absent("Another", 4)
+
+    written = tables.written("topics.json")
+    assert written["later"] == {"a": 1}
+    table = written["topicConfigTable"]
+    assert isinstance(table, dict)
+    assert table["Old"]["future"] == [1]
+    assert table["Old"]["perm"] == 4
+    assert table["New"]["readQueueNums"] == 4
+    assert written["dataVersion"] == {"counter": 12, "stateVersion": 0, "timestamp": 5000}
+
+
+def test_a_deleted_topic_stays_deleted(tables: Tables) -> None:
+    (tables.directory / "topics.json").write_text(TOPICS)
+    topics = tables.topics()
+    assert topics.delete("Old")
+    assert not topics.delete("Old")
+
+    assert tables.topics().get("Old") is None
+    assert tables.changed == [["Old"]]
+
+
+def test_a_spoilt_file_is_replaced_by_its_backup(tables: Tables) -> None:
+    topics = tables.topics()
+    topics.create_if_absent("First", 4)
+    topics.create_if_absent("Second", 4)
+    (tables.directory / "topics.json").write_text('{"topicConfigTa')
+
+    assert tables.topics().get("First") is not None
+
+
+def test_auto_creation_takes_the_smaller_queue_number(tables: Tables) -> None:
+    topics = tables.topics()
+
+    wanted_few = topics.create_for_send("Few", "TBW102", 4)
+    wanted_many = topics.create_for_send("Many", "TBW102", 100)
+
+    assert wanted_few is not None
+    assert wanted_many is not None
+    assert (wanted_few.read_queue_nums, wanted_few.write_queue_nums, wanted_few.perm) == (4, 4, 6)
+    assert wanted_many.read_queue_nums == 8
+    assert topics.create_for_send("Few", "TBW102", 8) is wanted_few
+    assert tables.changed == [["Few"], ["Many"]]
+    assert tables.topics().get("Many") == wanted_many
+
+
+def test_a_template_must_be_there_and_inheritable(tables: Tables) -> None:
+    topics = tables.topics()
+
+    assert topics.create_for_send("T", "NoSuchTopic", 4) is None
+    assert topics.create_for_send("T", "BenchmarkTest", 4) is None
+    assert topics.create_for_send("T", "b0", 4) is not None
+
+
+def test_without_auto_creation_the_template_is_an_ordinary_topic(tables: Tables) -> None:
+    (tables.directory / "topics.json").write_text(TOPICS)
+    tables.config.auto_create_topic_enable = False
+    topics = tables.topics()
+
+    assert topics.create_for_send("T", "TBW102", 4) is None
+    assert topics.table["TBW102"].perm == 6
+
+
+def test_a_retry_topic_follows_the_order_of_its_group(tables: Tables) -> None:
+    topics = tables.topics()
+    first = topics.create_if_absent("%RETRY%G", 1)
+    assert not first.order
+    tables.changed.clear()
+
+    assert topics.create_if_absent("%RETRY%G", 1, order=True).order
+    topics.create_if_absent("%RETRY%G", 9, order=True)
+
+    assert tables.changed == [["%RETRY%G"]]
+    assert topics.table["%RETRY%G"].read_queue_nums == 1
+
+
+def test_updating_merges_attributes_or_changes_nothing(tables: Tables) -> None:
+    topics = tables.topics()
+    topics.update([TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"})])
+    topics.update([TopicConfig(topic_name="T", read_queue_nums=2)])
+
+    assert topics.table["T"].attributes == {"message.type": "FIFO"}
+    assert topics.table["T"].read_queue_nums == 2
+
+    with pytest.raises(AttributeChangeError):
+        topics.update(
+            [
+                TopicConfig(topic_name="U"),
+                TopicConfig(topic_name="T", attributes={"+no.such": "1"}),
+            ]
+        )
+    assert topics.get("U") is None
+
+
+def test_ordered_topics_of_the_name_server(tables: Tables) -> None:
+    topics = tables.topics()
+    topics.create_if_absent("T", 4)
+    tables.changed.clear()
+
+    topics.mark_ordered(["T", "unknown"])
+    topics.mark_ordered(["T"])
+
+    assert topics.table["T"].order
+    assert tables.changed == [["T"]]
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+def test_groups_of_rocketmq_are_always_known(tables: Tables) -> None:
+    groups = tables.groups()
+
+    assert set(groups.table) == set(OWN_GROUPS)
+    assert not groups.known("G")
+
+
+def test_an_official_groups_file_is_read_and_kept(tables: Tables) -> None:
+    (tables.directory / "subscriptionGroup.json").write_text(GROUPS)
+    groups = tables.groups()
+    assert groups.table["Known"] == SubscriptionGroupConfig(
+        group_name="Known", consume_enable=False, retry_max_times=3
+    )
+    assert not groups.may_read("Known", "T")
+    assert groups.may_read("Known", "U")
+
+    groups.update([SubscriptionGroupConfig(group_name="G", retry_queue_nums=2)])
+
+    written = tables.written("subscriptionGroup.json")
+    table = written["subscriptionGroupTable"]
+    assert isinstance(table, dict)
+    assert table["Known"]["future"] is True
+    assert table["G"]["retryQueueNums"] == 2
+    assert written["forbiddenTable"] == {"Known": {"T": 4, "U": 2}}
+    assert tables.groups().table == groups.table
+
+
+def test_groups_are_created_where_that_is_allowed(tables: Tables) -> None:
+    groups = tables.groups()
+    created = groups.find("G")
+
+    assert created == SubscriptionGroupConfig(group_name="G")
+    assert groups.find("G") is created
+    assert groups.find("bad name!") is None
+    assert groups.find("x" * 256) is None
+    assert tables.groups().known("G")
+
+    tables.config.auto_create_subscription_group = False
+    assert groups.find("H") is None
+    assert groups.find("CID_RMQ_SYS_H") is not None
+
+
+def test_a_deleted_group_stays_deleted(tables: Tables) -> None:
+    groups = tables.groups()
+    groups.find("G")
+    assert groups.delete("G")
+    assert not groups.delete("G")
+    assert not tables.groups().known("G")
+
+
+# --- consumer offsets -------------------------------------------------------------------------
+
+
+def test_official_offsets_are_read_and_kept(tables: Tables) -> None:
+    (tables.directory / "consumerOffset.json").write_text(OFFSETS)
+    offsets = tables.offsets()
+    assert offsets.query("G", "T", 0) == 0
+    assert offsets.query("G", "T", 1) == 12
+    assert offsets.query("G", "T", 2) == -1
+    assert offsets.query("H", "T", 0) == -1
+    assert offsets.topics_of("G") == {"T"}
+    assert offsets.groups_of("T") == {"G"}
+
+    offsets.commit("H", "T", 3, 8)
+    offsets.save()
+
+    assert tables.written("consumerOffset.json") == {
+        "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 1795240457674},
+        "groupTopicMap": {"G": ["T"], "H": ["T"]},
+        "later": 7,
+        "offsetTable": {"T@G": {"0": 0, "1": 12}, "T@G@broadcast": {"0": 3}, "T@H": {"3": 8}},
+    }
+    # Integer keys stand there bare, as fastjson writes them.
+    assert "{3:8}" in (tables.directory / "consumerOffset.json").read_text()
+    assert tables.offsets().table == offsets.table
+
+
+def test_offsets_are_written_only_when_they_changed(tables: Tables) -> None:
+    offsets = tables.offsets()
+    offsets.save()
+    assert not (tables.directory / "consumerOffset.json").exists()
+
+    offsets.commit("G", "T", 0, 5)
+    offsets.save()
+    assert tables.offsets().query("G", "T", 0) == 5
+    (tables.directory / "consumerOffset.json").unlink()
+    offsets.save()
+    assert not (tables.directory / "consumerOffset.json").exists()
+
+
+def test_a_lower_offset_is_stored_too(tables: Tables) -> None:
+    offsets = tables.offsets()
+    offsets.commit("G", "T", 0, 5)
+    offsets.commit("G", "T", 0, 2)
+
+    assert offsets.query("G", "T", 0) == 2
+    assert offsets.data_version.counter == 1, "rises every second commit here"
+
+
+def test_pulled_offsets_are_never_stored(tables: Tables) -> None:
+    offsets = tables.offsets()
+    assert offsets.query_pulled("G", "T", 0) == -1
+    offsets.commit("G", "T", 0, 5)
+    assert offsets.query_pulled("G", "T", 0) == 5
+    offsets.pulled("G", "T", 0, 9)
+    assert offsets.query_pulled("G", "T", 0) == 9
+
+    offsets.save()
+    assert tables.offsets().query_pulled("G", "T", 0) == 5
+
+
+def test_offsets_go_with_their_topic_or_group(tables: Tables) -> None:
+    offsets = tables.offsets()
+    for topic in ("T", "U"):
+        for group in ("G", "H"):
+            offsets.commit(group, topic, 0, 1)
+            offsets.pulled(group, topic, 0, 2)
+
+    offsets.forget_topic("T")
+    offsets.forget_group("H")
+
+    assert set(offsets.table) == {"U@G"}
+    assert offsets.query_pulled("G", "T", 0) == -1
+    offsets.save()
+    assert set(tables.offsets().table) == {"U@G"}
+
+
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json"])
+def test_what_is_written_is_standard_json(tables: Tables, name: str) -> None:
+    tables.topics().create_if_absent("T", 1)
+    tables.groups().find("G")
+
+    assert json.loads((tables.directory / name).read_text())
+    assert msgspec.json.decode((tables.directory / name).read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("topics.json", '{"topicConfigTable":{"T":{"perm":"many"}}}'),
+        ("topics.json", '{"topicConfigTable":[1]}'),
+        ("topics.json", "no json"),
+        ("subscriptionGroup.json", '{"forbiddenTable":{"G":{"T":"odd"}}}'),
+        ("subscriptionGroup.json", '{"dataVersion":7}'),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{"first":1}}}'),
+        ("consumerOffset.json", '{"offsetTable":7}'),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named(tables: Tables, name: str, text: str) -> None:
+    (tables.directory / name).write_text(text)
+
+    with pytest.raises(ConfigFileError, match=name):
+        {
+            "topics.json": tables.topics,
+            "subscriptionGroup.json": tables.groups,
+            "consumerOffset.json": tables.offsets,
+        }[name]()

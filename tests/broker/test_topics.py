@@ -1,0 +1,210 @@
+"""Topics as admins create, change, look at and delete them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from message import fastjson
+from message.message import MessageQueue
+from remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
+from remoting.bodies.table import GroupList
+from remoting.bodies.topic import CreateTopicListRequestBody, TopicStatsTable
+from remoting.codes import RequestCode
+from tests.broker.conftest import (
+    Client,
+    Connect,
+    NameServerStub,
+    StartBroker,
+    subscription,
+)
+
+SYSTEM_ERROR, NO_TOPIC, INVALID = 1, 17, 29
+
+
+async def create(client: Client, topic: str, **ext: Any) -> Any:
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+    } | {name: str(value) for name, value in ext.items()}
+    return await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
+
+
+async def config_of(client: Client, topic: str) -> TopicConfig | None:
+    answer = await client.request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic})
+    if answer.code == NO_TOPIC:
+        return None
+    assert answer.code == 0
+    return TopicConfig.decode(answer.body)
+
+
+async def test_create_and_change(client: Client, topic: str) -> None:
+    answer = await create(client, topic, readQueueNums=3, writeQueueNums=2, topicSysFlag=1)
+    assert (answer.code, answer.remark) == (0, "not set any response code")
+    assert await config_of(client, topic) == TopicConfig(
+        topic_name=topic, read_queue_nums=3, write_queue_nums=2, topic_sys_flag=1
+    )
+
+    await create(client, topic, perm=4, order="true", attributes="+message.type=FIFO")
+    assert await config_of(client, topic) == TopicConfig(
+        topic_name=topic,
+        read_queue_nums=4,
+        write_queue_nums=4,
+        perm=4,
+        order=True,
+        attributes={"message.type": "FIFO"},
+    )
+
+
+async def test_the_answer_comes_when_the_name_servers_know(
+    start_broker: StartBroker, connect: Connect, name_server: NameServerStub, topic: str
+) -> None:
+    client = await connect(await start_broker(namesrv_addr=name_server.address))
+    name_server.registered.get_nowait()
+
+    await create(client, topic)
+
+    _, body = name_server.registered.get_nowait()
+    assert set(body.topic_config_serialize_wrapper.topic_config_table) == {topic}
+
+
+async def test_a_queue_number_counts_for_the_next_message(client: Client, topic: str) -> None:
+    await create(client, topic, readQueueNums=1, writeQueueNums=1)
+    assert (await client.send(topic, queue_id=1)).code == INVALID
+
+    await create(client, topic, readQueueNums=2, writeQueueNums=2)
+    assert (await client.send(topic, queue_id=1)).code == 0
+    assert (await client.pull(topic, queue_id=1)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "fields", "code"),
+    [
+        ("", {}, INVALID),
+        ("no spaces", {}, INVALID),
+        ("T" * 128, {}, INVALID),
+        ("TBW102", {}, INVALID),
+        ("b0", {}, INVALID),
+        ("DefaultCluster", {}, INVALID),
+        ("rmq_sys_mine", {}, INVALID),
+        ("Fine", {"readQueueNums": "-1"}, INVALID),
+        ("Fine", {"attributes": "+no.such=1"}, SYSTEM_ERROR),
+        ("Fine", {"attributes": "odd"}, SYSTEM_ERROR),
+        ("Fine", {"readQueueNums": "many"}, SYSTEM_ERROR),
+    ],
+)
+async def test_refused(client: Client, topic: str, fields: dict[str, str], code: int) -> None:
+    answer = await create(client, topic, **fields)
+
+    assert answer.code == code
+    assert answer.remark
+    assert await config_of(client, "Fine") is None
+
+
+async def test_several_at_once_or_none(client: Client) -> None:
+    async def create_list(*names: str) -> int:
+        body = CreateTopicListRequestBody(
+            topic_config_list=[TopicConfig(topic_name=name) for name in names]
+        )
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+        return (await client.request(code, None, body.encode())).code
+
+    assert await create_list("A", "B") == 0
+    assert await create_list("C", "TBW102") == INVALID
+
+    answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+    table = TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
+    assert {"A", "B", "TBW102", "SELF_TEST_TOPIC"} <= set(table)
+    assert "C" not in table
+    # Standard JSON, with the official names.
+    body = msgspec.json.decode(answer.body)
+    assert body["topicConfigTable"]["A"]["writeQueueNums"] == 16
+    assert set(body["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
+
+
+async def test_what_is_deleted_starts_anew(client: Client, topic: str) -> None:
+    await client.send(topic)
+    await client.pull(topic, 1, sys_flag=5, commit_offset=1)
+    delete = RequestCode.DELETE_TOPIC_IN_BROKER
+
+    assert (await client.request(delete, ext_fields={"topic": topic})).code == 0
+    assert await config_of(client, topic) is None
+    assert (await client.pull(topic)).code == NO_TOPIC
+    assert (await client.request(delete, ext_fields={"topic": topic})).code == 0
+    for name in ("TBW102", " "):
+        assert (await client.request(delete, ext_fields={"topic": name})).code == INVALID
+
+    answer = await client.send(topic, b"anew")
+    assert answer.ext_fields["queueOffset"] == "0"
+    assert [bytes(record.body) for record in await client.pulled(topic)] == [b"anew"]
+    fields = {"consumerGroup": "G", "topic": topic, "queueId": "0", "setZeroIfNotFound": "false"}
+    answer = await client.request(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+    assert answer.code == 22
+
+
+async def test_state_of_the_queues(client: Client, topic: str) -> None:
+    await create(client, topic, readQueueNums=1, writeQueueNums=2)
+    for _ in range(3):
+        await client.send(topic, queue_id=0)
+    last = (await client.pulled(topic))[-1]
+
+    answer = await client.request(RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": topic})
+
+    stats = TopicStatsTable.decode(answer.body)
+    offsets = {
+        queue: (of.min_offset, of.max_offset, of.last_update_timestamp)
+        for queue, of in stats.offset_table.items()
+    }
+    assert offsets == {
+        MessageQueue(topic, "b0", 0): (0, 3, last.store_timestamp),
+        MessageQueue(topic, "b0", 1): (0, 0, 0),
+    }
+    assert stats.topic_put_tps > 0
+    # Message queues as keys stand there as bare objects.
+    assert bytes(answer.body).startswith(b'{"offsetTable":{{"brokerName":"b0"')
+    unknown = {"topic": "unknown"}
+    answer = await client.request(RequestCode.GET_TOPIC_STATS_INFO, ext_fields=unknown)
+    assert answer.code == NO_TOPIC
+
+
+async def test_who_consumes_a_topic(client: Client, topic: str) -> None:
+    async def groups() -> list[str]:
+        answer = await client.request(
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields={"topic": topic}
+        )
+        assert answer.code == 0
+        return GroupList.decode(answer.body).group_list
+
+    assert await groups() == []
+    await client.send(topic)
+    await client.pull(topic, sys_flag=5, commit_offset=1, consumer_group="Stored")
+    await client.heartbeat("c1", subscription(topic), group="Online")
+    assert await groups() == ["Online", "Stored"]
+
+
+async def test_auto_created_topics_survive_a_restart(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker()
+    await (await connect(broker)).send(topic, b"kept", queue_id=3)
+    await broker.stop()
+
+    client = await connect(await start_broker(auto_create_topic_enable=False))
+    [record] = await client.pulled(topic, queue_id=3)
+    assert bytes(record.body) == b"kept"
+
+
+async def test_many_topics_at_once(client: Client) -> None:
+    answers = await asyncio.gather(*(client.send(f"Many_{n}") for n in range(100)))
+
+    assert {answer.code for answer in answers} == {0}
+    answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+    names = fastjson.decode(answer.body)["topicConfigTable"]
+    assert {f"Many_{n}" for n in range(100)} <= set(names)
