@@ -1,0 +1,221 @@
+"""``pocketmq query``: Spark SQL over the files of stores, each topic a table."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import datetime as dt
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pocketmq.cli.options import Subparsers, count
+from pocketmq.spark_session import SparkUnavailable, start
+from remoting.service import ExitCode
+from store.errors import StoreCorrupt, StoreError
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+SHOWN_ROWS: Final = 100
+_SHOWN_CHARACTERS: Final = 60
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+_DESCRIPTION: Final = (
+    "Runs Spark SQL over the files of a store as they lie there; no broker is needed, and one may "
+    "be writing to it. Each topic is a table; names with other characters than letters, digits and "
+    "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Columns: topic, "
+    "queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
+    "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes."
+)
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = subparsers.add_parser(
+        "query", help="ask Spark SQL about the stored messages", description=_DESCRIPTION
+    )
+    parser.add_argument("sql", metavar="SQL", help="one statement")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="DIR",
+        help="the store of a broker; given again, the stores of several are read as one",
+    )
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="json: an object a line"
+    )
+    parser.add_argument(
+        "--limit",
+        type=count,
+        metavar="N",
+        help=f"print at most N rows (default: {SHOWN_ROWS} of a table, all of json)",
+    )
+    parser.add_argument(
+        "--metadata",
+        action="store_true",
+        help="more columns: bornHost, storeHost, sysFlag, storeSize, bodyCRC, "
+        "preparedTransactionOffset, offsetMsgId",
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the rows; 0 when Spark could answer."""
+    try:
+        # Stores are looked at before Spark starts: that takes seconds.
+        topics = _topics(options.store)
+        spark = _session()
+    except SparkUnavailable as error:
+        return _complain(str(error), ExitCode.UNAVAILABLE)
+    except StoreError as error:
+        corrupt = isinstance(error, StoreCorrupt)
+        return _complain(str(error), ExitCode.STORE_CORRUPT if corrupt else ExitCode.USAGE)
+    from pyspark.errors import AnalysisException, PySparkException
+
+    # PySpark logs every mistake in a statement with the whole stack of the JVM.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        _create_views(spark, options, topics)
+        frame = spark.sql(options.sql)
+        if options.format == "json":
+            _print_json(frame, options.limit)
+        else:
+            _print_table(frame, options.limit or SHOWN_ROWS)
+    except AnalysisException as error:
+        hint = ""
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            hint = f"\nTopics in the store: {', '.join(sorted(topics)) or 'none'}"
+        return _complain(_plain(error) + hint, ExitCode.USAGE)
+    except PySparkException as error:
+        text = _plain(error)
+        corrupt = text.startswith(StoreCorrupt.__name__)
+        return _complain(text, ExitCode.STORE_CORRUPT if corrupt else ExitCode.FAILURE)
+    finally:
+        spark.stop()
+    return ExitCode.OK
+
+
+def _topics(stores: Sequence[Path]) -> set[str]:
+    """The topics that have messages. Raises StoreError, SparkUnavailable."""
+    try:
+        from store.scan.tail import take_snapshot
+    except ImportError:
+        raise SparkUnavailable(
+            "PyArrow is not installed; type: pip install 'pocketmq[spark]'"
+        ) from None
+    return {topic for root in stores for topic, _ in take_snapshot(root.expanduser()).queues}
+
+
+def _session() -> SparkSession:
+    # Spark's Python workers find the data source where this process has it from.
+    ours = str(Path(__file__).parents[2])
+    paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    return start("pocketmq query")
+
+
+def _create_views(spark: SparkSession, options: argparse.Namespace, topics: Iterable[str]) -> None:
+    """A view for each topic that the statement mentions, or for all if it asks what there is.
+
+    Making a view costs a tenth of a second, and a store may have thousands of topics.
+    """
+    statement = options.sql.lower()
+    everything = statement.lstrip().startswith(("show", "desc"))
+    spark.conf.set(_PUSHDOWN, "true")
+    for topic in topics:
+        mentions = statement.count(topic.lower())
+        if not mentions and not everything:
+            continue
+        # Filters may only be pushed to a view that is read once (see RocketMQDataSource).
+        read_once = mentions == 1 and not re.search(r"\bwith\b", statement)
+        reader = spark.read.format("rocketmq").option("subscribe", topic)
+        reader.option("pushFilters", str(read_once).lower())
+        reader.option("includeMetadata", str(options.metadata).lower())
+        # As JSON, since a directory may have a comma in its name.
+        paths = [str(root.expanduser().absolute()) for root in options.store]
+        reader.option("paths", msgspec.json.encode(paths).decode())
+        reader.load().createOrReplaceTempView(f"`{topic}`")
+
+
+def _print_table(frame: DataFrame, limit: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = frame.limit(limit + 1).collect()
+    table = Table()
+    for name in frame.columns:
+        table.add_column(name, overflow="fold")
+    for row in rows[:limit]:
+        table.add_row(*(_shorter(_text(value)) for value in row))
+    # Not into the width of a terminal when there is none.
+    console = Console(width=None if sys.stdout.isatty() else 4096, markup=False, highlight=False)
+    console.print(table)
+    if len(rows) > limit:
+        print(f"There are more than these {limit} rows; see --limit.", file=sys.stderr)
+
+
+def _print_json(frame: DataFrame, limit: int | None) -> None:
+    if limit is not None:
+        frame = frame.limit(limit)
+    for row in frame.toLocalIterator(prefetchPartitions=True):
+        sys.stdout.buffer.write(msgspec.json.encode(dict(_fields(row))) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _fields(row: Row) -> Iterator[tuple[str, Any]]:
+    """Names and values for JSON: bodies as `pocketmq pull` has them, in `body`, or in
+    `bodyBase64` where they are not UTF-8."""
+    for name, value in zip(row.__fields__, row, strict=True):
+        if isinstance(value, bytes | bytearray):
+            try:
+                yield name, value.decode()
+            except UnicodeDecodeError:
+                yield f"{name}Base64", base64.b64encode(value).decode()
+        else:
+            yield name, value
+
+
+def _text(value: Any) -> str:
+    """A value as a cell of a table."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return f"0x{value.hex()}"
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ", "milliseconds")
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_text(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    return str(value)
+
+
+def _shorter(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def _plain(error: PySparkException) -> str:
+    """What Spark says in a line or two; of an error of ours in a worker, only that."""
+    text = str(error.getMessage() or error)
+    ours = re.search(r"^store\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
+    if ours:
+        return ours[1]
+    return text.partition("\n\nJVM stacktrace")[0].partition("\n'")[0].strip()
+
+
+def _complain(text: str, code: ExitCode) -> ExitCode:
+    print(f"error: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,144 @@
+"""Plans partitions on the driver and reads them on the executors."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from message.fastjson import FastjsonError, decode
+from store.datasource.filters import Pushed, push
+from store.datasource.options import OptionError, Options
+from store.datasource.schema import arrow_schema
+from store.scan.errors import RecordsLost
+from store.scan.partitioning import Limits
+from store.scan.plan import Request, plan
+from store.scan.queue_slice import QueueSlice
+from store.scan.reader import SliceReader
+from store.scan.selection import Selection
+from store.scan.snapshot import StoreSnapshot
+from store.scan.tail import take_snapshot
+
+log = logging.getLogger(__name__)
+
+
+class SlicePartition(InputPartition):
+    """Slices of queues of one store."""
+
+    def __init__(self, root: Path, slices: Sequence[QueueSlice]) -> None:
+        self.root = root
+        self.slices = tuple(slices)
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{s.topic}/{s.queue_id} {s.start}..{s.stop}" for s in self.slices)
+        return f"SlicePartition({self.root}: {ranges})"
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads what the options ask for, as of the time when the partitions are planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._pushed = Pushed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Take a snapshot of every store, and split what is wanted of it.
+
+        Raises:
+            NoStore: a path is not the root of a store.
+            OptionError: a topic or queue is named that no store has.
+            RecordsLost: an offset was asked for that is not there (failOnDataLoss).
+        """
+        options, pushed = self._options, self._pushed
+        stores = [take_snapshot(root) for root in options.roots]
+        _check_names(stores, options)
+        request = Request(
+            wants=lambda topic, queue_id: (
+                options.wants(topic, queue_id) and pushed.wants(topic, queue_id)
+            ),
+            starting=options.starting,
+            ending=options.ending,
+            selection=self._selection(),
+        )
+        limits = Limits(
+            least=-(-options.min_partitions // len(stores)),
+            cores=os.cpu_count() or 1,
+            most_records=options.max_records_per_partition,
+        )
+        return [
+            SlicePartition(store.root, slices)
+            for store in stores
+            for slices in plan(store, request, limits, self._lose)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one partition as `pyarrow.RecordBatch`es.
+
+        Raises:
+            StoreCorrupt, RecordsLost: a record is not what it should be, or not there any more
+                (failOnDataLoss).
+        """
+        if not isinstance(partition, SlicePartition):
+            return  # what Spark makes up when there are no partitions
+        reader = SliceReader(
+            partition.root,
+            self._schema.names,
+            selection=self._selection(),
+            decompress=self._options.decompress,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        for part in partition.slices:
+            for batch in reader.read(part):
+                # The same arrays under Spark's schema, which may call columns not nullable.
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+
+    def _selection(self) -> Selection:
+        return self._pushed.selection & Selection(store_timestamp=self._options.stored)
+
+    def _lose(self, count: int, error: RecordsLost) -> None:
+        if self._options.fail_on_data_loss:
+            raise error
+        log.warning("left out %d offsets: %s", count, error)
+
+
+class PushdownReader(RocketMQReader):
+    """The same where ``spark.sql.python.filterPushdown.enabled`` is on. (Where it is off, Spark
+    refuses readers that have this method.)"""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take on what filters ask for; gives back those that Spark must apply."""
+        self._pushed, rest = push(filters)
+        return rest
+
+
+def _check_names(stores: Sequence[StoreSnapshot], options: Options) -> None:
+    """Raise OptionError for topics and queues that are named but do not exist."""
+    queues = {key for store in stores for key in store.queues}
+    topics = {topic for topic, _ in queues}.union(*map(_configured_topics, stores))
+    option = "subscribe" if options.topics is not None else "assign"
+    for topic in sorted(options.named_topics() - topics):
+        raise OptionError(option, topic, f"no such topic; there are {', '.join(sorted(topics))}")
+    for name, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for topic, offsets in bounds.by_queue.items():
+            for queue_id in offsets:
+                if (topic, queue_id) not in queues:
+                    raise OptionError(name, f"{topic}/{queue_id}", "there is no such queue")
+                if not options.wants(topic, queue_id):
+                    raise OptionError(name, f"{topic}/{queue_id}", "the queue is not read")
+
+
+def _configured_topics(store: StoreSnapshot) -> set[str]:
+    """Topics that the broker knows; they may have no message yet."""
+    path = store.root / "config" / "topics.json"
+    try:
+        table = decode(path.read_bytes())["topicConfigTable"]
+        return set(table)
+    except (OSError, FastjsonError, KeyError, TypeError):
+        return set()

@@ -1,0 +1,26 @@
+"""What a scan can meet in a store that is not whole (beside `StoreCorrupt` of `store.errors`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from store.errors import StoreError
+
+
+class NoStore(StoreError):
+    """A path that is not the root of a store."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"no store at {path}: it has no directory named commitlog")
+        self.path = path
+
+
+class RecordsLost(StoreError):
+    """Records that were asked for, or were there at planning time, are gone."""
+
+    def __init__(self, topic: str, queue_id: int, first: int, last: int, reason: str) -> None:
+        super().__init__(f"{topic}/{queue_id}: the records {first} to {last} are gone: {reason}")
+        self.topic = topic
+        self.queue_id = queue_id
+        self.first = first
+        self.last = last

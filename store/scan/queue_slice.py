@@ -1,0 +1,126 @@
+"""A range of one queue as planned, and the records it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from store.config import CONSUME_QUEUE_UNIT as UNIT
+from store.entry_array import EntryArray, entry_array
+from store.scan.errors import RecordsLost
+from store.scan.segments import Int64Array, Segment, Segments
+
+FILLER_SIZE: Final = 0x7FFFFFFF
+"""Size in entries that stand for no record."""
+
+
+class Rows(NamedTuple):
+    """Some records of one queue, in order: their queue offsets, and what a queue says of them."""
+
+    offset: Int64Array
+    physical: Int64Array
+    size: Int64Array
+    tags_code: Int64Array | None
+    """None for records that no consume queue has an entry of."""
+
+    def take(self, chosen: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+        """Some of them."""
+        code = self.tags_code
+        return Rows(
+            self.offset[chosen],
+            self.physical[chosen],
+            self.size[chosen],
+            None if code is None else code[chosen],
+        )
+
+
+class Tail(NamedTuple):
+    """Records of one queue that its consume queue does not know yet, found in the commit log."""
+
+    offset: Int64Array
+    physical: Int64Array
+    size: Int64Array
+    store_timestamp: Int64Array
+
+    def cut(self, start: int, stop: int) -> Tail:
+        """Those with queue offsets in [start, stop)."""
+        begin, end = np.searchsorted(self.offset, (start, stop))
+        return Tail(*(column[begin:end] for column in self))
+
+
+NO_TAIL: Final = Tail(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlice:
+    """The records [start, stop) of one queue of the store at `root`. Small, and can be pickled.
+
+    Attributes:
+        known_end: records before this queue offset are found through the consume queue ...
+        tail: ... and those from it on are here.
+    """
+
+    root: Path
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    known_end: int
+    tail: Tail
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def cut(self, start: int, stop: int) -> QueueSlice:
+        """The part of it in [start, stop)."""
+        start = max(start, self.start)
+        stop = max(min(stop, self.stop), start)
+        tail = self.tail.cut(start, stop)
+        return QueueSlice(self.root, self.topic, self.queue_id, start, stop, self.known_end, tail)
+
+    def entry_place(self, offset: int) -> tuple[Path, int]:
+        """The file of the consume queue, and the byte in it, of the entry of a queue offset."""
+        directory = queue_directory(self.root, self.topic, self.queue_id)
+        segment = Segments(directory).find(offset * UNIT)
+        if segment is None:
+            return directory, offset * UNIT
+        return segment.path, offset * UNIT - segment.base
+
+    def rows(self) -> Iterator[Rows]:
+        """Its records: one piece per file of the consume queue, then the tail.
+
+        Raises:
+            RecordsLost: files of the consume queue are gone.
+        """
+        start, stop = self.start, min(self.stop, self.known_end)
+        segments = Segments(queue_directory(self.root, self.topic, self.queue_id))
+        while start < stop:
+            segment = segments.find(start * UNIT)
+            if segment is None:
+                raise RecordsLost(
+                    self.topic, self.queue_id, start, stop - 1, f"no file in {segments.directory}"
+                )
+            entries = entries_of(segment)[start - segment.base // UNIT :][: stop - start]
+            yield Rows(
+                np.arange(start, start + len(entries)),
+                entries["physical"].astype(np.int64),
+                entries["size"].astype(np.int64),
+                entries["tags_code"].astype(np.int64),
+            )
+            start += len(entries)
+        if len(self.tail.offset):
+            yield Rows(self.tail.offset, self.tail.physical, self.tail.size, None)
+
+
+def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
+    """Where the files of a consume queue lie."""
+    return root / "consumequeue" / topic / str(queue_id)
+
+
+def entries_of(segment: Segment) -> EntryArray:
+    """The whole entries in a file of a consume queue."""
+    return entry_array(segment.view[: segment.size // UNIT * UNIT])

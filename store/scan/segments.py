@@ -1,0 +1,113 @@
+"""The files of a commit log or a consume queue, mapped read-only: the scan's only way to the disk.
+
+A scan never changes a store, and takes files as it finds them: of any size, the last one cut
+short, the first ones expired. What it has mapped stays readable when a broker removes the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
+
+_NAME: Final = re.compile(r"[0-9]{20}")
+
+
+class Mappings:
+    """The most recently used files of a scan, mapped. Each mapping holds a file descriptor, and a
+    store has files by the thousand. What was made from a mapping keeps it alive by itself."""
+
+    def __init__(self, limit: int = 128) -> None:
+        self._limit = limit
+        self._recent: OrderedDict[Segment, ByteArray] = OrderedDict()
+
+    def bytes_of(self, segment: Segment) -> ByteArray:
+        """The content of a file. Raises FileNotFoundError."""
+        found = self._recent.get(segment)
+        if found is not None:
+            self._recent.move_to_end(segment)
+            return found
+        with segment.path.open("rb") as file:
+            mapping = mmap(file.fileno(), segment.size, access=ACCESS_READ)
+        found = self._recent[segment] = np.frombuffer(mapping, np.uint8)
+        if len(self._recent) > self._limit:
+            self._recent.popitem(last=False)
+        return found
+
+
+class Segment:
+    """One file.
+
+    Attributes:
+        path: where it lies.
+        base: the offset of its first byte within the run.
+        size: bytes when the run was listed.
+    """
+
+    __slots__ = ("_mappings", "base", "path", "size")
+
+    def __init__(self, path: Path, base: int, size: int, mappings: Mappings) -> None:
+        self.path = path
+        self.base = base
+        self.size = size
+        self._mappings = mappings
+
+    @property
+    def bytes(self) -> ByteArray:
+        """The content as a numpy array that shares the mapping. Raises FileNotFoundError."""
+        return self._mappings.bytes_of(self)
+
+    @property
+    def view(self) -> memoryview:
+        """The content as a memoryview."""
+        return self.bytes.data
+
+
+class Segments:
+    """The files of one directory in order; a missing directory is a run of none.
+
+    Runs that are used together share their `mappings`.
+    """
+
+    def __init__(self, directory: Path, mappings: Mappings | None = None) -> None:
+        self.directory = directory
+        mappings = mappings or Mappings()
+        found = []
+        if directory.is_dir():
+            for path in directory.iterdir():
+                if _NAME.fullmatch(path.name):
+                    size = path.stat().st_size
+                    if size:  # one of 0 bytes was created when the process ended
+                        found.append(Segment(path, int(path.name), size, mappings))
+        self.all = sorted(found, key=lambda segment: segment.base)
+        self._bases = np.array([segment.base for segment in self.all], np.int64)
+
+    @property
+    def begin(self) -> int:
+        """The first offset there is; 0 without files."""
+        return self.all[0].base if self.all else 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last file."""
+        return self.all[-1].base + self.all[-1].size if self.all else 0
+
+    def indexes(self, offsets: Int64Array) -> npt.NDArray[np.intp]:
+        """For each offset the index in `all` of the file it lies in or behind; -1 before all."""
+        return np.searchsorted(self._bases, offsets, side="right") - 1
+
+    def find(self, offset: int) -> Segment | None:
+        """The file that holds the byte at `offset`."""
+        index = int(np.searchsorted(self._bases, offset, side="right")) - 1
+        if index < 0:
+            return None
+        segment = self.all[index]
+        return segment if offset < segment.base + segment.size else None

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from store.scan.selection import Range
+
+pytest.importorskip("pyspark")
+
+from store.datasource.options import NAMES, OptionError, Options
+
+
+def parse(**options: str) -> Options:
+    return Options.parse({"path": "/store", **options})
+
+
+def test_defaults() -> None:
+    options = parse()
+    assert options.roots == (Path("/store"),)
+    assert options.topics is options.topic_pattern is options.queues is None
+    assert options.starting == OffsetBounds(EARLIEST, {})
+    assert options.ending == OffsetBounds(LATEST, {})
+    assert options.stored == Range()
+    assert (options.min_partitions, options.max_records_per_partition) == (1, None)
+    assert options.fail_on_data_loss
+    assert options.decompress
+    assert not options.include_system_topics
+    assert not options.include_metadata
+    assert options.push_filters is None
+
+
+def test_names_do_not_mind_case() -> None:
+    options = Options.parse({"PATH": "/s", "failondataloss": "FALSE", "INCLUDEMETADATA": "true"})
+    assert not options.fail_on_data_loss
+    assert options.include_metadata
+
+
+def test_which_queues_are_wanted() -> None:
+    assert parse().wants("T", 0)
+    assert not parse().wants("SCHEDULE_TOPIC_XXXX", 0)
+    assert parse(includeSystemTopics="true").wants("SCHEDULE_TOPIC_XXXX", 0)
+    named = parse(subscribe="A, %RETRY%g ,")
+    assert named.named_topics() == {"A", "%RETRY%g"}
+    assert named.wants("%RETRY%g", 3)
+    assert not named.wants("B", 0)
+    pattern = parse(subscribePattern="order.*|%RETRY%.*")
+    assert pattern.wants("orders", 0)
+    assert not pattern.wants("reorders", 0)
+    assert not pattern.wants("%RETRY%g", 0)
+    assert parse(subscribePattern=".*", includeSystemTopics="true").wants("%RETRY%g", 0)
+    assigned = parse(assign='{"A":[0,2]}')
+    assert [assigned.wants("A", number) for number in range(3)] == [True, False, True]
+    assert not assigned.wants("B", 0)
+
+
+def test_offsets() -> None:
+    options = parse(
+        startingOffsets='{"A":{"0":23,"1":-2}}', endingOffsets='{"A":{"0":30,"1":-1},"B":{"3":7}}'
+    )
+    assert options.starting == OffsetBounds(EARLIEST, {"A": {0: 23, 1: EARLIEST}})
+    assert options.ending == OffsetBounds(LATEST, {"A": {0: 30, 1: LATEST}, "B": {3: 7}})
+    assert parse(startingOffsets=" Earliest", endingOffsets="LATEST ").starting.by_queue == {}
+
+
+def test_times_win_over_offsets() -> None:
+    options = parse(
+        startingOffsets='{"A":{"0":5}}',
+        endingOffsets='{"A":{"0":9}}',
+        startingTimestamp="1795240640388",
+        endingTimestamp="2026-11-21T05:58:00.5+01:00",
+    )
+    assert options.starting.by_queue == options.ending.by_queue == {}
+    assert options.stored == Range(1795240640388, 1795237080500)
+    assert parse(startingTimestamp="2026-11-21").stored.start == 1795219200000
+
+
+def test_several_stores(tmp_path: Path) -> None:
+    for name in ("a", "b", "with,comma"):
+        (tmp_path / name).mkdir()
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert parse(path=f"{a}, file://{b}").roots == (a, b)
+    assert parse(path=f"{tmp_path}/[ab]").roots == (a, b)
+    as_json = Options.parse({"paths": f'["{a}","{tmp_path}/with,comma"]'})
+    assert as_json.roots == (a, tmp_path / "with,comma")
+    assert parse(path="~/store").roots == (Path.home() / "store",)
+    assert parse(path="store").roots == (Path.cwd() / "store",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"kafka.bootstrap.servers": "x"}, "there is no such option; known: path, paths"),
+        ({"subscribe": "A", "assign": '{"A":[0]}'}, "cannot go with option subscribe"),
+        ({"subscribe": " , "}, "at least one topic"),
+        ({"subscribePattern": "("}, "not a regular expression"),
+        ({"assign": "A"}, "queue ids by topic"),
+        ({"assign": '{"A":["0"]}'}, "queue ids by topic"),
+        ({"startingOffsets": "latest"}, "need earliest, or offsets"),
+        ({"endingOffsets": "earliest"}, "need latest, or offsets"),
+        ({"startingOffsets": "5"}, "need earliest, or offsets"),
+        ({"startingOffsets": '{"A":5}'}, "need earliest, or offsets"),
+        ({"startingOffsets": '{"A":{"x":5}}'}, "need earliest, or offsets"),
+        ({"startingOffsets": '{"A":{"0":-3}}'}, "need earliest, or offsets"),
+        ({"startingOffsets": '{"A":{"0":-1}}'}, "need earliest, or offsets"),
+        ({"endingOffsets": '{"A":{"0":-2}}'}, "need latest, or offsets"),
+        ({"endingOffsets": '{"A":{"0":true}}'}, "need latest, or offsets"),
+        ({"startingTimestamp": "yesterday"}, "ISO 8601"),
+        ({"minPartitions": "0"}, "a number above 0"),
+        ({"maxRecordsPerPartition": "many"}, "a number above 0"),
+        ({"failOnDataLoss": "no"}, "true or false"),
+        ({"pushFilters": "maybe"}, "true or false"),
+        ({"path": "/none/*/here"}, "nothing matches"),
+        ({"path": ""}, "the directory of a store is needed"),
+    ],
+)
+def test_what_cannot_be_meant(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        parse(**options)
+    name = list(options)[-1]
+    assert f"option {name} = {options[name]!r}" in str(caught.value)
+
+
+def test_every_option_is_told_of_where_users_look() -> None:
+    from store.datasource import RocketMQDataSource
+
+    text = str(RocketMQDataSource.__doc__)
+    missing: list[Any] = [name for name in NAMES if name not in text and name != "paths"]
+    assert not missing

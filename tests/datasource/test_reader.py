@@ -1,0 +1,201 @@
+"""The data source as Spark's workers call it, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.errors import StoreCorrupt
+from store.scan.columns import ALL_COLUMNS, COLUMNS
+from store.scan.errors import NoStore, RecordsLost
+from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import DataSourceReader, EqualTo, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from store.datasource import RocketMQDataSource
+from store.datasource.options import OptionError
+from store.datasource.reader import PushdownReader
+from store.datasource.schema import SchemaError, arrow_schema
+
+BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
+
+
+def schema_of(source: RocketMQDataSource) -> StructType:
+    """What Spark makes of the schema's text (which takes a session to parse)."""
+    types = {"string": "string", "int": "integer", "bigint": "long"}
+    fields = []
+    for part in source.schema().split(", "):
+        name, kind = part.split(" ")
+        if kind == "map<string,string>":
+            json: Any = MapType(StringType(), StringType()).jsonValue()
+        elif kind == "array<string>":
+            json = {"type": "array", "elementType": "string", "containsNull": True}
+        else:
+            json = types.get(kind, kind)
+        fields.append({"name": name, "type": json, "nullable": True, "metadata": {}})
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def rows(reader: DataSourceReader) -> list[dict[str, Any]]:
+    """All rows, each partition read by a reader that came over the wire."""
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))
+    remote = pickle.loads(pickle.dumps(reader))
+    return [row for partition in partitions for row in rows_of(remote.read(partition))]
+
+
+def source(path: Path | str, **options: str) -> RocketMQDataSource:
+    return RocketMQDataSource({"path": str(path), **options})
+
+
+def test_the_schema_is_that_of_the_scan(golden_clean: Path) -> None:
+    for options, columns in (({}, COLUMNS), ({"includeMetadata": "true"}, ALL_COLUMNS)):
+        schema = schema_of(source(golden_clean, **options))
+        arrow = arrow_schema(schema)
+        assert dict(zip(arrow.names, arrow.types, strict=True)) == columns
+
+
+def test_golden_stores_in_many_partitions(golden_clean: Path, golden_killed: Path) -> None:
+    for name, root in (("clean", golden_clean), ("killed", golden_killed)):
+        options = {"includeSystemTopics": "true", "includeMetadata": "true", "minPartitions": "7"}
+        asked = source(root, **options)
+        reader = asked.reader(schema_of(asked))
+        assert len(reader.partitions()) >= 7
+        found = [comparable(row) for row in rows(reader)]
+        assert len(found) == len(golden_rows(name))
+        assert {row["physicalOffset"]: row for row in found} == golden_rows(name)
+
+
+def test_two_stores_read_as_one(golden_clean: Path, golden_killed: Path) -> None:
+    reader = source(f"{golden_clean},{golden_killed}", minPartitions="4").reader(BODY)
+    partitions = reader.partitions()
+    assert len(partitions) >= 4
+    assert len(rows(reader)) == 377 + 730
+
+
+def test_columns_may_be_fewer_and_not_nullable(golden_killed: Path) -> None:
+    schema = StructType(
+        [StructField("tags", StringType()), StructField("storeTimestamp", TimestampType(), False)]
+    )
+    reader = source(golden_killed).reader(schema)
+    (partition,) = reader.partitions()
+    batch = next(iter(reader.read(partition)))
+    assert batch.schema == arrow_schema(schema)
+    assert not batch.schema.field("storeTimestamp").nullable
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([StructField("value", BinaryType())], "there is no column value; known: topic, queueId"),
+        ([StructField("body", StringType())], "column body is binary, not string"),
+        ([], "no column"),
+    ],
+)
+def test_schemas_that_do_not_fit(
+    golden_killed: Path, fields: list[StructField], message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        source(golden_killed).reader(StructType(fields))
+
+
+def test_mistakes_show_at_load(tmp_path: Path, golden_clean: Path) -> None:
+    with pytest.raises(NoStore, match="no store at"):
+        source(tmp_path).schema()
+    with pytest.raises(OptionError):
+        source(golden_clean, subscribed="x").schema()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "Golden_plain,nothing"}, "'nothing': no such topic; there are .*Golden_big"),
+        ({"assign": '{"nothing":[0]}'}, "'nothing': no such topic"),
+        ({"startingOffsets": '{"Golden_plain":{"9":0}}'}, "'Golden_plain/9': there is no such"),
+        (
+            {"subscribe": "Golden_big", "endingOffsets": '{"Golden_plain":{"0":1}}'},
+            "'Golden_plain/0': the queue is not read",
+        ),
+    ],
+)
+def test_names_that_do_not_exist(golden_clean: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        source(golden_clean, **options).reader(BODY).partitions()
+
+
+def test_a_topic_without_messages_is_empty(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path)
+    store.put()
+    write(tmp_path / "config" / "topics.json", b'{"topicConfigTable":{"Empty":{}}}')
+    reader = source(store.write(), subscribe="Empty").reader(BODY)
+    assert reader.partitions() == []
+    # Spark makes up a partition where there is none.
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_offsets_and_times(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path)
+    for _ in range(100):
+        store.put(body=b"%d" % store.now)
+    root = store.write()
+
+    def offsets(**options: str) -> list[int]:
+        return [row["queueOffset"] for row in rows(source(root, **options).reader(BODY))]
+
+    assert offsets(startingOffsets='{"T":{"0":95}}') == list(range(95, 100))
+    assert offsets(endingOffsets='{"T":{"0":3}}') == [0, 1, 2]
+    times = {"startingTimestamp": str(store.now - 9), "endingTimestamp": str(store.now)}
+    assert offsets(**times) == list(range(90, 99))
+    assert offsets(maxRecordsPerPartition="7", minPartitions="3") == list(range(100))
+
+
+def test_data_loss(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path)
+    places = [store.put(body=b"body") for _ in range(20)]
+    root = store.write()
+    damage(root / "commitlog" / f"{0:020d}", places[5] + 90)
+    asked = source(root).reader(BODY)
+    with pytest.raises(StoreCorrupt, match=f"00000 at byte {places[5]}: T/0 has its record 5"):
+        rows(asked)
+    lenient = source(root, failOnDataLoss="false").reader(BODY)
+    assert [row["queueOffset"] for row in rows(lenient)] == [n for n in range(20) if n != 5]
+    beyond = {"endingOffsets": '{"T":{"0":25}}'}
+    with pytest.raises(RecordsLost, match="the records 20 to 24 are gone"):
+        source(root, **beyond).reader(BODY).partitions()
+    lenient = source(root, failOnDataLoss="false", **beyond).reader(BODY)
+    assert len(rows(lenient)) == 19
+
+
+def test_pushed_filters(golden_clean: Path) -> None:
+    from store.datasource.options import Options
+
+    options = Options.parse({"path": str(golden_clean)})
+    reader = PushdownReader(
+        options, arrow_struct := StructType([*BODY, StructField("tags", StringType())])
+    )
+    tags = EqualTo(("tags",), "AaAa")
+    rest = reader.pushFilters([EqualTo(("topic",), "Golden_tags"), EqualTo(("queueId",), 1), tags])
+    assert list(rest) == [tags]
+    found = rows(reader)
+    assert {row["tags"] for row in found} == {"AaAa", "BBBB", "AaBB"}  # of one hash
+    assert len(arrow_struct) == 3
+    assert len(found) == 15
+
+
+def test_filters_are_not_pushed_where_spark_does_not(golden_clean: Path) -> None:
+    for value in ("true", "false", "auto"):
+        reader = source(golden_clean, pushFilters=value).reader(BODY)
+        assert type(reader).pushFilters is DataSourceReader.pushFilters

@@ -1,0 +1,113 @@
+"""The vectorised parts, against plain Python that does the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message.properties import decode
+from store.scan.columns import KEYS_TYPE, PROPERTIES_TYPE
+from store.scan.gather import Places
+from store.scan.property_table import PropertyTable, split_keys
+from store.scan.segments import Segments
+
+names = st.sampled_from(["a", "KEYS", "TAGS", "a name of many characters"])
+values = st.sampled_from(["", "x", "two words", " k1  k2 ", "标签", "a value of many characters"])
+regular = st.lists(st.tuples(names, values), max_size=6).map(
+    lambda entries: "".join(f"{name}\x01{value}\x02" for name, value in entries).encode()
+)
+texts = st.lists(
+    regular
+    | regular.map(lambda text: text.removesuffix(b"\x02"))
+    | st.text("aK\x01\x02", max_size=12).map(str.encode)
+    | st.binary(max_size=12),
+    max_size=8,
+)
+
+
+def places(contents: list[bytes]) -> Places:
+    """The texts, lying one after another in one buffer."""
+    length = np.array([len(content) for content in contents], np.int64)
+    data = np.frombuffer(b"".join(contents), np.uint8)
+    return Places((data,), np.zeros(len(contents), np.intp), np.cumsum(length) - length, length)
+
+
+@given(st.lists(regular, max_size=8) | texts)
+def test_properties_are_those_of_the_codec(contents: list[bytes]) -> None:
+    table = PropertyTable(places(contents))
+    expected = [decode(content) for content in contents]
+    maps = table.maps(PROPERTIES_TYPE)
+    maps.validate(full=True)
+    assert [sorted(entries) for entries in maps.to_pylist()] == [
+        sorted(properties.items()) for properties in expected
+    ]
+    for name in ("a", "KEYS", "TAGS", "absent"):
+        column = table.column(name)
+        column.validate(full=True)
+        assert column.to_pylist() == [properties.get(name) for properties in expected]
+    keys = split_keys(table.column("KEYS"), KEYS_TYPE)
+    keys.validate(full=True)
+    assert keys.to_pylist() == [
+        [key for key in properties.get("KEYS", "").split(" ") if key] for properties in expected
+    ]
+
+
+@given(st.lists(st.lists(st.binary(max_size=40), max_size=6), min_size=1, max_size=3), st.data())
+def test_gathering_from_several_buffers(contents: list[list[bytes]], data: st.DataObject) -> None:
+    buffers = [np.frombuffer(b"".join(parts), np.uint8) for parts in contents]
+    rows = [
+        (number, sum(map(len, parts[:at])), part)
+        for number, parts in enumerate(contents)
+        for at, part in enumerate(parts)
+    ]
+    rows = data.draw(st.permutations(rows))
+    found = Places(
+        buffers,
+        np.array([number for number, _, _ in rows], np.intp),
+        np.array([offset for _, offset, _ in rows], np.int64),
+        np.array([len(part) for _, _, part in rows], np.int64),
+    )
+    array = found.gather()
+    array.validate(full=True)
+    assert array.to_pylist() == [part for _, _, part in rows]
+    filled = np.array([n for n, (_, _, part) in enumerate(rows) if part], np.intp)
+    first = found.rows(filled).bytes_at(0)
+    assert first.tolist() == [rows[n][2][0] for n in filled]
+    some = np.flatnonzero(np.arange(len(rows)) % 2)
+    replaced = found.replaced(some, [b"new %d" % n * (n % 3) for n in some.tolist()])
+    assert replaced.gather().to_pylist() == [
+        b"new %d" % n * (n % 3) if n % 2 else part for n, (_, _, part) in enumerate(rows)
+    ]
+
+
+def test_segments_are_told_by_their_names(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    for name, size in ((f"{100:020d}", 50), (f"{150:020d}", 20), (f"{170:020d}", 0), ("notes", 9)):
+        (tmp_path / name).write_bytes(bytes(size))
+    segments = Segments(tmp_path)
+    assert [segment.base for segment in segments.all] == [100, 150]
+    assert (segments.begin, segments.end) == (100, 170)
+    assert segments.indexes(np.array([99, 100, 149, 150, 169, 500])).tolist() == [
+        -1, 0, 0, 1, 1, 1,
+    ]  # fmt: skip
+    assert segments.find(99) is None
+    assert segments.find(170) is None
+    found = segments.find(149)
+    assert found is not None
+    assert found.base == 100
+    assert Segments(tmp_path / "none").all == []
+
+
+def test_a_map_array_has_the_type_that_spark_expects() -> None:
+    table = PropertyTable(places([b"a\x01b\x02"]))
+    assert table.maps(PROPERTIES_TYPE).type == pa.map_(pa.string(), pa.string())
+    assert split_keys(table.column("KEYS"), KEYS_TYPE).type == pa.list_(pa.string())
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_records_without_properties(count: int) -> None:
+    table = PropertyTable(places([b""] * count))
+    assert table.maps(PROPERTIES_TYPE).to_pylist() == [[]] * count
+    assert table.column("TAGS").to_pylist() == [None] * count

@@ -1,0 +1,192 @@
+"""Planning: every record in exactly one partition, and none that was not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.scan.errors import RecordsLost
+from store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from store.scan.partitioning import Limits
+from store.scan.plan import Request, plan
+from store.scan.queue_slice import QueueSlice
+from store.scan.selection import Range, Selection
+from store.scan.snapshot import StoreSnapshot
+from store.scan.tail import take_snapshot
+from tests.store.made_store import NOW, MadeStore
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> StoreSnapshot:
+    """Queues of 200, 50 and 5 records, the last of which have no entries, with bodies that grow."""
+    made = MadeStore(tmp_path_factory.mktemp("planned"), segment_size=65_536)
+    for n in range(200):
+        made.put("A", 0, bytes(n * 5), entry=n < 190)
+        if n % 4 == 0:
+            made.put("A", 1, bytes(100), entry=n < 190)
+        if n % 40 == 0:
+            made.put("B", 0, entry=n < 190)
+    return take_snapshot(made.write())
+
+
+def covered(partitions: Sequence[Sequence[QueueSlice]]) -> list[tuple[str, int, int]]:
+    return sorted(
+        (part.topic, part.queue_id, offset)
+        for slices in partitions
+        for part in slices
+        for rows in part.rows()
+        for offset in rows.offset.tolist()
+    )
+
+
+EVERYTHING = sorted(
+    [("A", 0, n) for n in range(200)]
+    + [("A", 1, n) for n in range(50)]
+    + [("B", 0, n) for n in range(5)]
+)
+
+
+@given(
+    st.builds(
+        Limits,
+        least=st.integers(1, 300),
+        cores=st.integers(1, 8),
+        most_records=st.none() | st.integers(1, 300),
+    )
+)
+def test_every_record_is_in_one_partition(store: StoreSnapshot, limits: Limits) -> None:
+    partitions = plan(store, Request(), limits)
+    assert covered(partitions) == EVERYTHING
+    assert all(len(part) for slices in partitions for part in slices)
+    assert len(partitions) >= min(limits.least, len(EVERYTHING))
+    if limits.most_records:
+        assert max(sum(map(len, slices)) for slices in partitions) <= limits.most_records
+
+
+def test_partitions_are_of_about_equal_bytes(store: StoreSnapshot) -> None:
+    sizes = [
+        sum(int(rows.size.sum()) for part in slices for rows in part.rows())
+        for slices in plan(store, Request(), Limits(least=8))
+    ]
+    assert len(sizes) == 8
+    assert max(sizes) < 1.5 * sum(sizes) / 8
+
+
+def test_partitions_lie_one_behind_the_other_in_the_log(store: StoreSnapshot) -> None:
+    ranges = []
+    for slices in plan(store, Request(), Limits(least=5)):
+        physical = [place for part in slices for rows in part.rows() for place in rows.physical]
+        ranges.append((min(physical), max(physical)))
+    assert len(ranges) == 5
+    assert all(end < begin for (_, end), (begin, _) in pairwise(ranges))
+
+
+def test_enough_bytes_are_split_over_the_cores(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path, segment_size=16 * 1024 * 1024)
+    for _ in range(10):
+        made.put(body=bytes(1024 * 1024))
+    snapshot = take_snapshot(made.write())
+    assert len(plan(snapshot, Request(), Limits(cores=2))) == 2
+    assert len(plan(snapshot, Request(), Limits(cores=64))) == 2  # 4 MiB and more for each
+
+
+def test_nothing_asked_for_is_no_partition(store: StoreSnapshot) -> None:
+    request = Request(wants=lambda topic, queue_id: topic == "C")
+    assert plan(store, request, Limits(least=5)) == []
+
+
+def asked(store: StoreSnapshot, **request: object) -> list[tuple[str, int, int]]:
+    return covered(plan(store, Request(**request), Limits(least=3)))  # type: ignore[arg-type]
+
+
+def test_offsets(store: StoreSnapshot) -> None:
+    starting = OffsetBounds(LATEST, {"A": {0: 195, 1: EARLIEST}, "B": {0: 4}})
+    ending = OffsetBounds(LATEST, {"A": {1: 2}})
+    assert asked(store, starting=starting, ending=ending) == [
+        *[("A", 0, n) for n in range(195, 200)],
+        *[("A", 1, n) for n in range(2)],
+        ("B", 0, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "message", "count"),
+    [
+        (EARLIEST, 60, "the records 50 to 59 are gone: the queue ends at 50", 10),
+        (70, 75, "the records 50 to 69 are gone: the queue ends at 50", 20),
+        (70, LATEST, "the records 50 to 69 are gone: the queue ends at 50", 20),
+    ],
+)
+def test_offsets_that_are_not_there(
+    store: StoreSnapshot, start: int, stop: int, message: str, count: int
+) -> None:
+    request = Request(
+        wants=lambda topic, queue_id: (topic, queue_id) == ("A", 1),
+        starting=OffsetBounds(EARLIEST, {"A": {1: start}}),
+        ending=OffsetBounds(LATEST, {"A": {1: stop}}),
+    )
+    with pytest.raises(RecordsLost, match=message):
+        plan(store, request, Limits())
+    losses: list[int] = []
+    partitions = plan(store, request, Limits(), lambda number, error: losses.append(number))
+    assert losses == [count]
+    expected = range(max(start, 0), 50) if start < 50 else range(0)
+    assert covered(partitions) == [("A", 1, n) for n in expected]
+
+
+def test_an_end_before_the_start_is_nothing(store: StoreSnapshot) -> None:
+    starting, ending = OffsetBounds(20, {}), OffsetBounds(10, {"B": {0: EARLIEST}})
+    assert asked(store, wants=lambda topic, _: topic == "A", starting=starting, ending=ending) == []
+
+
+def test_offsets_before_the_first_that_is_left(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path)
+    for _ in range(300):
+        made.put()
+    root = made.write()
+    (root / "commitlog" / f"{0:020d}").unlink()
+    snapshot = take_snapshot(root)
+    first = snapshot.queues["T", 0].min_offset
+    assert first > 0
+    request = Request(starting=OffsetBounds(EARLIEST, {"T": {0: 2}}))
+    with pytest.raises(
+        RecordsLost, match=f"the records 2 to {first - 1} are gone: the queue begins at {first}"
+    ):
+        plan(snapshot, request, Limits())
+
+
+def test_times_narrow_what_is_read(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path)
+    for n in range(100):
+        made.now = NOW + n * 10_000
+        made.put(entry=n < 80)
+    snapshot = take_snapshot(made.write())
+
+    def planned(start: int | None, stop: int | None) -> list[int]:
+        times = Range(
+            None if start is None else NOW + start * 10_000,
+            None if stop is None else NOW + stop * 10_000,
+        )
+        found = asked(snapshot, selection=Selection(store_timestamp=times))
+        return [offset for _, _, offset in found]
+
+    # A minute more on either side, for clocks that were set back; reading is exact.
+    assert planned(50, 60) == list(range(44, 66))
+    assert planned(None, 10) == list(range(16))
+    assert planned(95, None) == list(range(89, 100))
+    assert planned(200, None) == []
+    assert planned(None, -200) == []
+
+
+def test_slices_are_cut_to_what_they_have(store: StoreSnapshot) -> None:
+    whole = store.queues["A", 1].slice(store.root)
+    assert len(whole) == 50
+    part = whole.cut(46, 1000)
+    assert (part.start, part.stop) == (46, 50)
+    assert [rows.offset.tolist() for rows in part.rows()] == [[46, 47], [48, 49]]
+    assert len(whole.cut(30, 20)) == 0
