@@ -1,0 +1,20 @@
+"""Spark SQL over the files of a broker: python examples/spark_query.py STORE [TOPIC]"""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+store = sys.argv[1]
+topic = sys.argv[2] if len(sys.argv) > 2 else "orders"
+
+spark = SparkSession.builder.master("local[*]").appName("orders").getOrCreate()
+# Nothing to register: PySpark finds the source in the installed package.
+messages = spark.read.format("rocketmq").option("subscribe", topic).load(store)
+messages.createOrReplaceTempView("messages")
+spark.sql(
+    """
+    SELECT tags, count(*) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
+    FROM messages GROUP BY tags ORDER BY tags
+    """
+).show(truncate=False)
+spark.stop()

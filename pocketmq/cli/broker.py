@@ -1,0 +1,66 @@
+"""``pocketmq broker``: a broker as a process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from broker.broker import Broker
+from broker.config import BrokerConfig, load_broker_config
+from pocketmq.cli.options import Subparsers, port
+from pocketmq.cli.server_command import add_config_option, announce, read_config, run_server
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    """The command's options; each wins over the file's property."""
+    parser = subparsers.add_parser(
+        "broker",
+        help="a broker as a process",
+        description="Stores messages and serves them. Settings come from an official broker.conf; "
+        "an option wins over the file.",
+    )
+    add_config_option(parser, "broker.conf")
+    parser.add_argument(
+        "-n", "--namesrv", metavar="ADDR;ADDR", help="name servers to register with (namesrvAddr)"
+    )
+    parser.add_argument(
+        "--store", type=Path, metavar="DIR", help="directory of the store (storePathRootDir)"
+    )
+    parser.add_argument(
+        "--listen-port", type=port, metavar="PORT", help="default 10911; 0: any free one"
+    )
+    parser.add_argument(
+        "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until SIGINT or SIGTERM."""
+    return run_server(lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
+    config = read_config(load_broker_config, options.config)
+    if options.namesrv is not None:
+        config.namesrv_addr = options.namesrv
+    if options.store is not None:
+        config.store_path_root_dir = str(options.store)
+        config.store_path_commit_log = ""
+    if options.listen_port is not None:
+        config.listen_port = options.listen_port
+    if options.bind is not None:
+        config.bind_address = options.bind
+    return lambda stop: _serve(config, stop)
+
+
+async def _serve(config: BrokerConfig, stop: asyncio.Event) -> None:
+    async with Broker(config) as broker:
+        name_servers = ", ".join(config.name_servers) or "none"
+        announce(
+            f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "
+            f"name server {name_servers}"
+        )
+        await stop.wait()

@@ -1,0 +1,115 @@
+"""Lines of files or of standard input as message bodies, a bounded piece at a time."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from pocketmq.cli.blocking import BlockingThread
+
+STDIN = "-"
+
+READ_SIZE = 256 * 1024
+
+
+class LineTooLong(ValueError):
+    """A line is longer than a message body may be; nothing after it was read."""
+
+
+class Lines(NamedTuple):
+    """Lines that arrived together.
+
+    ``first`` is the number of the first in its file, from 1; ``read`` the bytes they took there,
+    line ends included. An empty line is an empty body.
+    """
+
+    source: str
+    first: int
+    bodies: list[bytes]
+    read: int
+
+
+def total_size(paths: Sequence[str]) -> int | None:
+    """Bytes of all the files, or None when one of them is a pipe or a terminal. Raises OSError."""
+    statuses = [os.stat(sys.stdin.fileno() if path == STDIN else path) for path in paths]
+    if not all(stat.S_ISREG(status.st_mode) for status in statuses):
+        return None
+    return sum(status.st_size for status in statuses)
+
+
+class LineReader:
+    """Reads files in turn; ``-`` is standard input.
+
+    A read takes what is there, up to 256 KiB, so that a line typed or piped is a message at once
+    and a file of any size needs no more memory than its longest line. Lines end with LF or CRLF;
+    the last line of a file may lack it.
+    """
+
+    def __init__(self, paths: Sequence[str], thread: BlockingThread, *, max_line: int) -> None:
+        self._paths = paths
+        self._thread = thread
+        self._max_line = max_line
+
+    async def __aiter__(self) -> AsyncIterator[Lines]:
+        """Raises LineTooLong, and OSError for a file that can not be read."""
+        for path in self._paths:
+            file = sys.stdin.fileno() if path == STDIN else os.open(path, os.O_RDONLY)
+            splitter = LineSplitter("stdin" if path == STDIN else path, self._max_line)
+            try:
+                while data := await self._thread.call(partial(os.read, file, READ_SIZE)):
+                    for lines in splitter.feed(data):
+                        yield lines
+                for lines in splitter.end():
+                    yield lines
+            finally:
+                if path != STDIN:
+                    os.close(file)
+
+
+class LineSplitter:
+    """Pieces of one file in, whole lines out; keeps the piece of a line whose end is not read."""
+
+    def __init__(self, source: str, max_line: int) -> None:
+        self._source = source
+        self._max_line = max_line
+        self._next_number = 1
+        self._rest: list[bytes] = []
+        self._rest_size = 0
+
+    def feed(self, data: bytes) -> Iterator[Lines]:
+        """At most one ``Lines``; raises LineTooLong."""
+        head, newline, tail = data.rpartition(b"\n")
+        if newline:
+            yield self._lines(head, self._rest_size + len(head) + 1)
+        if tail:
+            self._rest.append(tail)
+            self._rest_size += len(tail)
+            # One more byte may still be the CR of a line end.
+            if self._rest_size > self._max_line + 1:
+                raise self._too_long(self._next_number)
+
+    def end(self) -> Iterator[Lines]:
+        """The last line, if it lacks its line end."""
+        if self._rest:
+            yield self._lines(b"", self._rest_size)
+
+    def _lines(self, head: bytes, read: int) -> Lines:
+        text = b"".join([*self._rest, head])
+        self._rest, self._rest_size = [], 0
+        bodies = [line.removesuffix(b"\r") for line in text.split(b"\n")]
+        first = self._next_number
+        for number, body in enumerate(bodies, first):
+            if len(body) > self._max_line:
+                raise self._too_long(number)
+        self._next_number += len(bodies)
+        return Lines(self._source, first, bodies, read)
+
+    def _too_long(self, number: int) -> LineTooLong:
+        return LineTooLong(
+            f"line {number} of {self._source} is longer than a message may be "
+            f"({self._max_line} bytes)"
+        )

@@ -1,0 +1,53 @@
+"""``pocketmq namesrv``: the name server as a process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from namesrv.config import NamesrvConfig, load_namesrv_config
+from namesrv.server import NameServer
+from pocketmq.cli.options import Subparsers, port
+from pocketmq.cli.server_command import add_config_option, announce, read_config, run_server
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    """The command's options; each wins over the file's property."""
+    parser = subparsers.add_parser(
+        "namesrv",
+        help="the name server as a process",
+        description="Tells clients which broker has which topic. Settings come from an official "
+        "namesrv.conf; an option wins over the file.",
+    )
+    add_config_option(parser, "namesrv.conf")
+    parser.add_argument(
+        "--listen-port", type=port, metavar="PORT", help="default 9876; 0: any free one"
+    )
+    parser.add_argument(
+        "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until SIGINT or SIGTERM."""
+    return run_server(lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
+    config = read_config(load_namesrv_config, options.config)
+    if options.config is not None:
+        # Settings that are changed while it runs go back to the file they came from.
+        config.config_store_path = str(options.config)
+    if options.listen_port is not None:
+        config.listen_port = options.listen_port
+    if options.bind is not None:
+        config.bind_address = options.bind
+    return lambda stop: _serve(config, stop)
+
+
+async def _serve(config: NamesrvConfig, stop: asyncio.Event) -> None:
+    async with NameServer(config) as server:
+        announce(f"name server listening on {server.address}, store {config.kv_config_path}")
+        await stop.wait()

@@ -1,0 +1,123 @@
+"""``pocketmq pull``: prints the messages of a topic."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+
+from client.consumer.pull import PullConsumer
+from client.errors import NoRouteInfo
+from message.message import MessageQueue
+from pocketmq.cli.blocking import BlockingThread
+from pocketmq.cli.cluster_command import (
+    STOPPED_BY_SIGINT,
+    add_name_server_option,
+    run_command,
+)
+from pocketmq.cli.message_text import FORMATS
+from pocketmq.cli.options import Subparsers, timestamp
+from remoting.service import ExitCode
+
+#: The group of a reader that commits nothing.
+GROUP = "pocketmq_pull"
+
+BATCH = 512
+POLL_SECONDS = 0.25
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = subparsers.add_parser(
+        "pull",
+        help="print the messages of a topic",
+        description="Prints messages as they come, those of each queue in their order. Without "
+        "--follow it ends at the end of the queues as it was when it began.",
+    )
+    add_name_server_option(parser)
+    parser.add_argument("-t", "--topic", required=True, help="what to read")
+    parser.add_argument(
+        "-g",
+        "--group",
+        help="begin where this consumer group stands, and commit to the broker what was printed",
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        metavar="first|last|TIMESTAMP",
+        help="first message, end of the queues, or store time in ISO 8601 or ms since 1970 "
+        "(default: the group's offset, else first)",
+    )
+    parser.add_argument("--follow", action="store_true", help="go on with messages to come")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text", help="the body, or a JSON object a line"
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints until the end, SIGINT, or until nobody reads the output any more."""
+    # That a queue can not be read is news while others are printed.
+    logging.getLogger("client.consumer").setLevel(logging.WARNING)
+    return run_command(lambda stop: _pull(options, stop), options)
+
+
+def _start(text: str) -> str | dt.datetime:
+    if text in ("first", "last"):
+        return "begin" if text == "first" else "end"
+    return _EPOCH + dt.timedelta(milliseconds=timestamp(text))
+
+
+async def _pull(options: argparse.Namespace, stop: asyncio.Event) -> int:
+    thread = BlockingThread("output")
+    to_bytes = FORMATS[options.format]
+    try:
+        async with PullConsumer(
+            options.group or GROUP,
+            namesrv=options.namesrv,
+            start="begin",
+            auto_commit=options.group is not None,
+        ) as consumer:
+            await _assign(consumer, options)
+            ends = None if options.follow else await _ends(consumer)
+            while not stop.is_set() and not (ends is not None and _reached(consumer, ends)):
+                messages = await consumer.poll(BATCH, POLL_SECONDS)
+                if messages:
+                    # The next poll says that these are done, so they have to be out by then.
+                    text = b"".join(map(to_bytes, messages))
+                    await thread.call(partial(_write, text))
+    except BrokenPipeError:
+        # Whoever read has seen enough. Nothing must be written any more, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    thread.close()
+    return STOPPED_BY_SIGINT if stop.is_set() and not options.follow else ExitCode.OK
+
+
+async def _assign(consumer: PullConsumer, options: argparse.Namespace) -> None:
+    if not options.follow and not await consumer.queues(options.topic):
+        raise NoRouteInfo(options.topic, "it does not exist; --follow waits for it")
+    await consumer.assign(options.topic)
+    if options.start is not None or options.group is None:
+        await consumer.seek(options.start or "begin")
+
+
+async def _ends(consumer: PullConsumer) -> Mapping[MessageQueue, int]:
+    return {queue: await consumer.end_offset(queue) for queue in consumer.assignment}
+
+
+def _reached(consumer: PullConsumer, ends: Mapping[MessageQueue, int]) -> bool:
+    return all((consumer.position(queue) or 0) >= end for queue, end in ends.items())
+
+
+def _write(text: bytes) -> None:
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,68 @@
+"""What the commands that run a server share: configuration files, the line, how they end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from namesrv.kv_config import KVConfigError
+from pocketmq.cli.startup import process_age
+from remoting.properties_file import ConfigError
+from remoting.service import ExitCode
+from remoting.service import run as run_until_stopped
+from store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
+
+log = logging.getLogger("pocketmq")
+
+T = TypeVar("T")
+
+EXIT_CODES = {
+    StoreLocked: ExitCode.STORE_LOCKED,
+    StoreCorrupt: ExitCode.STORE_CORRUPT,
+    FileSizeMismatch: ExitCode.CONFIG,
+    DiskFull: ExitCode.UNAVAILABLE,
+    KVConfigError: ExitCode.CONFIG,
+}
+
+
+def add_config_option(parser: argparse.ArgumentParser, file: str) -> None:
+    """``-c FILE``, in the official format."""
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar=file, help=f"settings, as the official {file} has them"
+    )
+
+
+def read_config(load: Callable[[str], tuple[T, list[str]]], path: Path | None) -> T:
+    """The settings of the file, or the defaults; each key without effect is a warning in the log.
+
+    Raises ConfigError for a file that can not be read, or a value that is not allowed.
+    """
+    try:
+        text = "" if path is None else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise ConfigError("-c", str(path), f"a readable file ({why or error})") from None
+    config, warnings = load(text)
+    for warning in warnings:
+        log.warning("%s: %s", path, warning)
+    return config
+
+
+def announce(what: str) -> None:
+    """The one line of a server that listens: ``what``, and the time since its process began."""
+    print(f"{what}, started in {process_age():.2f} s", flush=True)
+
+
+def run_server(prepare: Callable[[], Callable[[asyncio.Event], Awaitable[None]]]) -> int:
+    """Runs what ``prepare`` makes of the configuration until a signal; returns the exit code."""
+    try:
+        main = prepare()
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.CONFIG
+    return run_until_stopped(main, exit_codes=EXIT_CODES)

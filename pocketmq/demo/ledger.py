@@ -1,0 +1,101 @@
+"""What was acknowledged against what was pulled, place by place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from client.producer.result import SendResult
+from message.message import MessageExt
+
+
+class Place(NamedTuple):
+    """Where a message is stored."""
+
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+
+class Audit(NamedTuple):
+    """The comparison.
+
+    ``lost``: acknowledged places where nothing was pulled, or another message. ``twice``: places
+    pulled more than once. ``unacknowledged``: pulled, but their answer never came (their broker
+    was killed between storing and answering, so the producer sent them again elsewhere).
+    """
+
+    acknowledged: int
+    pulled: int
+    lost: int
+    twice: int
+    unacknowledged: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether every acknowledged message was pulled once, and nothing came twice."""
+        return not self.lost and not self.twice
+
+
+class Ledger:
+    """Books of one topic: unique id by place, for what was sent and for what came."""
+
+    def __init__(self) -> None:
+        self._sent: dict[Place, str] = {}
+        self._pulled: dict[Place, str] = {}
+        self._twice = 0
+        self._open = 0
+        self.by_tag: Counter[str] = Counter()
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages whose send was answered."""
+        return len(self._sent)
+
+    @property
+    def pulled(self) -> int:
+        """Places that were pulled."""
+        return len(self._pulled)
+
+    @property
+    def acknowledged_by_broker(self) -> Counter[str]:
+        """Acknowledged messages of each broker."""
+        return Counter(place.broker_name for place in self._sent)
+
+    @property
+    def settled(self) -> bool:
+        """Whether something was pulled from every acknowledged place."""
+        return not self._open
+
+    def acknowledge(self, results: Iterable[SendResult]) -> None:
+        """Books answered sends."""
+        for result in results:
+            queue = result.queue
+            place = Place(queue.broker_name, queue.queue_id, result.queue_offset)
+            self._sent[place] = result.msg_id
+            if place not in self._pulled:
+                self._open += 1
+
+    def pull(self, messages: Iterable[MessageExt]) -> None:
+        """Books what came, which may be before its answer."""
+        for message in messages:
+            place = Place(message.broker_name, message.queue_id, message.queue_offset)
+            if place in self._pulled:
+                self._twice += 1
+                continue
+            self._pulled[place] = message.msg_id
+            self.by_tag[message.tags or ""] += 1
+            if place in self._sent:
+                self._open -= 1
+
+    def audit(self) -> Audit:
+        """Compares the books."""
+        lost = sum(self._pulled.get(place) != msg_id for place, msg_id in self._sent.items())
+        return Audit(
+            acknowledged=len(self._sent),
+            pulled=len(self._pulled),
+            lost=lost,
+            twice=self._twice,
+            unacknowledged=sum(place not in self._sent for place in self._pulled),
+        )

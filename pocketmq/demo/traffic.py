@@ -1,0 +1,90 @@
+"""The demo's producer and consumer, both writing into one ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from client.consumer.pull import PullConsumer
+from client.producer.producer import Producer
+from message.message import Message
+from pocketmq.demo.ledger import Ledger
+
+BATCH = 50
+#: Messages per second: slow enough to be watched; a laptop's broker takes many times that.
+RATE = 5000
+MAX_BATCHES_IN_FLIGHT = 16
+
+
+class Sending:
+    """Sends messages in batches at a steady rate, through the RIP-63 selector.
+
+    ``milestones``: events to set when that many messages are acknowledged.
+    """
+
+    def __init__(
+        self, ledger: Ledger, milestones: dict[int, asyncio.Event], on_change: Callable[[], None]
+    ) -> None:
+        self._ledger = ledger
+        self._milestones = milestones
+        self._on_change = on_change
+        self._room = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
+
+    async def run(self, namesrv: str, messages: Sequence[Message]) -> None:
+        """Returns when all are acknowledged. Raises BatchSendError when some can not be sent."""
+        # The default tables isolate a failed broker for 10 s and probe it every 2 s, which is
+        # longer than this lasts.
+        async with Producer(
+            "demo_producer",
+            namesrv=namesrv,
+            send_latency_enable=True,
+            start_detector_enable=True,
+            detect_interval=500,
+            not_available_duration_ms=(0, 0, 500, 1000, 1000, 1000, 1000),
+        ) as producer:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            async with asyncio.TaskGroup() as group:
+                for start in range(0, len(messages), BATCH):
+                    await asyncio.sleep(began + start / RATE - loop.time())
+                    await self._room.acquire()
+                    group.create_task(self._send(producer, messages[start : start + BATCH]))
+
+    async def _send(self, producer: Producer, messages: Sequence[Message]) -> None:
+        try:
+            self._ledger.acknowledge(await producer.send_batch(messages))
+        finally:
+            self._room.release()
+        for count, event in self._milestones.items():
+            if self._ledger.acknowledged >= count:
+                event.set()
+        self._on_change()
+
+
+class Receiving:
+    """Pulls every message of a topic by long polls from the first on."""
+
+    def __init__(self, ledger: Ledger, on_change: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._on_change = on_change
+        self._sent_all = asyncio.Event()
+
+    def all_is_sent(self) -> None:
+        """Lets :meth:`run` return once it has everything that is stored."""
+        self._sent_all.set()
+
+    async def run(self, namesrv: str, topic: str) -> None:
+        """Returns when all is sent and every stored message was pulled."""
+        async with PullConsumer("demo_consumer", namesrv=namesrv, start="begin") as consumer:
+            await consumer.assign(topic)
+            while not self._sent_all.is_set() or not await self._complete(consumer):
+                self._ledger.pull(await consumer.poll(max_messages=1024, timeout=0.2))
+                self._on_change()
+
+    async def _complete(self, consumer: PullConsumer) -> bool:
+        # An answer that the kill cut off leaves a message stored but not acknowledged, so the
+        # ledger alone does not know the end.
+        if not self._ledger.settled:
+            return False
+        ends = [await consumer.end_offset(queue) for queue in consumer.assignment]
+        return self._ledger.pulled >= sum(ends)

@@ -1,0 +1,126 @@
+"""A name server and a broker in this process: what ``pocketmq serve`` runs, and what tests use.
+
+    async with EmbeddedServer() as server:
+        async with Producer("tests", namesrv=server.namesrv) as producer:
+            ...
+
+Both listen on free loopback ports unless told otherwise, and the store lives in a temporary
+directory unless one is given. Started means registered: a client finds the broker at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker.broker import Broker
+from broker.config import WILDCARDS, load_broker_config
+from namesrv.config import load_namesrv_config
+from namesrv.server import NameServer
+from remoting.properties_file import format_properties
+
+__all__ = ["EmbeddedServer"]
+
+log = logging.getLogger(__name__)
+
+#: Commit-log files of a temporary store, bytes: they are allocated whole.
+EPHEMERAL_FILE_SIZE = 64 * 1024 * 1024
+
+
+class EmbeddedServer:
+    """One name server and one broker.
+
+    - `store`: the broker's store directory, kept; None for a temporary one that is removed at the
+      end.
+    - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
+    - `advertise`: the host that clients are told to connect to (brokerIP1).
+    - `properties`: more settings of the broker, by their official names.
+
+    The constructor touches neither files nor the network, but raises ConfigError for a property
+    with a value that is not allowed. `start` raises what the two servers raise: PortInUse,
+    StoreLocked, StoreCorrupt. `start` and `stop` are what `async with` calls; a stopped server may
+    be started again. `name_server` and `broker` are there after `start`.
+    """
+
+    name_server: NameServer
+    broker: Broker
+
+    def __init__(
+        self,
+        *,
+        store: str | Path | None = None,
+        bind: str = "127.0.0.1",
+        namesrv_port: int = 0,
+        listen_port: int = 0,
+        advertise: str = "",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        settings = {
+            "brokerName": "broker-a",
+            **({} if store else {"mappedFileSizeCommitLog": str(EPHEMERAL_FILE_SIZE)}),
+            **(properties or {}),
+        }
+        self._broker_config, warnings = load_broker_config(format_properties(settings))
+        for warning in warnings:
+            log.warning("%s", warning)
+        self._broker_config.bind_address = bind
+        self._broker_config.listen_port = listen_port
+        self._broker_config.broker_ip1 = advertise
+        self._namesrv_config, _ = load_namesrv_config("")
+        self._namesrv_config.bind_address = bind
+        self._namesrv_config.listen_port = namesrv_port
+        self._store = None if store is None else Path(store).expanduser()
+        self._stack: contextlib.AsyncExitStack | None = None
+
+    @property
+    def namesrv(self) -> str:
+        """The name server's address, for clients on this machine."""
+        bind = self._namesrv_config.bind_address
+        host = "127.0.0.1" if bind in WILDCARDS else bind
+        return f"{host}:{self.name_server.port}"
+
+    @property
+    def store(self) -> Path:
+        """The directory of the store."""
+        return self.broker.config.root
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Returns when both listen and the broker's route can be asked for. Again: nothing."""
+        if self._stack is not None:
+            return
+        async with contextlib.AsyncExitStack() as stack:
+            root = self._store
+            if root is None:
+                root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-")))
+            self._namesrv_config.kv_config_path = str(root / "namesrv" / "kvConfig.json")
+            self._namesrv_config.config_store_path = str(root / "namesrv" / "namesrv.properties")
+            self.name_server = NameServer(self._namesrv_config)
+            await stack.enter_async_context(self.name_server)
+            self._broker_config.store_path_root_dir = str(root)
+            self._broker_config.namesrv_addr = self.namesrv
+            self.broker = Broker(self._broker_config)
+            await stack.enter_async_context(self.broker)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Stops the broker, then the name server; removes a temporary store. Again: nothing."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()

@@ -1,0 +1,37 @@
+"""One ``pocketmq serve`` for the tests that need a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cli.running import TIMEOUT, Running, command, environment
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture(scope="package")
+def namesrv() -> Iterator[str]:
+    """The address of the name server of a running ``pocketmq serve --ephemeral``."""
+    with Running("serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0") as server:
+        match = server.wait_for(r"name server listening on (\S+:\d+)")
+        yield match[1]
+
+
+@pytest.fixture
+def run(namesrv: str) -> Run:
+    """Runs a command to its end against that cluster."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            command(*arguments),
+            env=environment(NAMESRV_ADDR=namesrv),
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+
+    return run

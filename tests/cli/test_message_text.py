@@ -1,0 +1,68 @@
+"""Messages as lines of output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from message.message import MessageExt
+from pocketmq.cli.message_text import json_line, text_line
+
+
+@pytest.fixture
+def message() -> MessageExt:
+    return MessageExt(
+        topic="orders",
+        body="zwei Kaffee ☕".encode(),
+        tags="paid",
+        keys=("o-1", "o-2"),
+        properties={"TAGS": "paid", "KEYS": "o-1 o-2", "shop": "7"},
+        flag=0,
+        queue_id=3,
+        queue_offset=41,
+        physical_offset=1234,
+        sys_flag=0,
+        born_timestamp=1_795_248_000_000,
+        born_host="127.0.0.1:50000",
+        store_timestamp=1_795_248_000_001,
+        store_host="127.0.0.1:10911",
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        store_size=200,
+        body_crc=1,
+        msg_id="7F000001",
+        offset_msg_id="7F00000100002A9F00000000000004D2",
+        broker_name="broker-a",
+    )
+
+
+def test_text_is_the_body(message: MessageExt) -> None:
+    assert text_line(message) == "zwei Kaffee ☕\n".encode()
+
+
+def test_json_names_everything_in_one_line(message: MessageExt) -> None:
+    line = json_line(message)
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "topic": "orders",
+        "brokerName": "broker-a",
+        "queueId": 3,
+        "queueOffset": 41,
+        "msgId": "7F000001",
+        "tags": "paid",
+        "keys": ["o-1", "o-2"],
+        "properties": {"TAGS": "paid", "KEYS": "o-1 o-2", "shop": "7"},
+        "flag": 0,
+        "bornTimestamp": 1_795_248_000_000,
+        "storeTimestamp": 1_795_248_000_001,
+        "reconsumeTimes": 0,
+        "body": "zwei Kaffee ☕",
+    }
+
+
+def test_a_body_that_is_no_text_is_base64(message: MessageExt) -> None:
+    message.body = b"\xff\x00\n"
+    fields = json.loads(json_line(message))
+    assert fields["bodyBase64"] == "/wAK"
+    assert "body" not in fields

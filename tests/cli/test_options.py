@@ -1,0 +1,81 @@
+"""Option values, the table of commands, and usage errors."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pocketmq.cli import COMMANDS, main
+from pocketmq.cli.options import count, port, timestamp
+from pocketmq.cli.startup import process_age
+from remoting.service import ExitCode
+
+
+def test_timestamps() -> None:
+    assert timestamp("1763712000123") == 1763712000123
+    assert timestamp("2026-11-21T08:00:00Z") == 1795248000000
+    assert timestamp("2026-11-21T09:00:00.5+01:00") == 1795248000500
+    local = dt.datetime(2026, 11, 21, 8)
+    assert timestamp("2026-11-21 08:00") == int(local.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(count, "0"), (count, "-1"), (count, "x"), (port, "65536"), (port, "ten"), (timestamp, "now")],
+)
+def test_values_that_are_refused_are_named(kind: type, text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}'"):
+        kind(text)
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == ExitCode.OK
+    text = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n    {command} " in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == ExitCode.OK
+    assert f"usage: pocketmq {command}" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("pocketmq ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "COMMAND"),
+        (["sell"], "invalid choice: 'sell'"),
+        (["send"], "-t/--topic"),
+        (["send", "-t", "a", "--batch", "none"], "'none' is not a number from 1 on"),
+        (["pull", "-t", "a", "--from", "yesterday"], "'yesterday'"),
+        (["broker", "--listen-port", "100000"], "not a port"),
+        (["serve", "--store", "a", "--ephemeral"], "not allowed with"),
+    ],
+)
+def test_usage_errors(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == ExitCode.USAGE
+    assert complaint in capsys.readouterr().err
+
+
+def test_process_age_counts_from_the_start_of_the_process() -> None:
+    program = "from pocketmq.cli.startup import process_age; print(process_age())"
+    began = time.monotonic()
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    # Ticks of 10 ms, and it can not be older than the call that started it.
+    assert 0 < float(output) <= time.monotonic() - began + 0.02
+    assert process_age() > 0

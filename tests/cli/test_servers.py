@@ -1,0 +1,188 @@
+"""The server commands as processes: their line, their signals, what they say when they can not."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remoting.service import ExitCode
+from tests.cli.running import Running
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def namesrv(directory: Path, *arguments: str) -> Running:
+    conf = directory / "namesrv.conf"
+    conf.write_text(f"kvConfigPath={directory / 'kv.json'}\n")
+    return Running("namesrv", "-c", conf, *arguments)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_name_server_says_one_line_and_stops(tmp_path: Path, number: signal.Signals) -> None:
+    with namesrv(tmp_path, "--listen-port", "0") as server:
+        server.wait_for(r"^name server listening on 127\.0\.0\.1:\d+, .* in \d\.\d\d s$")
+        assert server.stop(number) == ExitCode.OK
+    assert len(server.out) == 1
+    assert server.err == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_broker_says_one_line_and_stops(tmp_path: Path, number: signal.Signals) -> None:
+    with namesrv(tmp_path, "--listen-port", "0") as name_server:
+        address = name_server.wait_for(r"listening on (\S+),")[1]
+        with Running(
+            "broker", "-n", address, "--store", tmp_path / "store", "--listen-port", "0"
+        ) as broker:
+            line = broker.wait_for(r"^broker \S+ listening on 127\.0\.0\.1:\d+, .* in \d\.\d\d s$")
+            assert str(tmp_path / "store") in line[0]
+            assert address in line[0]
+            assert broker.stop(number) == ExitCode.OK
+        assert len(broker.out) == 1
+        assert broker.err == []
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_broker_without_its_name_server_starts_and_says_so(tmp_path: Path) -> None:
+    with Running(
+        "broker", "-n", "127.0.0.1:9", "--store", tmp_path / "store", "--listen-port", "0"
+    ) as broker:
+        broker.wait_for("^broker .* listening on")
+        assert "127.0.0.1:9" in "\n".join(broker.err)
+        assert broker.stop() == ExitCode.OK
+
+
+def test_a_taken_port_is_said_in_one_line(tmp_path: Path, taken_port: int) -> None:
+    for server in (
+        namesrv(tmp_path, "--listen-port", str(taken_port)),
+        Running("broker", "--store", tmp_path / "a", "--listen-port", str(taken_port)),
+        Running(
+            "serve", "--store", tmp_path / "b", "--listen-port", str(taken_port),
+            "--namesrv-port", "0",
+        ),
+        Running("serve", "--ephemeral", "--namesrv-port", str(taken_port)),
+    ):  # fmt: skip
+        with server:
+            assert server.end() == ExitCode.PORT_IN_USE
+        assert server.out == []
+        errors = [line for line in server.err if line.startswith("error: ")]
+        assert len(errors) == 1
+        assert f"127.0.0.1:{taken_port}" in errors[0]
+        assert "Traceback" not in server.everything()
+
+
+def test_a_locked_store_is_said_in_one_line(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Running("broker", "--store", store, "--listen-port", "0") as first:
+        first.wait_for("listening")
+        with Running("broker", "--store", store, "--listen-port", "0") as second:
+            assert second.end() == ExitCode.STORE_LOCKED
+        assert str(store) in second.err[-1]
+        assert str(first.process.pid) in second.err[-1]
+        assert first.stop() == ExitCode.OK
+
+
+def test_broker_conf_by_official_names(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    with namesrv(tmp_path, "--listen-port", "0") as name_server:
+        address = name_server.wait_for(r"listening on (\S+),")[1]
+        conf.write_text(
+            f"namesrvAddr={address}\nbrokerClusterName = shops\nbrokerName=till\nlistenPort=0\n"
+            f"brokerIP1=localhost\nstorePathRootDir={tmp_path / 'store'}\n"
+            "mappedFileSizeCommitLog=65536\nflushDiskType=SYNC_FLUSH\n"
+            "waitTimeMillsInSendQueue=200\nlistenProt=1\n"
+        )
+        with Running("broker", "-c", conf) as broker:
+            broker.wait_for("^broker till listening on localhost:")
+            with Running("send", "-t", "receipts", "-n", address) as sender:
+                sender.write("one coffee\n")
+                assert sender.end() == ExitCode.OK
+            assert broker.stop() == ExitCode.OK
+    warnings = "\n".join(broker.err)
+    assert re.search("waitTimeMillsInSendQueue.* no effect here", warnings)
+    assert re.search("listenProt.*listenPort", warnings)
+    first_file = tmp_path / "store" / "commitlog" / "00000000000000000000"
+    assert first_file.stat().st_size == 65536
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "said"),
+    [
+        ("broker", "flushDiskType=SOMETIMES", ["flushDiskType", "SOMETIMES", "ASYNC_FLUSH"]),
+        ("broker", "listenPort=70000", ["listenPort", "70000", "65535"]),
+        ("broker", "maxMessageSize=much", ["maxMessageSize", "much"]),
+        ("namesrv", "listenPort=ten", ["listenPort", "ten"]),
+    ],
+)
+def test_a_bad_value_stops_the_start(
+    tmp_path: Path, command: str, line: str, said: list[str]
+) -> None:
+    conf = tmp_path / "a.conf"
+    conf.write_text(line + "\n")
+    with Running(command, "-c", conf) as server:
+        assert server.end() == ExitCode.CONFIG
+    (error,) = server.err
+    for word in said:
+        assert word in error
+
+
+@pytest.mark.parametrize("command", ["broker", "namesrv"])
+def test_a_missing_configuration_file(tmp_path: Path, command: str) -> None:
+    with Running(command, "-c", tmp_path / "none.conf") as server:
+        assert server.end() == ExitCode.CONFIG
+    (error,) = server.err
+    assert "none.conf" in error
+
+
+def test_serve_keeps_its_store(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Running(
+        "serve", "--store", store, "--listen-port", "0", "--namesrv-port", "0",
+        "--advertise", "localhost",
+    ) as server:  # fmt: skip
+        line = server.wait_for(r"^name server listening on 127\.0\.0\.1:\d+, broker on localhost:")
+        assert str(store) in line.string
+        assert server.stop(signal.SIGINT) == ExitCode.OK
+    assert len(server.out) == 1
+    assert server.err == []
+    assert (store / "config").is_dir()
+
+
+def test_serve_ephemeral_leaves_nothing(tmp_path: Path) -> None:
+    with Running(
+        "serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0",
+        env={"TMPDIR": str(tmp_path)},
+    ) as server:  # fmt: skip
+        server.wait_for("listening")
+        assert any(tmp_path.iterdir())
+        assert server.stop() == ExitCode.OK
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "named"),
+    [(b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "gRPC"),
+     (b"\x16\x03\x01\x02\x00\x01", "TLS")],
+)  # fmt: skip
+def test_who_speaks_something_else_is_named_once(
+    tmp_path: Path, first_bytes: bytes, named: str
+) -> None:
+    with Running("serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0") as server:
+        match = server.wait_for(r"name server listening on (\S+):(\d+), broker on \S+:(\d+)")
+        for port in (match[2], match[3]):
+            with socket.create_connection((match[1], int(port)), 5) as client:
+                client.sendall(first_bytes)
+                assert client.recv(100) == b""
+            server.wait_for(rf"{named}.*{port}")
+        assert server.stop() == ExitCode.OK
+    assert len(server.err) == 2

@@ -1,0 +1,71 @@
+"""Finding a Java runtime, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pocketmq.spark_session import SparkUnavailable, find_java, java_version, use_java
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.fixture
+def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_392", 8), ("eleven", 0)]
+)
+def test_versions(tmp_path: Path, text: str, version: int) -> None:
+    assert java_version(fake_java(tmp_path, text)) == version
+
+
+def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, path = fake_java(tmp_path / "home", "21"), fake_java(tmp_path / "path", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(path.parent))
+    assert find_java() == home
+
+
+def test_an_old_java_home_gives_way_to_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path / "home", "1.8.0_392")
+    path = fake_java(tmp_path / "path", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(path.parent))
+    assert find_java() == path
+    use_java(path)
+    # Spark's own scripts would take JAVA_HOME.
+    assert "JAVA_HOME" not in os.environ
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_no_java_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(SparkUnavailable, match="Java 17 or newer; install one and set JAVA_HOME"):
+        find_java()
+    manager = tmp_path / "dnf"
+    manager.write_text("")
+    manager.chmod(0o755)
+    with pytest.raises(SparkUnavailable, match="type: sudo dnf install java"):
+        find_java()
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = fake_java(tmp_path, "11.0.2")
+    monkeypatch.setenv("PATH", str(java.parent))
+    # The script's interpreter needs no PATH.
+    with pytest.raises(SparkUnavailable, match=r"\(.*/bin/java is version 11\)"):
+        find_java()

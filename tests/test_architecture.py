@@ -1,0 +1,217 @@
+"""Who imports whom, by parsing every module (docs/architecture.md has the same table)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+
+MAY_IMPORT = {
+    "message": set(),
+    "remoting": {"message"},
+    "store": {"message"},
+    "namesrv": {"message", "remoting"},
+    "client": {"message", "remoting"},
+    "broker": {"message", "remoting", "store"},
+    "pocketmq": {"message", "remoting", "store", "namesrv", "client", "broker"},
+    "pyspark_rocketmq": {"store"},
+}
+
+#: Standard modules that a package, or a part of one, has to do without.
+MAY_NOT_IMPORT = {
+    "message": {"asyncio"},
+    "store": {"socket", "ssl"},
+    "store/scan": {"asyncio", "pyspark"},
+    "remoting/bodies": {"asyncio", "socket"},
+    "remoting/command.py": {"asyncio", "socket"},
+    "remoting/dispatch.py": {"socket"},
+    "remoting/first_bytes.py": {"asyncio", "socket"},
+    "remoting/frame.py": {"asyncio", "socket"},
+    "remoting/headers": {"asyncio", "socket"},
+    "remoting/request.py": {"socket"},
+    "remoting/splitter.py": {"asyncio", "socket"},
+    "namesrv/route_table.py": {"asyncio", "socket", "time"},
+    "client/selector/filters.py": {"asyncio", "socket", "time"},
+    "client/selector/latency.py": {"asyncio", "socket", "time"},
+    "client/selector/pipeline.py": {"asyncio", "socket", "time"},
+}
+
+#: Heavy third-party packages and the only places that may name them. Whatever else needs Spark or
+#: Arrow goes through these.
+ONLY_IN = {
+    "pyspark": (
+        "store/datasource",
+        "pyspark_rocketmq.py",
+        "pocketmq/cli/query.py",
+        "pocketmq/spark_session.py",
+        "pocketmq/demo/spark_report.py",
+    ),
+    "pyarrow": ("store/scan", "store/datasource"),
+    "rich": ("pocketmq/cli", "pocketmq/demo"),
+    "uvloop": ("remoting/service.py",),
+}
+
+
+class Import(NamedTuple):
+    """``module`` is what an import statement names; ``where`` is ``path:line``."""
+
+    module: str
+    where: str
+
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
+
+def modules(part: str) -> list[Path]:
+    path = PROJECT / part
+    return [path] if path.suffix == ".py" else sorted(path.rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        where = f"{path.relative_to(PROJECT)}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, where) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                # Relative imports name the package they are in.
+                yield Import(path.relative_to(PROJECT).parts[0], where)
+            else:
+                yield Import(node.module or "", where)
+
+
+def source_of(package: str) -> str:
+    return package if (PROJECT / package).is_dir() else f"{package}.py"
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_down_only(package: str) -> None:
+    allowed = MAY_IMPORT[package] | {package}
+    files = modules(source_of(package))
+    assert files, f"{package} has no modules"
+    wrong = [
+        f"{found.where} imports {found.module}"
+        for path in files
+        for found in imports(path)
+        if found.package in MAY_IMPORT and found.package not in allowed
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("part", MAY_NOT_IMPORT)
+def test_parts_without_io(part: str) -> None:
+    files = modules(part)
+    assert files, f"{part} has no modules"
+    wrong = [
+        f"{found.where} imports {found.module}"
+        for path in files
+        for found in imports(path)
+        if found.package in MAY_NOT_IMPORT[part]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("heavy", ONLY_IN)
+def test_heavy_packages_are_named_in_their_rooms_only(heavy: str) -> None:
+    rooms = [PROJECT / room for room in ONLY_IN[heavy]]
+    wrong = [
+        found.where
+        for package in MAY_IMPORT
+        for path in modules(source_of(package))
+        if not any(path == room or room in path.parents for room in rooms)
+        for found in imports(path)
+        if found.package == heavy
+    ]
+    assert not wrong
+
+
+def test_tests_and_benchmarks_are_imported_by_no_package() -> None:
+    wrong = [
+        found.where
+        for package in MAY_IMPORT
+        for path in modules(source_of(package))
+        for found in imports(path)
+        if found.package in ("tests", "bench", "examples")
+    ]
+    assert not wrong
+
+
+def test_the_table_names_every_package_of_the_wheel() -> None:
+    wheel = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]
+    shipped = {*wheel["packages"], *(Path(name).stem for name in wheel["force-include"])}
+    assert shipped == set(MAY_IMPORT)
+    on_disk = {path.parent.name for path in PROJECT.glob("*/__init__.py")}
+    assert on_disk - {"bench"} <= shipped
+    # PySpark's workers would take a package of that name for theirs.
+    assert not (PROJECT / "spark").exists()
+    assert not (PROJECT / "pyspark").exists()
+
+
+def test_only_the_file_module_of_the_store_touches_files() -> None:
+    """Opening, mapping, extending, syncing and removing.
+
+    The lock file holds no data, and who reads a store from outside (scan) maps it read-only.
+    """
+    forbidden = {
+        "open", "mmap.mmap", "os.open", "os.remove", "os.unlink", "os.rename", "os.replace",
+        "os.fsync", "os.fdatasync", "os.ftruncate", "os.truncate", "os.posix_fallocate",
+        "os.pwrite", "shutil.rmtree",
+    }  # fmt: skip
+    wrong = [
+        f"{path.relative_to(PROJECT)}:{node.lineno} calls {ast.unparse(node.func)}"
+        for path in modules("store")
+        if path not in (PROJECT / "store/files.py", PROJECT / "store/store_lock.py")
+        and not {PROJECT / "store/scan", PROJECT / "store/datasource"} & set(path.parents)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in forbidden
+    ]
+    assert not wrong
+
+
+def test_importing_pocketmq_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "import pocketmq, pocketmq.cli\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_data_source_is_a_public_name_that_is_imported_on_use() -> None:
+    pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+    program = (
+        "import sys, pocketmq\n"
+        "assert 'pyspark' not in sys.modules\n"
+        "assert pocketmq.RocketMQDataSource.name() == 'rocketmq'\n"
+        "from pyspark_rocketmq import DefaultSource\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_modules_stay_of_one_noun() -> None:
+    """The house rule: past 400 lines, look for a second noun."""
+    long = {
+        str(path.relative_to(PROJECT)): length
+        for package in MAY_IMPORT
+        for path in modules(source_of(package))
+        if (length := len(path.read_text().splitlines())) > 400
+    }
+    assert not long
