@@ -1,0 +1,94 @@
+"""Measure our broker and the official one in turn and print the comparison."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.interop.harness.official import PROJECT, Unavailable
+
+from . import contenders, report
+from .contenders import Contender
+from .generator import LoadGenerator
+from .measures import loads
+
+WARM_UP = 500_000
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2, help="how often each is measured (2)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of the message counts (1)")
+    parser.add_argument("--no-official", action="store_true", help="measure only ours")
+    parser.add_argument("--keep", type=Path, help="keep stores and logs in this directory")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    console = Console()
+    with ExitStack() as cleanup:
+        if options.keep:
+            directory = options.keep
+            directory.mkdir(parents=True, exist_ok=True)
+        else:
+            directory = Path(tempfile.mkdtemp(prefix="pocketmq-bench-"))
+            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        try:
+            generator = LoadGenerator.build(directory)
+        except Unavailable as missing:
+            console.print(f"no benchmark: {missing}")
+            return 0
+        official = None if options.no_official else start_official(directory, console)
+        if official:
+            cleanup.callback(official.stop)
+            warm = int(WARM_UP * options.scale)
+            console.print(f"{official.name}: warming up with {warm} sends")
+            contenders.warm_up(official, generator, warm)
+        ours = contenders.start_ours(directory)
+        cleanup.callback(ours.stop)
+        # In turn, A B A B: what the machine does meanwhile then touches both alike.
+        for turn in range(options.rounds):
+            for contender in filter(None, (official, ours)):
+                console.print(f"{contender.name}: round {turn + 1} of {options.rounds}")
+                measure(contender, generator, turn, options.scale)
+    found = report.rows(ours, official)
+    report.show(found, console)
+    for contender in filter(None, (official, ours)):
+        if contender.refused:
+            console.print(f"{contender.name} refused {contender.refused} messages as too busy")
+    console.print(f"written to {report.write(found, PROJECT / 'bench' / 'results')}")
+    missed = [row["title"] for row in found if row["holds"] == "no"]
+    return 1 if options.check and missed else 0
+
+
+def start_official(directory: Path, console: Console) -> Contender | None:
+    try:
+        return contenders.start_official(directory)
+    except Unavailable as missing:
+        console.print(f"only ours is measured: {missing}")
+        return None
+
+
+def measure(contender: Contender, generator: LoadGenerator, turn: int, scale: float) -> None:
+    """One round: every load once, on topics of this round."""
+    for load in loads(scale):
+        # Pages that the other contender left dirty must not be written on this one's time.
+        os.sync()
+        topic = f"{load.topic}-{turn}"
+        line = generator.run(contender.broker.address, topic, *load.arguments)
+        contender.refused += line["failed"]
+        for key, name in load.figures.items():
+            contender.add(key, float(line[name]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+module pocketmq/loadgen
+
+go 1.21

@@ -1,0 +1,103 @@
+"""The table of a benchmark and its file."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .contenders import Contender
+from .measures import MEASURES, Measure
+
+
+def verdict(measure: Measure, value: float | None, ratio: float | None) -> str:
+    """'yes' or 'no' against the target, '' where there is none or nothing to compare."""
+    figure = ratio if measure.relative else value
+    if measure.target is None or figure is None:
+        return ""
+    return "yes" if measure.better.holds(figure, measure.target) else "no"
+
+
+def rows(ours: Contender, official: Contender | None) -> list[dict[str, object]]:
+    """One dict per measure: the values, their ratio, the target and whether it holds."""
+    found: list[dict[str, object]] = []
+    for measure in MEASURES:
+        value = ours.middle(measure.key)
+        other = official.middle(measure.key) if official else None
+        ratio = value / other if value is not None and other else None
+        found.append(
+            {
+                "key": measure.key,
+                "title": measure.title,
+                "unit": measure.unit,
+                "ours": value,
+                "official": other,
+                "ratio": ratio,
+                "target": _target(measure),
+                "holds": verdict(measure, value, ratio),
+                "runs": {
+                    contender.name: contender.figures.get(measure.key, [])
+                    for contender in (ours, official)
+                    if contender
+                },
+            }
+        )
+    return found
+
+
+def _target(measure: Measure) -> str:
+    if measure.target is None:
+        return ""
+    unit = "×" if measure.relative else f" {measure.unit}"
+    return f"{measure.better.value} {measure.target:g}{unit}"
+
+
+def _figure(value: object) -> str:
+    if not isinstance(value, float):
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def show(found: list[dict[str, object]], console: Console) -> None:
+    """Print the table, as markdown where the output is not a terminal."""
+    heading = ("", "unit", "pocketmq", "official", "ratio", "target", "reached")
+    lines = [
+        (
+            str(row["title"]),
+            str(row["unit"]),
+            _figure(row["ours"]),
+            _figure(row["official"]),
+            _figure(row["ratio"]),
+            str(row["target"]),
+            str(row["holds"]),
+        )
+        for row in found
+    ]
+    if not console.is_terminal:
+        print(f"| {' | '.join(heading)} |")
+        print(f"|{'---|' * len(heading)}")
+        for line in lines:
+            print(f"| {' | '.join(line)} |")
+        return
+    table = Table(*heading, title="1 KiB bodies, 4 queues; ratio = pocketmq / official")
+    for line in lines:
+        style = {"yes": "green", "no": "red"}.get(line[-1])
+        table.add_row(*line, style=style)
+    console.print(table)
+
+
+def write(found: list[dict[str, object]], directory: Path) -> Path:
+    """Keep the figures of every run as JSON; returns the file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    machine = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+    }
+    path.write_text(json.dumps({"machine": machine, "measures": found}, indent=1) + "\n")
+    return path

@@ -1,0 +1,210 @@
+"""Measure a full scan with Spark against a source that has its Arrow batches ready.
+
+Both give the same columns in the same number of rows and partitions, in turn, in one session on two
+cores. What the ready-made source takes is what Spark takes to move the data out of Python; the rest
+is ours. The target is 0.6 of its rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from message.identity import UniqueIdFactory, pack_host
+from message.properties import encode
+from message.tags import tag_hash
+from pocketmq.spark_session import find_java, use_java
+from store.config import StoreConfig
+from store.datasource.schema import arrow_schema, ddl
+from store.message_store import MessageStore
+from store.results import PutStatus
+from store.scan import scan
+
+TARGET = 0.6
+TOPIC = "Bench"
+QUEUES = 4
+TAGS = ("TagA", "TagB", "TagC", "TagD")
+HOST = pack_host("127.0.0.1", 10911)
+BORN_HOST = pack_host("127.0.0.1", 41394)
+NOW = 1_795_240_640_000
+
+SHAPES = {
+    "all columns": ddl(include_metadata=False),
+    "queueOffset, body": "queueOffset bigint, body binary",
+}
+
+
+def main() -> int:
+    options = arguments()
+    use_java(find_java())
+    with ExitStack() as cleanup:
+        root = options.store
+        if root is None:
+            root = Path(tempfile.mkdtemp(prefix="pocketmq-scan-"))
+            cleanup.callback(shutil.rmtree, root, ignore_errors=True)
+        if not (root / "commitlog").is_dir():
+            print(f"writing {options.gib:g} GiB of messages of {options.body} bytes to {root}")
+            asyncio.run(write_store(root, int(options.gib * 2**30), options.body))
+        spark = start_session()
+        cleanup.callback(spark.stop)
+        spark.dataSource.register(ReadyMade)
+        ratios = {
+            name: measure(spark, root, name, schema, options.rounds)
+            for name, schema in SHAPES.items()
+        }
+    missed = [name for name, ratio in ratios.items() if ratio < TARGET]
+    return 1 if options.check and missed else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.scan", description=__doc__)
+    parser.add_argument("--gib", type=float, default=1.0, help="size of the store (1)")
+    parser.add_argument("--body", type=int, default=1024, help="bytes of a body (1024)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
+    parser.add_argument("--store", type=Path, help="keep the store here, or use the one there")
+    parser.add_argument("--check", action="store_true", help="exit 1 when the target is missed")
+    return parser.parse_args()
+
+
+async def write_store(root: Path, size: int, body_size: int) -> None:
+    """Fill a store with messages as producers and brokers of the field write them."""
+    store = MessageStore(StoreConfig(store_path_root_dir=str(root)), store_host=HOST)
+    store.open()
+    store.start()
+    new_id = UniqueIdFactory(lambda: NOW, 1, HOST[:4])
+    noise = random.Random(1).randbytes(body_size + 65_536)
+    number = written = 0
+    try:
+        while written < size:
+            tag = TAGS[number % len(TAGS)]
+            at = number * 37 % 65_536
+            properties = {
+                "KEYS": f"key{number}",
+                "UNIQ_KEY": new_id(),
+                "CLUSTER": "DefaultCluster",
+                "MSG_REGION": "DefaultRegion",
+                "TRACE_ON": "true",
+                "WAIT": "true",
+                "TAGS": tag,
+            }
+            result = store.put(
+                TOPIC,
+                number % QUEUES,
+                noise[at : at + body_size],
+                encode(properties),
+                born_timestamp=NOW,
+                born_host=BORN_HOST,
+                tags_code=tag_hash(tag),
+            )
+            if result.status is not PutStatus.PUT_OK:
+                raise RuntimeError(f"message {number}: {result}")
+            written = result.end_offset
+            number += 1
+            if number % 1000 == 0:
+                await asyncio.sleep(0)  # the store makes its files beside us
+    finally:
+        await store.close()
+
+
+def start_session() -> SparkSession:
+    project = str(Path(__file__).parents[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (project, os.environ.get("PYTHONPATH", "")))
+    )
+    return (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+
+
+class ReadyMade(DataSource):
+    """Yields one batch again and again: the first of the store, read before the first row."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready-made"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ReadyMadeReader(schema, self.options)
+
+
+class ReadyMadeReader(DataSourceReader):
+    def __init__(self, schema: StructType, options: Any) -> None:
+        self.schema = arrow_schema(schema)
+        self.root = options["path"]
+        self.rows = int(options["rows"])
+        self.parts = int(options["parts"])
+
+    def partitions(self) -> list[InputPartition]:
+        share, rest = divmod(self.rows, self.parts)
+        return [InputPartition(share + (number < rest)) for number in range(self.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        batches = scan(self.root, self.schema.names)
+        next(batches)  # the first is a small one
+        batch = pa.RecordBatch.from_arrays(next(batches).columns, schema=self.schema)
+        left = partition.value
+        for whole in repeat(batch):
+            if left <= 0:
+                return
+            yield whole if left >= whole.num_rows else whole.slice(0, left)
+            left -= whole.num_rows
+
+
+def measure(spark: SparkSession, root: Path, name: str, schema: str, rounds: int) -> float:
+    """The ratio of the rates of our source and the ready-made one, printed with both."""
+    ours = spark.read.format("rocketmq").schema(schema).load(str(root))
+    rows, parts = ours.count(), ours.rdd.getNumPartitions()
+    ready = spark.read.format("ready-made").schema(schema)
+    ready = ready.options(rows=rows, parts=parts)
+    contenders: dict[str, Callable[[], DataFrame]] = {
+        "ready-made": lambda: ready.load(str(root)),
+        "rocketmq": lambda: spark.read.format("rocketmq").schema(schema).load(str(root)),
+    }
+    times: dict[str, list[float]] = {contender: [] for contender in contenders}
+    for turn in range(rounds + 1):
+        # In turn, A B A B: what the machine does meanwhile then touches both alike.
+        for contender, load in contenders.items():
+            started = time.perf_counter()
+            load().write.format("noop").mode("overwrite").save()
+            if turn:  # the first warms up
+                times[contender].append(time.perf_counter() - started)
+    size = sum(path.stat().st_size for path in (root / "commitlog").iterdir())
+    print(f"{name}: {rows} rows in {parts} partitions, commit log of {size / 1e9:.2f} GB")
+    for contender, taken in times.items():
+        median = statistics.median(taken)
+        print(
+            f"  {contender:10} {median:6.2f} s (best {min(taken):.2f})  "
+            f"{rows / median / 1e3:6.0f} thousand rows/s"
+        )
+    pairs = zip(times["ready-made"], times["rocketmq"], strict=True)
+    ratio = statistics.median(ready_time / our_time for ready_time, our_time in pairs)
+    best = min(times["ready-made"]) / min(times["rocketmq"])
+    print(f"  ratio      {ratio:.2f} (of the best {best:.2f}), target {TARGET}")
+    return ratio
+
+
+if __name__ == "__main__":
+    sys.exit(main())

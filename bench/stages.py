@@ -1,0 +1,158 @@
+"""``python -m bench.stages``: where the time of a message goes inside our broker.
+
+One broker in this process, no sockets: frames as the load generator sends them go straight into a
+server connection. Figures are microseconds of this thread's CPU time per message, the least of many
+short runs, so they hold on a busy machine too. They leave out the system calls of the network and
+what the store's own threads do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from broker.broker import Broker
+from broker.config import load_broker_config
+from message.batch_body import encode_batch
+from remoting.codes import RequestCode
+from remoting.frame import encode_command
+from remoting.headers.base import Header
+from remoting.headers.pull import PullMessageRequestHeader
+from remoting.headers.send import SendMessageRequestHeaderV2
+from remoting.request import RequestDecoder
+from remoting.server import RemotingServer, ServerConnection
+from remoting.splitter import FrameSplitter
+
+TOPIC = "stages"
+PIPELINE = 64
+BATCH = 32
+RUNS = 60
+PROPERTIES = "UNIQ_KEY\x017F00000100002A139A8C4E5B4A2F0000\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+BODY = b"0123456789abcdef" * 64
+
+
+class Sink(asyncio.Transport):
+    """A transport that takes everything."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 50_000) if name == "peername" else default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def least(work: Callable[[], object], messages: int) -> float:
+    """Microseconds per message of the quickest of RUNS calls."""
+    best = float("inf")
+    for _ in range(RUNS):
+        begin = time.thread_time_ns()
+        work()
+        best = min(best, time.thread_time_ns() - begin)
+    return best / 1000 / messages
+
+
+def send_header(queue: int, batch: bool) -> SendMessageRequestHeaderV2:
+    return SendMessageRequestHeaderV2(
+        producer_group="stages",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue,
+        sys_flag=0,
+        born_timestamp=int(time.time() * 1000),
+        flag=0,
+        properties=PROPERTIES,
+        batch=batch,
+    )
+
+
+def frames(code: RequestCode, header: Header, body: bytes, count: int, binary: bool) -> bytes:
+    return b"".join(
+        encode_command(
+            code, opaque, header=header, body=body, serialize_type=int(binary), language="JAVA"
+        )
+        for opaque in range(count)
+    )
+
+
+async def main() -> None:
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory(prefix="pocketmq-stages-") as directory:
+        config, _ = load_broker_config(
+            f"storePathRootDir={directory}\nlistenPort=0\nbrokerIP1=127.0.0.1\n"
+        )
+        async with Broker(config) as broker:
+            measure(broker)
+
+
+def measure(broker: Broker) -> None:
+    connection = ServerConnection(RemotingServer(broker.dispatcher))
+    connection.connection_made(Sink())
+
+    def whole(name: str, data: bytes, messages: int) -> None:
+        connection.data_received(data)  # The first read of a kind is not the usual one.
+        figure = least(lambda: connection.data_received(data), messages)
+        print(f"{name:34}{figure:8.2f}")
+
+    print(f"{'':34}{'µs/message':>10}")
+    single = frames(RequestCode.SEND_MESSAGE_V2, send_header(1, False), BODY, PIPELINE, False)
+    whole(f"single send, {PIPELINE} in a read", single, PIPELINE)
+    stages_of_a_send(broker, connection, single)
+    alone = frames(RequestCode.SEND_MESSAGE_V2, send_header(1, False), BODY, 1, False)
+    whole("single send, alone in its read", alone, 1)
+    binary = frames(RequestCode.SEND_MESSAGE_V2, send_header(1, False), BODY, PIPELINE, True)
+    whole("single send, binary header", binary, PIPELINE)
+    payload = encode_batch((0, BODY, PROPERTIES.encode()) for _ in range(BATCH))
+    batch = frames(RequestCode.SEND_BATCH_MESSAGE, send_header(2, True), payload, 4, False)
+    whole(f"batch of {BATCH}, 4 in a read", batch, 4 * BATCH)
+    pull = PullMessageRequestHeader(
+        consumer_group="stages", topic=TOPIC, queue_id=2, queue_offset=0, max_msg_nums=BATCH,
+        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, sub_version=0, subscription="*",
+    )  # fmt: skip
+    whole(f"pull of {BATCH}", frames(RequestCode.PULL_MESSAGE, pull, b"", 1, False), BATCH)
+
+
+def stages_of_a_send(broker: Broker, connection: ServerConnection, data: bytes) -> None:
+    def stage(name: str, work: Callable[[], object]) -> None:
+        print(f"  {name:32}{least(work, PIPELINE):8.2f}")
+
+    splitter = FrameSplitter()
+    decoder = RequestDecoder(broker.dispatcher.header_types)
+    split = list(splitter.feed(data))
+    requests = [decoder.decode(frame) for frame in (split[0], *split)][1:]
+    for request in requests:
+        request.connection = connection
+        request.channel = connection
+    dispatch, put = broker.dispatcher.dispatch, broker.store.put
+
+    def store() -> None:
+        for _ in range(PIPELINE):
+            put(
+                TOPIC, 1, BODY, PROPERTIES, flag=0, sys_flag=0, born_timestamp=1,
+                born_host=connection.peer_packed, reconsume_times=0, tags_code=1,
+            )  # fmt: skip
+
+    stage("split into frames", lambda: list(splitter.feed(data)))
+    stage("decode the header", lambda: [decoder.decode(frame) for frame in split])
+    stage("processor", lambda: [dispatch(request) for request in requests])
+    stage("  of it the store", store)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

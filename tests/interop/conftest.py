@@ -1,0 +1,129 @@
+"""Clusters of both makes and the official clients, each started once per session when first asked.
+
+Whatever is missing on the machine (Java, Maven, Go) skips the tests that need it, with the reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.harness import official, ours
+from tests.interop.harness.cluster import BROKER_NAME, Cluster
+from tests.interop.harness.official import JavaPeer, Server, Unavailable
+
+_topics = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows the logs of the servers it used."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, Cluster):
+                report.sections.append((f"{value.make} servers", value.log()))
+            elif isinstance(value, Server):
+                report.sections.append(("server", value.process.tail()))
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("interop")
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    try:
+        return official.jars()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def java(jars: Path, directory: Path) -> Iterator[JavaPeer]:
+    """The official Java client."""
+    try:
+        peer = JavaPeer(directory)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def go() -> Callable[..., list[dict[str, Any]]]:
+    """The official Go client: ``go("send", "-n", 5, ...)`` gives its JSON lines."""
+    try:
+        program = official.go_program()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+    def run(*arguments: object) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [str(part) for part in (program, *arguments)],
+            capture_output=True, text=True, timeout=90,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def official_namesrv(jars: Path, directory: Path) -> Iterator[Server]:
+    server = official.start_name_server(directory)
+    yield server
+    server.process.kill()
+
+
+@pytest.fixture(scope="session")
+def our_namesrv(directory: Path) -> Iterator[Server]:
+    server = ours.start_name_server(directory)
+    yield server
+    assert server.process.running, server.process.tail()
+    assert server.process.terminate() == 0, server.process.tail()
+
+
+@pytest.fixture(scope="session")
+def official_cluster(official_namesrv: Server, directory: Path) -> Iterator[Cluster]:
+    broker = official.start_broker(directory, official_namesrv.address, name=BROKER_NAME)
+    yield Cluster("official", official_namesrv, broker)
+    broker.process.kill()
+
+
+@pytest.fixture(scope="session")
+def our_cluster(our_namesrv: Server, directory: Path) -> Iterator[Cluster]:
+    broker = ours.start_broker(directory, our_namesrv.address, name=BROKER_NAME)
+    yield Cluster("ours", our_namesrv, broker)
+    assert broker.process.running, broker.process.tail()
+    assert broker.process.terminate() == 0, broker.process.tail()
+
+
+@pytest.fixture(params=["official", "ours"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Each test runs against the official servers, which proves the test, and against ours."""
+    value: Cluster = request.getfixturevalue(
+        "our_cluster" if request.param == "ours" else "official_cluster"
+    )
+    return value
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name of this test alone."""
+    return f"Interop_{next(_topics)}"

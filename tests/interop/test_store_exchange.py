@@ -1,0 +1,154 @@
+"""Stores change hands: the official broker opens ours, ours opens the official's.
+
+On the way each broker registers with the other make's name server.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.harness import official, ours
+from tests.interop.harness.official import PROJECT, JavaPeer, Server
+
+GOLDEN = PROJECT / "tests" / "data" / "golden"
+
+# Small files, so that both brokers must follow the log and the queues over many of them.
+SMALL_FILES = {"mappedFileSizeCommitLog": 131072, "mappedFileSizeConsumeQueue": 4000}
+
+Message = dict[str, Any]
+
+
+def pull(java: JavaPeer, namesrv: Server, queues: list[dict[str, Any]]) -> Any:
+    return java("pull", namesrv=namesrv.address, group="exchange", queues=queues)
+
+
+def by_queue(messages: list[Message]) -> dict[tuple[str, int], list[Message]]:
+    """Messages per (topic, queue id) in queue order, without what a client adds on the way."""
+    queues: dict[tuple[str, int], list[Message]] = defaultdict(list)
+    for message in messages:
+        plain = {key: value for key, value in message.items() if key not in ("body", "msgId")}
+        plain["properties"] = {
+            name: value
+            for name, value in message["properties"].items()
+            if name not in ("MIN_OFFSET", "MAX_OFFSET")
+        }
+        queues[message["storedTopic"], message["queueId"]].append(plain)
+    for queue in queues.values():
+        queue.sort(key=lambda message: int(message["queueOffset"]))
+    return dict(queues)
+
+
+def fill(java: JavaPeer, namesrv: Server) -> list[dict[str, Any]]:
+    """Send every shape of message; gives the queues that now hold some."""
+    shapes: dict[str, list[dict[str, Any]]] = {
+        "plain": [{"body": f"plain {i} " * (i + 1)} for i in range(80)],
+        "tagged": [
+            {
+                "body": f"tagged {i}",
+                "tags": ("TagA", "标签", "AaAa", "BBBB")[i % 4],
+                "keys": f"k{i} shared",
+                "properties": {"n": str(i), "名": "值 with blanks"},
+            }
+            for i in range(120)
+        ],
+        "big": [{"body": "0123456789abcdef", "size": 3_000 + 977 * i} for i in range(40)],
+    }
+    for topic, messages in shapes.items():
+        send(java, namesrv, topic, "sync" if topic == "plain" else "async", messages)
+    for _ in range(20):
+        send(java, namesrv, "batches", "batch", shapes["tagged"][:40])
+    return [
+        {"topic": topic, "queueId": queue} for topic in (*shapes, "batches") for queue in range(4)
+    ]
+
+
+def send(java: JavaPeer, namesrv: Server, topic: str, mode: str, messages: list[Any]) -> None:
+    java(
+        "send",
+        namesrv=namesrv.address,
+        group="filler",
+        topic=topic,
+        mode=mode,
+        messages=messages,
+    )
+
+
+@pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL"])
+def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, stop: str) -> None:
+    store = tmp_path / "store"
+    # A name server of its own: another broker's route would take some of the messages.
+    our_namesrv = ours.start_name_server(tmp_path)
+    broker = ours.start_broker(
+        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=SMALL_FILES
+    )
+    queues = [{**queue, "brokerName": "exchanged"} for queue in fill(java, our_namesrv)]
+    before = pull(java, our_namesrv, queues)
+    assert len(before["messages"]) == 80 + 120 + 40 + 20 * 40
+    if stop == "cleanly":
+        assert broker.process.terminate() == 0
+    else:
+        broker.process.kill()
+    assert len(list((store / "commitlog").iterdir())) > 3
+
+    successor = official.start_broker(
+        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=SMALL_FILES
+    )
+    try:
+        after = pull(java, our_namesrv, queues)
+        assert after["queues"] == before["queues"]
+        assert by_queue(after["messages"]) == by_queue(before["messages"])
+
+        # It goes on where ours stopped: the next message takes the next queue offset.
+        send(java, our_namesrv, "plain", "sync", [{"body": f"next {i}"} for i in range(4)])
+        grown = pull(java, our_namesrv, queues)
+        assert len(grown["messages"]) == len(before["messages"]) + 4
+        for queue, messages in by_queue(grown["messages"]).items():
+            assert [message["queueOffset"] for message in messages] == list(range(len(messages))), (
+                queue
+            )
+    finally:
+        successor.process.kill()
+        our_namesrv.process.kill()
+
+
+@pytest.fixture(params=["store-5.3.3-clean", "store-5.3.3-killed"])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Message]]:
+    """A copy of a store that the official broker wrote, and the list of its messages."""
+    store = tmp_path / "golden"
+    with tarfile.open(GOLDEN / f"{request.param}.tar.gz") as archive:
+        archive.extractall(store, filter="data")
+    return store, json.loads((GOLDEN / f"{request.param}.json").read_text())
+
+
+def test_our_broker_serves_an_official_store(
+    java: JavaPeer,
+    official_namesrv: Server,
+    tmp_path: Path,
+    golden: tuple[Path, list[Message]],
+) -> None:
+    store, messages = golden
+    expected = by_queue(messages)
+    broker = ours.start_broker(
+        tmp_path, official_namesrv.address, name="golden", store=store, settings=SMALL_FILES
+    )
+    try:
+        answer = pull(
+            java,
+            official_namesrv,
+            [
+                {"topic": topic, "brokerName": "golden", "queueId": queue}
+                for topic, queue in expected
+            ],
+        )
+        served = by_queue(answer["messages"])
+        for queue, wanted in expected.items():
+            # What a broker appended after opening (its own checks and deliveries) lies behind.
+            assert served[queue][: len(wanted)] == wanted, queue
+    finally:
+        broker.process.terminate()
