@@ -182,7 +182,7 @@ class Broker:
 
     def _register_batches(self, dispatcher: Dispatcher) -> None:
         """Let the codes that `dispatcher` serves come as children of batches too."""
-        processor = BatchProcessor(self.config, dispatcher, self._pulls.holds.cancel)
+        processor = BatchProcessor(self.config, dispatcher, self._pulls.holds)
         processor.register(dispatcher)
 
     def _make_processors(self, store: MessageStore) -> tuple[_Processor, ...]:

@@ -99,6 +99,10 @@ class HoldService:
         """How many pulls wait now."""
         return len(self._by_request)
 
+    def __contains__(self, request: Request[Any]) -> bool:
+        """Whether this request, and not one that is equal to it, waits now."""
+        return id(request) in self._by_request
+
     def hold(
         self,
         request: Request[Any],

@@ -91,9 +91,16 @@ class Batching:
         return await asked.answer
 
     async def parent(
-        self, address: str, code: RequestCode, frames: Iterable[bytes], timeout: float
+        self,
+        address: str,
+        code: RequestCode,
+        frames: Iterable[bytes],
+        timeout: float,
+        *,
+        omit_not_found: bool | None = None,
     ) -> dict[int, Command]:
-        """Send child frames as one parent; the answers by opaque. A missing child had no news.
+        """Send child frames as one parent; the answers by opaque. A missing child had no news,
+        which the broker is asked to say so with `omit_not_found`.
 
         Raises RequestCodeNotSupported, which is remembered; the error of any other error answer;
         what the pool raises; BatchError for an answer that can not be taken apart.
@@ -101,7 +108,7 @@ class Batching:
         answer = await self._pool.request(
             address,
             RequestCode.COMMON_BATCH_REQUEST,
-            BatchRequestHeader(dispatch_code=code),
+            BatchRequestHeader(dispatch_code=code, omit_not_found=omit_not_found),
             b"".join(frames),
             timeout=timeout,
         )

@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from client.batching import Batching
 from client.errors import NoRouteInfo, NotRunning, RemotingError, error_for
 from client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
 from client.name_servers import NameServers, parse_addresses
@@ -80,6 +81,7 @@ class ClientInstance:
         self.dispatcher = Dispatcher()
         self.pool = ConnectionPool(self.dispatcher)
         self.pool.on_connected.append(self._connected)
+        self.batching = Batching(self.pool)
         self.name_servers = NameServers(addresses, self.pool)
         self.routes = RouteTable(
             self.name_servers, self.spawn, template=template, template_queues=template_queues
@@ -163,9 +165,19 @@ class ClientInstance:
         *,
         timeout: float = BROKER_TIMEOUT,
         broker: str | None = None,
+        gathered: bool = False,
     ) -> Command:
-        """A broker's success answer; an error answer is raised as its class."""
-        answer = await self.pool.request(address, code, header, body, timeout=timeout)
+        """A broker's success answer; an error answer is raised as its class.
+
+        `gathered`, for what may be done twice: with others of its code that are asked of the broker
+        at the same time, as one request (client.batching).
+        """
+        if gathered:
+            answer = await self.batching.request(
+                address, code, header, body, timeout=timeout, repeatable=True
+            )
+        else:
+            answer = await self.pool.request(address, code, header, body, timeout=timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, broker or address)
         return answer

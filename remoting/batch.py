@@ -15,7 +15,7 @@ the slices of the mapped file that it came with.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, Final, Protocol
@@ -25,7 +25,14 @@ from remoting.command import Command
 from remoting.errors import BodyError, FrameError, HeaderError
 from remoting.frame import decode_command, encode_response_frame
 from remoting.json_header import DECODE_ERRORS
-from remoting.request import Buffer, Request, RequestConnection, RequestDecoder, Response
+from remoting.request import (
+    Buffer,
+    Channel,
+    Request,
+    RequestConnection,
+    RequestDecoder,
+    Response,
+)
 from remoting.splitter import MAX_FRAME
 
 log = logging.getLogger("remoting.batch")
@@ -39,7 +46,7 @@ RATE_LIMIT_REMARK: Final = "rate limit (merge batch response strategy)"
 
 _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
-_NEARLY_FULL: Final = _MAX_ANSWER - (1 << 20)  # up to here an answer without a body fits for certain
+_NEARLY_FULL: Final = _MAX_ANSWER - (1 << 20)  # an answer without a body fits behind it
 _SUCCESS: Final = int(ResponseCode.SUCCESS)  # a member's look-up shows on the way of each batch
 _PREFIX: Final = 12  # bytes of a header by which RequestDecoder.quick knows its decoder
 _COPY_LIMIT: Final = 8192  # a child's body up to here is copied, a larger one is a view
@@ -50,6 +57,9 @@ _unpack_length = Layout(">I").unpack_from
 _unpack_words = Layout(">II").unpack_from
 _NOT_QUICKLY: Final = (KeyError, LayoutError, *DECODE_ERRORS)
 """A child cut off, a prefix not seen yet, or a header that only the tolerant path understands."""
+
+
+_NONE_KNOWN: Final[Mapping[bytes, Request[Any]]] = {}
 
 
 class BatchError(BodyError):
@@ -103,12 +113,23 @@ class Children:
 
     Attributes:
         requests: in the order of the body, oneway bits cleared: an answer costs nothing here.
+        resumed: children that were found among the `known` and are in execution already.
         refused: children whose header makes no sense, as (opaque, serialize type, remark).
     """
 
-    def __init__(self, body: Buffer, decoder: RequestDecoder, limit: int = MAX_CHILDREN) -> None:
-        """Raises :class:`BatchError`: nothing in it, too many, twice the same opaque, cut off."""
+    def __init__(
+        self,
+        body: Buffer,
+        decoder: RequestDecoder,
+        limit: int = MAX_CHILDREN,
+        known: Mapping[bytes, Request[Any]] = _NONE_KNOWN,
+    ) -> None:
+        """`known`: requests without a body, by their header's bytes, that need no decoding.
+
+        Raises :class:`BatchError`: nothing in it, too many, twice the same opaque, cut off.
+        """
         self.requests: list[Request[Any]] = []
+        self.resumed: list[Request[Any]] = []
         self.refused: list[tuple[int, int, str]] = []
         # Slices of bytes are quicker than views of them, and serve as keys.
         data = bytes(body)
@@ -130,6 +151,10 @@ class Children:
                 # A binary header's word is beyond any body's end, so it goes the other way too.
                 body_at = at + 8 + word
                 head = data[at + 8 : body_at]
+                if known and head in known and end == body_at:
+                    self.resumed.append(known[head])
+                    at = end
+                    continue
                 request = quick[head[:_PREFIX]](head)
             except _NOT_QUICKLY:
                 pass
@@ -166,10 +191,11 @@ class Children:
 
     def _check_opaques(self) -> None:
         opaques = {request.opaque for request in self.requests}
-        if len(opaques) == len(self.requests) and not self.refused:
+        if len(opaques) == len(self.requests) and not self.refused and not self.resumed:
             return
         seen: set[int] = set()
-        for opaque in [*(r.opaque for r in self.requests), *(r[0] for r in self.refused)]:
+        alive = (request.opaque for request in [*self.requests, *self.resumed])
+        for opaque in [*alive, *(refused[0] for refused in self.refused)]:
             if opaque in seen:
                 raise BatchError(f"duplicated key {opaque}")
             seen.add(opaque)
@@ -218,8 +244,8 @@ class BatchAnswers:
         on_complete: called, maybe more than once, when a late answer completes the parent.
     """
 
-    __slots__ = ("_buffers", "_executed", "_requests", "_strategy", "messages", "on_complete",
-                 "ready", "size", "waiting")  # fmt: skip
+    __slots__ = ("_buffers", "_executed", "_requests", "_strategy", "messages",
+                 "on_complete", "ready", "size", "waiting")  # fmt: skip
 
     def __init__(
         self,
@@ -227,16 +253,16 @@ class BatchAnswers:
         strategy: MergeStrategy,
         connection: RequestConnection | None = None,
     ) -> None:
-        self.waiting = len(children.requests)
+        self._requests = children.requests + children.resumed
+        self.waiting = len(self._requests)
         self.size = 0
         self.ready = 0
         self.messages = 0
         self.on_complete: Callable[[], object] = _nothing
         self._strategy = strategy
-        self._requests = children.requests
         self._buffers: list[Buffer] = []
         self._executed = False
-        for request in children.requests:
+        for request in self._requests:
             request.connection = connection  # type: ignore[assignment]
             request.channel = self
         for opaque, serialize_type, remark in children.refused:
@@ -291,15 +317,23 @@ class BatchAnswers:
 
     def merge(self) -> Response:
         """The parent's answer. Children that still wait are released."""
-        requests, self._requests = self._requests, []
-        if self.waiting:
-            for child in requests:
-                if child.channel is self:
-                    child.channel = _ANSWERED
-                    self._add(child.opaque, child.serialize_type, self._strategy.release(child))
-            self.waiting = 0
+        for child in self.leave(_ANSWERED):
+            self._add(child.opaque, child.serialize_type, self._strategy.release(child))
+        return self.merge_answered()
+
+    def merge_answered(self) -> Response:
+        """The parent's answer without the children that still wait; see :meth:`leave`."""
         buffers, self._buffers = self._buffers, []
         return Response(_SUCCESS, SUCCESS_REMARK, body=buffers)
+
+    def leave(self, channel: Channel) -> list[Request[Any]]:
+        """The children that still wait: from here on they answer to `channel`."""
+        requests, self._requests = self._requests, []
+        left = [child for child in requests if child.channel is self] if self.waiting else []
+        for child in left:
+            child.channel = channel
+        self.waiting = 0
+        return left
 
     def _add(self, opaque: int, serialize_type: int, response: Response) -> int:
         """Append an answer; or its size where the parent's frame has no room for it, else 0."""

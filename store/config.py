@@ -44,7 +44,8 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         max_message_size: of a body, or of a whole batch body.
         max_filter_message_size: consume-queue bytes that one get scans at most.
         message_delay_level: the delay levels, from 1 upwards.
-        delete_when, file_reserved_time: hours of the day, and hours, of expiry.
+        delete_when, file_reserved_time: hours of the day at which, and hours after which, files
+            expire. Read so that a broker.conf loads; nothing expires yet.
     """
 
     store_path_root_dir: str = "~/store"

@@ -225,8 +225,8 @@ class ConsumeQueue:
         """Map the files and find the end of the entries.
 
         After a clean stop the entries are a gapless run, so the end is searched by halving. After
-        a crash, pages may be missing in the middle: the last three files are looked through, as
-        the reference does, and what follows the first hole is forgotten.
+        a crash, pages may be missing in the middle: the last three files with entries are looked
+        through, as the reference does, and what follows the first hole is forgotten.
         """
         self.files.load()
         mapped = self.files.mapped
@@ -254,15 +254,22 @@ class ConsumeQueue:
     def _end_after_crash(self) -> int:
         from store.entry_array import EntryRun
 
-        end = -1
-        for file in self.files.mapped[-3:]:
+        end = self.min_offset
+        seen = 0
+        for file in reversed(self.files.mapped):
             run = EntryRun.of(file.view)
             begin = file.base_offset // UNIT
-            if end < 0 and run.first_invalid * UNIT < file.size:
-                end = begin + run.first_invalid
-            if run.behind_last_valid:
+            if not seen and not run.behind_last_valid:
+                continue  # made ahead, but not yet written to
+            if not seen:
                 self.lost_until = begin + run.behind_last_valid
-        return end if end >= 0 else self.lost_until
+            # Going backwards, the last hole met is the first one in the queue.
+            if not seen or run.first_invalid * UNIT < file.size:
+                end = begin + run.first_invalid
+            seen += 1
+            if seen == 3:
+                break
+        return end
 
     def correct_min_offset(self, min_physical: int) -> None:
         """Skip fillers, and entries of records that the commit log no longer has."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from message.batch_body import BatchBodyError
 from message.buffers import ReadableBuffer
-from message.checksum import body_crc
+from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
 from message.properties import TAGS, find
 from message.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
@@ -29,6 +29,11 @@ _LAYOUTS: Final = tuple(
 )
 _FIRST_HEADS: Final = tuple(Struct(f">{layout}").pack for layout in _LAYOUTS)
 _NEXT_HEADS: Final = tuple(Struct(f">i{layout}").pack for layout in _LAYOUTS)
+# The same head in two: what differs within a batch, and what its messages (of one length) share.
+_FRONT: Final = Struct(">iIiiiqq").pack  # size … physicalOffset
+_REARS: Final = tuple(
+    Struct(f">iq{born}sq{store}siqi").pack for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
+)  # sysFlag … bodyLength
 _HEAD_SIZES: Final = tuple(Struct(f">i{layout}").size for layout in _LAYOUTS)
 pack_length: Final = Struct(">H").pack
 _unpack_item: Final = Struct(">iiiii").unpack_from
@@ -150,12 +155,16 @@ def encode_batch(
     source = bytes(body)
     end = len(source)
     at = 0
-    pack_head = _NEXT_HEADS[sys_flag >> 4 & 3]
+    pack_front = _FRONT
+    pack_rear = _REARS[sys_flag >> 4 & 3]
     magic, topic_bytes, overhead = topic
     overhead += head_size(sys_flag)
     suffix_length = len(suffix)
     suffix_code = _tags_code(b"\0\0" + suffix)
-    # Topic and properties length, by that length: most messages of a batch share it.
+    # Most messages of a batch have the same lengths. By body length: the rear of the head, whose
+    # eight-byte integers take struct longer than all the rest; by properties length: topic and
+    # that length.
+    rears: dict[int, bytes] = {}
     middles: dict[int, bytes] = {}
     parts: list[ReadableBuffer] = []
     entries: list[int] = []
@@ -192,13 +201,19 @@ def encode_batch(
                     f"at byte {at}: properties of {length} bytes, {MAX_PROPERTIES} are allowed"
                 )
             middle = middles[length] = topic_bytes + pack_length(length)
+        rear = rears.get(body_length)
+        if rear is None:
+            rear = rears[body_length] = pack_rear(
+                sys_flag, born_timestamp, born_host, store_timestamp, store_host,
+                reconsume_times, 0, body_length,
+            )  # fmt: skip
         size = overhead + body_length + length
         parts += (
-            pack_head(
-                size, magic, body_crc(message_body), queue_id, flag, queue_offset,
-                physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
-                store_host, reconsume_times, 0, body_length,
+            pack_front(
+                size, magic, crc32(message_body) & CRC_MASK, queue_id, flag, queue_offset,
+                physical_offset,
             ),
+            rear,
             message_body,
             middle,
             properties[2:],
@@ -219,12 +234,17 @@ def _tags_code(properties: bytes) -> int:
 
     The last TAGS wins, as in the decoded map.
     """
-    _, found, after = properties.rpartition(_SEPARATED_TAGS)
-    if not found:
-        if not properties.startswith(_TAGS, 2):
-            return 0
-        after = properties[2 + len(_TAGS) :]
-    tag = after.partition(b"\x02")[0]
+    at = properties.rfind(_TAGS)
+    if at < 0:
+        return 0
+    if at != 2 and properties[at - 1] != 2:  # the end of a longer name, or within a value
+        at = properties.rfind(_SEPARATED_TAGS) + 1
+        if not at:
+            if not properties.startswith(_TAGS, 2):
+                return 0
+            at = 2
+    end = properties.find(2, at)
+    tag = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]
     code = _known_tags.get(tag)
     return _new_tags_code(tag, properties) if code is None else code
 

@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from broker.config import BrokerConfig
+from broker.hold_service import HoldService
+from broker.processors.parked_pulls import ParkedPulls
 from broker.processors.pull import COMMIT_OFFSET
 from remoting.batch import (
     NOT_FOUND_REMARK,
@@ -122,23 +124,23 @@ class PullStrategy:
 class BatchProcessor:
     """Serves parents for every request code of `dispatcher`.
 
-    `release_hold(request)` ends a long poll without an answer; `base_deadline` in seconds, see
-    BASE_DEADLINE.
+    `holds` has the long polls; `base_deadline` in seconds, see BASE_DEADLINE.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
         dispatcher: Dispatcher,
-        release_hold: Callable[[Request[Any]], object],
+        holds: HoldService,
         *,
         base_deadline: float = BASE_DEADLINE,
     ) -> None:
         self._dispatcher = dispatcher
+        self._holds = holds
         self._decoder = RequestDecoder(dispatcher.header_types)
         self._base = BaseStrategy()
         self._pull = PullStrategy(
-            release_hold, config.batch_pull_enough_bytes, config.batch_pull_enough_messages
+            holds.cancel, config.batch_pull_enough_bytes, config.batch_pull_enough_messages
         )
         self._max_children = config.max_child_request_num
         self._base_deadline = base_deadline
@@ -157,10 +159,20 @@ class BatchProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"system error in processor: dispatchCode {code} can not be batched",
             )
+        parked: ParkedPulls | None = None
+        if code in PULL_CODES and request.header.omit_not_found:
+            parked = ParkedPulls.of(request.connection, self._holds)
         try:
-            children = Children(request.body, self._decoder, self._max_children)
+            children = Children(
+                request.body,
+                self._decoder,
+                self._max_children,
+                parked.by_head if parked is not None else {},
+            )
         except BatchError as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"system error in processor: {error.remark}")
+        if parked is not None:
+            parked.take(children.resumed)
         strategy: MergeStrategy = self._pull if code in PULL_CODES else self._base
         answers = BatchAnswers(children, strategy, request.connection)
         if route.run is not None:
@@ -170,8 +182,8 @@ class BatchProcessor:
                 if not strategy.skips(answers, child):
                     self._execute(child, answers, route)
         if answers.executed():
-            return answers.merge()
-        self._answer_later(request, answers, strategy is self._base)
+            return _merge(answers, parked)
+        self._answer_later(request, answers, strategy is self._base, parked)
         return None
 
     def _execute(self, child: Request[Any], answers: BatchAnswers, route: Route) -> None:
@@ -221,7 +233,11 @@ class BatchProcessor:
         task.add_done_callback(self._tasks.discard)
 
     def _answer_later(
-        self, request: Request[BatchRequestHeader], answers: BatchAnswers, with_deadline: bool
+        self,
+        request: Request[BatchRequestHeader],
+        answers: BatchAnswers,
+        with_deadline: bool,
+        parked: ParkedPulls | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         answered = False
@@ -232,12 +248,19 @@ class BatchProcessor:
                 answered = True
                 if timer is not None:
                     timer.cancel()
-                request.reply(answers.merge())
+                request.reply(_merge(answers, parked))
 
         # Pulls have deadlines of their own.
         timer = loop.call_later(self._base_deadline, answer) if with_deadline else None
         # At the end of this turn of the loop: other children may be woken in the same one.
         answers.on_complete = lambda: loop.call_soon(answer)
+
+
+def _merge(answers: BatchAnswers, parked: ParkedPulls | None) -> Response:
+    if parked is None:
+        return answers.merge()
+    parked.park(answers.leave(parked))
+    return answers.merge_answered()
 
 
 async def _finish(

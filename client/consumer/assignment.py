@@ -65,12 +65,11 @@ class Subscription(msgspec.Struct):
 
 
 class FetchOptions(msgspec.Struct, frozen=True):
-    """`start`: for a group without a stored offset. `batch`: messages in one pull. `suspend`:
-    seconds the broker may hold a pull. `max_buffered`: messages kept for each queue."""
+    """`start`: for a group without a stored offset. `batch`: messages in one pull.
+    `max_buffered`: messages kept for each queue."""
 
     start: Position
     batch: int
-    suspend: float
     max_buffered: int
 
 
@@ -147,7 +146,6 @@ class Assignment:
                 self._budget,
                 max_buffered=self._options.max_buffered,
                 batch=self._options.batch,
-                suspend=self._options.suspend,
             )
         return fetcher
 

@@ -92,7 +92,6 @@ class QueueFetcher:
         *,
         max_buffered: int,
         batch: int,
-        suspend: float,
     ) -> None:
         self.queue = queue
         self.next_offset: int | None = None
@@ -105,7 +104,6 @@ class QueueFetcher:
         self._budget = budget
         self._max_buffered = max_buffered
         self._batch = batch
-        self._suspend = suspend
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -172,12 +170,8 @@ class QueueFetcher:
                 if self.next_offset is None:
                     self.next_offset = await self._reader.first_offset(self.queue)
                 await self._wait_for_room()
-                result = await self._puller.pull(
-                    self.queue,
-                    self.next_offset,
-                    self._tags,
-                    max_messages=self._batch,
-                    suspend=self._suspend,
+                result = await self._puller.poll(
+                    self.queue, self.next_offset, self._tags, self._batch
                 )
             except RemotingError as error:
                 failures += 1

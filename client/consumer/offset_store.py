@@ -38,6 +38,7 @@ class RemoteOffsetStore:
                 RequestCode.QUERY_CONSUMER_OFFSET,
                 header,
                 broker=queue.broker_name,
+                gathered=True,
             )
         except RemotingError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
@@ -58,4 +59,5 @@ class RemoteOffsetStore:
             RequestCode.UPDATE_CONSUMER_OFFSET,
             header,
             broker=queue.broker_name,
+            gathered=True,
         )

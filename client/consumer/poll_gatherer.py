@@ -1,24 +1,28 @@
 """One long poll for many queues: the pulls of a consumer's fetchers, as children of parents.
 
-A parent is answered as soon as any of its children is, and the others with it, told "no news". So
-two rules keep their number, and the work of the broker, low:
+A parent is answered as soon as any of its children is, and the wait of the others ends with it. Two
+rules keep the number of parents, and the broker's work for each, low:
 
-- What had no news is asked again here, at once and together; its fetcher never hears of it.
+- What had no news is asked again here, together; its fetcher never hears of it.
 - A queue that had news is pulled apart from those, with the others that had news in the same
   moment, for as long as it goes on: a busy queue must not end the wait of all idle ones each time.
+  And each time that news end the wait of a parent, those that follow it have half as many children.
 
 Without a way back, every queue would end up in a parent of its own. Therefore all polls to one
-broker end at common moments, `suspend` seconds apart: what has had no news by then begins the next
+broker end at common moments, the ends of *rounds*: what has had no news by then begins the next
 round in one parent again. Reference: issue 5516 of RocketMQ, "pull strategy".
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from client.batching import Batching
-from client.errors import RemotingError, RequestCodeNotSupported, is_silence
+from client.errors import RemotingError, is_silence
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame import Command, encode_command
 from remoting.headers.pull import PullMessageRequestHeader
@@ -26,30 +30,65 @@ from remoting.pool import ConnectionPool
 
 __all__ = ["PollGatherer"]
 
-#: Children of one parent. All of them are read again when one has news.
-MAX_GATHERED = 256
+#: Children of one parent: all of them are read again when one has news. At the beginning of a
+#: round, and at the least.
+MOST_GATHERED = 256
+LEAST_GATHERED = 16
+#: A round lasts so many times as long as a poll that is alone is held: it costs the broker no more
+#: to hold on, but each renewal costs the same for every child.
+ROUND = 2
 #: A held pull is answered some time after its suspend time (spec 3.5), seconds.
 HOLD_SLACK = 15.0
-#: Polls that begin a new round wait so long for each other, seconds.
-ROUND_DELAY = 0.005
+#: Polls without news wait so long for each other before they go on, seconds. Meanwhile, the broker
+#: can tell the news to others.
+PAUSE = 0.005
 #: A poll that would be held for less goes on until the end of the next round, seconds.
 SHORTEST_HOLD = 0.5
+
+#: suspendTimeoutMillis of the children of a parent but the first, which bounds the wait of all and
+#: is enough to: what the others say may then be the same in every round.
+UNBOUNDED_HOLD = 600_000
 
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _PULL = RequestCode.PULL_MESSAGE
 
+_Queue = tuple[str, str, int]  # address, topic, queue id
+
 
 class _Poll:
-    """One fetcher's pull: `began` is the loop's time when it was asked for."""
+    """One fetcher's pull.
 
-    __slots__ = ("answer", "began", "header")
+    Attributes:
+        header: its suspendTimeoutMillis is UNBOUNDED_HOLD.
+        opaque: its queue's, always the same: by a frame that is equal to an earlier one, our broker
+            knows that it may go on with that one's wait.
+        began: the loop's time when it was asked for.
+    """
+
+    __slots__ = ("_frame", "answer", "began", "header", "opaque")
 
     def __init__(
-        self, header: PullMessageRequestHeader, answer: asyncio.Future[Command], began: float
+        self,
+        header: PullMessageRequestHeader,
+        opaque: int,
+        answer: asyncio.Future[Command],
+        began: float,
     ) -> None:
         self.header = header
+        self.opaque = opaque
         self.answer = answer
         self.began = began
+        self._frame = b""
+
+    def frame(self) -> bytes:
+        """As a child; made once."""
+        if not self._frame:
+            self._frame = encode_command(_PULL, self.opaque, header=self.header)
+        return self._frame
+
+    def bounded(self, hold: int) -> PullMessageRequestHeader:
+        """The header with a suspendTimeoutMillis of `hold` ms."""
+        return msgspec.structs.replace(self.header, suspend_timeout_millis=hold)
 
 
 class PollGatherer:
@@ -59,93 +98,109 @@ class PollGatherer:
         self._pool = pool
         self._batching = batching
         self._suspend = suspend
+        self._opaques: dict[_Queue, int] = {}
+        self._outstanding: Counter[str] = Counter()
+        self._round = suspend * ROUND
+        #: Polls that are about to be sent, by address: those that begin, and those without news.
         self._fresh: dict[str, list[_Poll]] = {}
-        self._next_round: dict[str, list[_Poll]] = {}
-        #: Queues whose last poll ended without news, as (address, topic, queue id).
-        self._idle: set[tuple[str, str, int]] = set()
+        self._quiet: dict[str, list[_Poll]] = {}
+        self._portion: dict[str, int] = {}
+        #: Queues whose last poll ended without news.
+        self._idle: set[_Queue] = set()
 
     async def pull(self, address: str, header: PullMessageRequestHeader) -> Command:
-        """The broker's answer to a pull that it may hold; PULL_NOT_FOUND after `suspend` seconds,
-        or somewhat more. suspendTimeoutMillis is set here.
+        """The broker's answer to a pull that it may hold; PULL_NOT_FOUND at the end of a round.
+        suspendTimeoutMillis is set here.
 
         Raises what the pool raises, and the error of an answer that concerns all children.
         """
         loop = asyncio.get_running_loop()
-        poll = _Poll(header, loop.create_future(), loop.time())
+        header.suspend_timeout_millis = UNBOUNDED_HOLD
         key = address, header.topic, header.queue_id
-        waiting = self._fresh
+        opaque = self._opaques.setdefault(key, len(self._opaques))
+        poll = _Poll(header, opaque, loop.create_future(), loop.time())
         if key in self._idle:
             self._idle.discard(key)
-            waiting = self._next_round
+            self._portion.pop(address, None)
+            self._add(self._quiet, address, poll)
+        else:
+            self._add(self._fresh, address, poll)
+        self._outstanding[address] += 1
+        try:
+            return await poll.answer
+        finally:
+            self._outstanding[address] -= 1
+
+    def _add(self, waiting: dict[str, list[_Poll]], address: str, poll: _Poll) -> None:
         polls = waiting.get(address)
         if polls is None:
             polls = waiting[address] = []
+            loop = asyncio.get_running_loop()
             if waiting is self._fresh:
                 loop.call_soon(self._send, waiting, address)
             else:
-                loop.call_later(ROUND_DELAY, self._send, waiting, address)
+                loop.call_later(PAUSE, self._send, waiting, address)
         polls.append(poll)
-        return await poll.answer
 
     def _send(self, waiting: dict[str, list[_Poll]], address: str) -> None:
-        self._send_all(address, waiting.pop(address))
+        wanted = [poll for poll in waiting.pop(address) if not poll.answer.done()]
+        portion = self._portion.get(address, MOST_GATHERED)
+        for at in range(0, len(wanted), portion):
+            self._batching.spawn(self._carry(address, wanted[at : at + portion]))
 
-    def _send_all(self, address: str, polls: Sequence[_Poll]) -> None:
-        wanted = [poll for poll in polls if not poll.answer.done()]
-        for at in range(0, len(wanted), MAX_GATHERED):
-            self._batching.spawn(self._carry(address, wanted[at : at + MAX_GATHERED]))
-
-    def _hold(self) -> int:
-        """How long a poll that begins now is held, ms: until the round ends."""
-        passed = asyncio.get_running_loop().time() % self._suspend
-        left = self._suspend - passed
-        if left < min(SHORTEST_HOLD, self._suspend / 2):
-            left += self._suspend
+    def _hold(self, address: str) -> int:
+        """How long a poll that begins now is held, ms: until the round ends, if there are any."""
+        if self._outstanding[address] <= 1 or not self._batching.serves(address):
+            return int(self._suspend * 1000)
+        left = self._round - asyncio.get_running_loop().time() % self._round
+        if left < min(SHORTEST_HOLD, self._round / 2):
+            left += self._round
         return int(left * 1000)
 
     async def _carry(self, address: str, polls: Sequence[_Poll]) -> None:
-        hold = self._hold()
-        for poll in polls:
-            poll.header.suspend_timeout_millis = hold
+        hold = self._hold(address)
         timeout = hold / 1000 + HOLD_SLACK
-        if len(polls) == 1 or not self._batching.serves(address):
-            await self._ask_alone(address, polls, timeout)
+        if len(polls) == 1:
+            await self._ask_one(address, polls[0], hold)
             return
-        frames = [encode_command(_PULL, n, header=poll.header) for n, poll in enumerate(polls)]
+        if not self._batching.serves(address):
+            await self._ask_alone(address, polls, hold)
+            return
+        first = polls[0]
+        frames = [poll.frame() for poll in polls]
+        frames[0] = encode_command(_PULL, first.opaque, header=first.bounded(hold))
         try:
-            answers = await self._batching.parent(address, _PULL, frames, timeout)
+            answers = await self._batching.parent(
+                address, _PULL, frames, timeout, omit_not_found=True
+            )
         except RemotingError as error:
             if is_silence(error) or error.code == ResponseCode.SYSTEM_BUSY:
                 _fail(polls, error)
             else:
-                await self._ask_alone(address, polls, timeout)
+                await self._ask_alone(address, polls, hold)
             return
         self._distribute(address, polls, answers)
 
     def _distribute(
         self, address: str, polls: Sequence[_Poll], answers: dict[int, Command]
     ) -> None:
-        # Those who were held as long as they may be are done; with the clocks of two machines a
-        # moment's tolerance is needed to find them.
-        now = asyncio.get_running_loop().time()
-        over = now - self._suspend + SHORTEST_HOLD
-        ended = all(
-            (answer := answers.get(n)) is None or answer.code == _NOT_FOUND
-            for n in range(len(polls))
-        )
-        rest: list[_Poll] = []
-        for n, poll in enumerate(polls):
-            answer = answers.get(n)
+        news = any(answer.code != _NOT_FOUND for answer in answers.values())
+        if news:
+            portion = min(self._portion.get(address, MOST_GATHERED), len(polls))
+            self._portion[address] = max(portion // 2, LEAST_GATHERED)
+        # A poll that began a round ago is told so even among news, that its fetcher may look
+        # whether it still asks the right broker.
+        over = asyncio.get_running_loop().time() - self._round
+        for poll in polls:
+            answer = answers.get(poll.opaque)
             if poll.answer.done():
                 continue
-            if answer is not None and (answer.code != _NOT_FOUND):
+            if answer is not None and answer.code != _NOT_FOUND:
                 poll.answer.set_result(answer)
-            elif ended or poll.began <= over:
+            elif not news or poll.began <= over:
                 self._done(address, poll, answer)
             else:
-                rest.append(poll)
-        if rest:
-            self._send_all(address, rest)
+                self._add(self._quiet, address, poll)
 
     def _done(self, address: str, poll: _Poll, answer: Command | None) -> None:
         """A poll without news is over."""
@@ -157,12 +212,13 @@ class PollGatherer:
             )
         poll.answer.set_result(answer)
 
-    async def _ask_alone(self, address: str, polls: Iterable[_Poll], timeout: float) -> None:
-        await asyncio.gather(*(self._ask_one(address, poll, timeout) for poll in polls))
+    async def _ask_alone(self, address: str, polls: Iterable[_Poll], hold: int) -> None:
+        await asyncio.gather(*(self._ask_one(address, poll, hold) for poll in polls))
 
-    async def _ask_one(self, address: str, poll: _Poll, timeout: float) -> None:
+    async def _ask_one(self, address: str, poll: _Poll, hold: int) -> None:
+        timeout = hold / 1000 + HOLD_SLACK
         try:
-            answer = await self._pool.request(address, _PULL, poll.header, timeout=timeout)
+            answer = await self._pool.request(address, _PULL, poll.bounded(hold), timeout=timeout)
         except RemotingError as error:
             _fail((poll,), error)
             return

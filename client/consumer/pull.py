@@ -26,6 +26,7 @@ from client.consumer.assignment import Assignment, FetchOptions, Kind
 from client.consumer.committer import Committer
 from client.consumer.fetcher import FetchBudget, QueueFetcher
 from client.consumer.offset_store import RemoteOffsetStore
+from client.consumer.poll_gatherer import PollGatherer
 from client.consumer.puller import Puller, PullResult
 from client.consumer.rebalance import Rebalancer
 from client.errors import InvalidName, RemotingError
@@ -60,6 +61,8 @@ class PullConsumer:
       leaving `async with` by an exception leaves the last ones undone, so they come again.
     - `batch`: messages in one pull; brokers answer with at most 32.
     - `suspend`: seconds a broker may hold a pull that finds nothing.
+    - `share_polls`: the queues of one broker wait for messages in one request together, where the
+      broker serves that (Batch-Protocol), for up to twice as long; else each has its own.
     - `max_buffered`: messages read ahead for each queue; `max_buffered_bytes`: for all together.
     - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
     - `instance_name`, `unit_name`: parts of the clientId.
@@ -78,6 +81,7 @@ class PullConsumer:
         auto_commit_interval: float = 5.0,
         batch: int = 32,
         suspend: float = 15.0,
+        share_polls: bool = True,
         max_buffered: int = 1000,
         max_buffered_bytes: int = 64 * 1024 * 1024,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
@@ -92,14 +96,17 @@ class PullConsumer:
         self._offsets = QueueOffsets(self._instance)
         self._store = RemoteOffsetStore(self._instance, group)
         self._committer = Committer(self._store)
-        self._puller = Puller(self._instance, group)
+        polls = None
+        if share_polls and suspend > 0:
+            polls = PollGatherer(self._instance.pool, self._instance.batching, suspend)
+        self._puller = Puller(self._instance, group, polls, suspend)
         self._assignment = Assignment(
             self._instance,
             self._puller,
             self._store,
             self._offsets,
             FetchBudget(max_buffered_bytes),
-            FetchOptions(start, batch, suspend, max_buffered),
+            FetchOptions(start, batch, max_buffered),
             on_error,
         )
         self._rebalancer = Rebalancer(self._instance, group, self._rebalanced)

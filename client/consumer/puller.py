@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
+from client.consumer.poll_gatherer import HOLD_SLACK, PollGatherer
 from client.errors import error_for
 from client.instance import ClientInstance
 from message import properties as names
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 SUSPEND = 0x2
 SUBSCRIPTION = 0x4
-#: A held pull is answered up to 5 s after its suspend time, when the broker checks (spec 3.5).
-HOLD_SLACK = 15.0
 
 
 class PullStatus(IntEnum):
@@ -61,8 +60,13 @@ class PullResult(msgspec.Struct):
 class Puller:
     """Pulls for one consumer group."""
 
-    def __init__(self, instance: ClientInstance, group: str) -> None:
+    def __init__(
+        self, instance: ClientInstance, group: str, polls: PollGatherer | None, suspend: float
+    ) -> None:
+        """`polls` shares long polls; None: each goes alone. `suspend`: seconds they are held."""
         self._instance = instance
+        self._polls = polls
+        self._suspend = suspend
         self._group = group
         self._replicas: dict[MessageQueue, int] = {}
 
@@ -84,7 +88,39 @@ class Puller:
         Raises NoRouteInfo, BrokerNotFound, the error of an error answer, silence's errors, and
         BodyError for an answer whose first record is not one.
         """
-        header = PullMessageRequestHeader(
+        answer = await self._instance.pool.request(
+            await self._address(queue),
+            RequestCode.PULL_MESSAGE,
+            self._header(queue, offset, tags, max_messages, suspend),
+            timeout=suspend + HOLD_SLACK if timeout is None else timeout,
+        )
+        return self._read(answer, queue, tags)
+
+    async def poll(
+        self, queue: MessageQueue, offset: int, tags: TagExpression, max_messages: int
+    ) -> PullResult:
+        """A long poll, in one request with those of the consumer's other queues where that helps
+        (client.consumer.poll_gatherer). Raises as `pull` does."""
+        suspend = self._suspend
+        if self._polls is None or suspend <= 0:
+            return await self.pull(queue, offset, tags, max_messages=max_messages, suspend=suspend)
+        header = self._header(queue, offset, tags, max_messages, suspend)
+        answer = await self._polls.pull(await self._address(queue), header)
+        return self._read(answer, queue, tags)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not pulled any more."""
+        self._replicas.pop(queue, None)
+
+    def _header(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        tags: TagExpression,
+        max_messages: int,
+        suspend: float,
+    ) -> PullMessageRequestHeader:
+        return PullMessageRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -97,20 +133,12 @@ class Puller:
             subscription=tags.text,
             expression_type="TAG",
         )
-        answer = await self._instance.pool.request(
-            await self._address(queue),
-            RequestCode.PULL_MESSAGE,
-            header,
-            timeout=suspend + HOLD_SLACK if timeout is None else timeout,
-        )
+
+    def _read(self, answer: Command, queue: MessageQueue, tags: TagExpression) -> PullResult:
         status = _STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise error_for(answer.code, answer.remark, queue.broker_name)
         return self._result(status, answer, queue, tags)
-
-    def forget(self, queue: MessageQueue) -> None:
-        """The queue is not pulled any more."""
-        self._replicas.pop(queue, None)
 
     async def _address(self, queue: MessageQueue) -> str:
         replica = self._replicas.get(queue)

@@ -42,8 +42,8 @@ from remoting.headers.offset import GetMaxOffsetRequestHeader
 
 __all__ = ["Producer"]
 
-#: Parts of one `send_batch` that are on the way at the same time.
-BATCH_CONCURRENCY = 4
+#: Parts of one `send_batch` that are on the way at the same time; those to one broker together.
+BATCH_CONCURRENCY = 32
 #: For a chosen queue: its order would not survive a message that goes elsewhere, or twice.
 ONE_ATTEMPT = RetryPolicy(retries=0)
 
@@ -331,28 +331,40 @@ class Producer:
     ) -> list[SendResult]:
         if len(part.indexes) == 1:
             message = messages[part.indexes[0]]
-            return [await self._send_one(message, part.msg_ids[0], queue, deadline)]
+            return [await self._send_one(message, part.msg_ids[0], queue, deadline, gathered=True)]
         outgoing = part.outgoing()
-        attempt = self._asking(outgoing, outgoing.results)
+        attempt = self._asking(outgoing, outgoing.results, gathered=True)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     async def _send_one(
-        self, message: Message, msg_id: str, queue: MessageQueue | None, deadline: float
+        self,
+        message: Message,
+        msg_id: str,
+        queue: MessageQueue | None,
+        deadline: float,
+        *,
+        gathered: bool = False,
     ) -> SendResult:
         outgoing = prepare(message, msg_id)
         if self._compression is not None and self._compression.applies(message.body):
             await compress_body(outgoing, self._compression)
-        attempt = self._asking(outgoing, outgoing.result)
+        attempt = self._asking(outgoing, outgoing.result, gathered)
         # What _attempts does, without its frame, for the send that everyone makes.
         if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
             return await self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     def _asking(
-        self, outgoing: Outgoing, read: Callable[[Command, MessageQueue], R]
+        self,
+        outgoing: Outgoing,
+        read: Callable[[Command, MessageQueue], R],
+        gathered: bool = False,
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
+        # Gathered, what is sent to one broker at the same time is one request (client.batching).
+        request = self._instance.batching.request if gathered else self._pool.request
+
         async def attempt(target: MessageQueue, share: float) -> R:
-            answer = await self._pool.request(
+            answer = await request(
                 self._routes.master(target.broker_name),
                 outgoing.code,
                 outgoing.header(self.group, self._template, self._template_queues, target),

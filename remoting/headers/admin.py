@@ -89,6 +89,11 @@ class ResumeCheckHalfMessageRequestHeader(Header):
 
 
 class BatchRequestHeader(Header):
-    """COMMON_BATCH_REQUEST (666): the request code of the children (spec 5.1)."""
+    """COMMON_BATCH_REQUEST (666): the request code of the children (spec 5.1).
+
+    omit_not_found is ours: children of a parent of pulls that would be told "not found" may be
+    left out of its answer.
+    """
 
     dispatch_code: I32 | None = None
+    omit_not_found: bool | None = None

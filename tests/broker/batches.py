@@ -89,10 +89,16 @@ def body_of(children: Sequence[Child]) -> bytes:
 
 
 async def parent(
-    client: Client, children: Sequence[Child], *, code: int | None = None, timeout: float = 20.0
+    client: Client,
+    children: Sequence[Child],
+    *,
+    code: int | None = None,
+    timeout: float = 20.0,
+    omit: bool | None = None,
 ) -> Command:
     """The answer to a parent of these children."""
-    header = BatchRequestHeader(dispatch_code=children[0].code if code is None else code)
+    code = children[0].code if code is None else code
+    header = BatchRequestHeader(dispatch_code=code, omit_not_found=omit)
     return await client.request(
         RequestCode.COMMON_BATCH_REQUEST, header, body_of(children), timeout=timeout
     )

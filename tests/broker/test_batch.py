@@ -274,6 +274,100 @@ async def test_an_offset_carried_by_a_pull_that_is_not_read_any_more_is_stored(
         assert answer.ext_fields["offset"] == "1"
 
 
+# Pulls whose client wants no word of those that found nothing
+
+
+async def news(client: Client, children: list[Child]) -> dict[int, int]:
+    """The codes of the children that are in the answer, by their place."""
+    answer = await parent(client, children, omit=True)
+    assert answer.code == 0
+    return {opaque - 100: child.code for opaque, child in decode_answers(answer.body).items()}
+
+
+async def test_children_without_news_are_left_out(broker: Broker, client: Client) -> None:
+    await fill(client, TOPICS)
+    assert await news(client, [pull(t, n % 2) for n, t in enumerate(TOPICS)]) == {
+        n: 19 if n % 2 else 0
+        for n in range(20)  # answered, where they do not wait
+    }
+    held_children = [pull(t, n % 2, hold=15_000) for n, t in enumerate(TOPICS)]
+    assert await news(client, held_children) == dict.fromkeys(range(0, 20, 2), 0)
+
+
+async def test_equal_children_take_over_what_was_left_waiting(
+    broker: Broker, client: Client
+) -> None:
+    await fill(client, TOPICS)
+    children = [pull(topic, 1, hold=15_000) for topic in TOPICS]
+    waiting = asyncio.create_task(news(client, children))
+    await until(lambda: held(broker) == 20)
+    await client.send(TOPICS[3])
+    assert await waiting == {3: 0}
+    assert held(broker) == 19, "they go on waiting"
+    misses = broker._statistics.get_miss
+    waiting = asyncio.create_task(
+        news(client, [*children[:3], pull(TOPICS[3], 2, hold=15_000), *children[4:]])
+    )
+    await until(lambda: held(broker) == 20)
+    assert broker._statistics.get_miss == misses
+    await batch(client, [send(topic) for topic in TOPICS[10:12]])
+    assert await waiting == {10: 0, 11: 0}
+    await until(lambda: held(broker) == 0)  # nobody took them over this time
+
+
+async def test_news_between_two_parents_are_not_lost(broker: Broker, client: Client) -> None:
+    await fill(client, TOPICS)
+    children = [pull(topic, 1, hold=15_000) for topic in TOPICS]
+    waiting = asyncio.create_task(news(client, children))
+    await until(lambda: held(broker) == 20)
+    await client.send(TOPICS[3])
+    assert await waiting == {3: 0}
+    await client.send(TOPICS[4])  # while its pull belongs to nobody
+    assert await news(client, children) == {3: 0, 4: 0}
+
+
+async def test_children_that_were_not_read_are_not_taken_for_waiting(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker(batch_pull_enough_messages=1)
+    client = await connect(broker)
+    await fill(client, TOPICS)
+    children = [pull(topic, hold=15_000) for topic in TOPICS]
+    seen: set[int] = set()
+    async with asyncio.timeout(10):
+        while len(seen) < 20:
+            seen |= set(await news(client, children))
+    assert held(broker) == 0
+
+
+async def test_the_same_child_twice_on_one_connection(broker: Broker, client: Client) -> None:
+    await fill(client, TOPICS)
+    children = [pull(topic, 1, hold=15_000) for topic in TOPICS]
+    tasks = [asyncio.create_task(news(client, children)) for _ in range(3)]
+    await until(lambda: held(broker) == 60)
+    await client.send(TOPICS[0])
+    assert await asyncio.gather(*tasks) == [{0: 0}] * 3
+    waiting = asyncio.create_task(news(client, children[1:]))
+    await until(lambda: held(broker) == 19)
+    await client.send(TOPICS[1])
+    assert await waiting == {0: 0}
+
+
+async def test_a_refused_parent_takes_nothing_over(broker: Broker, client: Client) -> None:
+    await fill(client, TOPICS[:2])
+    children = [pull(TOPICS[0], 1, hold=15_000), pull(TOPICS[1], 1, hold=15_000)]
+    waiting = asyncio.create_task(news(client, children))
+    await until(lambda: held(broker) == 2)
+    await client.send(TOPICS[0])
+    await waiting
+    body = body_of(children)
+    answer = await client.request(
+        666, BatchRequestHeader(dispatch_code=11, omit_not_found=True), body + body
+    )
+    assert "duplicated key" in (answer.remark or "")
+    await until(lambda: held(broker) == 0)
+
+
 # Parents that are refused, and children that are
 
 
@@ -388,7 +482,7 @@ async def test_a_child_that_is_never_answered_does_not_keep_the_others(
     broker = await start_broker()
     dispatcher = Dispatcher()
     dispatcher.register(1, lambda request: Response() if request.body else None)
-    BatchProcessor(broker.config, dispatcher, lambda child: None, base_deadline=0.05).register(
+    BatchProcessor(broker.config, dispatcher, broker._pulls.holds, base_deadline=0.05).register(
         dispatcher
     )
     server = RemotingServer(dispatcher)

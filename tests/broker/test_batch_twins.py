@@ -1,7 +1,7 @@
 """Whatever a batch contains, its answers are those of the same requests sent one by one.
 
-Two brokers begin alike and are told the same: one by batches, its twin by single requests, pipelined
-in the order of the batch. After each step the answers are compared, and at the end what both hold.
+Two brokers begin alike and are told the same: one by batches, its twin by single requests in the
+order of the batch. After each step the answers are compared, and what both have stored.
 """
 
 from __future__ import annotations

@@ -130,6 +130,27 @@ async def test_what_was_not_flushed_is_entered_when_closing(bench: Any) -> None:
     assert bench.bodies(bench.open()) == [b"%d" % n for n in range(30)]
 
 
+async def test_after_a_crash_what_was_stored_but_not_entered_is_entered(
+    bench: Any, caplog: Any
+) -> None:
+    """The queue has files for messages whose entries it did not get; they are not taken for a
+    loss."""
+    store = bench.open(**SYNC, **LAZY)
+    store.start()
+    first = bench.put(store, body=b"0")
+    assert await flushed(store, first.end_offset)
+    await store.close()
+    store = bench.open(**SYNC, **LAZY)
+    for n in range(1, 150):
+        bench.put(store, body=b"%d" % n)
+    assert (store.max_offset("Topic", 0), len(store.queues["Topic"][0].files.mapped)) == (1, 8)
+    crashed = bench.copy("crashed")
+    opened = crashed.open()
+    assert crashed.bodies(opened) == [b"%d" % n for n in range(150)]
+    assert caplog.text == ""
+    await opened.close()
+
+
 async def test_a_deleted_topic_is_not_entered_later(bench: Any) -> None:
     errors: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from store.config import DEFAULT_DELAY_LEVELS, StoreConfig
 from store.delay_level import DelayLevels
 from store.errors import FileSizeMismatch, StoreLocked
 from store.store_lock import StoreLock
+
+PROJECT = Path(__file__).parents[2]
 
 
 def test_the_default_delay_levels() -> None:
@@ -128,3 +132,27 @@ async def test_an_idle_store_takes_neither_memory_nor_disk(bench: Any) -> None:
     store = bench.open(**sizes)
     store.start()
     assert len(list((bench.root / "commitlog").iterdir())) == 1
+
+
+def test_a_store_that_stopped_cleanly_opens_without_numpy(tmp_path: Path) -> None:
+    """Which would cost an idle broker 16 MB."""
+    program = """
+import asyncio, sys
+from store.config import StoreConfig
+from store.message_store import MessageStore
+
+async def main():
+    for _ in range(2):
+        store = MessageStore(StoreConfig(store_path_root_dir=sys.argv[1]), store_host=bytes(8))
+        store.open()
+        store.start()
+        store.put("T", 0, b"body", "", born_timestamp=1, born_host=bytes(8), tags_code=0)
+        assert store.get("T", 0, 0, 32, codes=frozenset({0})).message_count
+        await store.close()
+
+asyncio.run(main())
+print("numpy" in sys.modules)
+"""
+    arguments = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(arguments, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

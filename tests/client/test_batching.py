@@ -1,0 +1,210 @@
+"""Requests that travel together: gathering, falling back, failing alone."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from client.batching import MAX_PARENT_BYTES, Batching
+from client.errors import BodyError, RemoteSystemError, RemotingClosed, SystemBusy
+from remoting.batch import MAX_CHILDREN, child_frames
+from remoting.codes import RequestCode, ResponseCode
+from remoting.frame import Command, decode_command, encode_response_frame
+from remoting.headers.admin import BatchRequestHeader
+from remoting.headers.offset import UpdateConsumerOffsetRequestHeader
+from remoting.pool import ConnectionPool
+from remoting.request import Request, Response
+from tests.client.fake_cluster import FakeServer
+from tests.client.waiting import until
+
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+class Broker(FakeServer):
+    """Answers each commit with its offset as remark; batches by `batch`, or not at all."""
+
+    def __init__(self, *, batches: bool = True) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.batch: Callable[[list[Command]], Response] = self.answer_all
+        self.on(COMMIT, lambda request: Response(remark=str(request.header.commit_offset)),
+                UpdateConsumerOffsetRequestHeader)  # fmt: skip
+        if batches:
+            self.on(RequestCode.COMMON_BATCH_REQUEST, self._parent, BatchRequestHeader)
+
+    def _parent(self, request: Request[Any]) -> Response:
+        children = [decode_command(frame) for frame in child_frames(request.body)]
+        self.sizes.append(len(children))
+        return self.batch(children)
+
+    def answer_all(self, children: list[Command]) -> Response:
+        frames = [
+            encode_response_frame(0, child.opaque, 0, child.ext_fields["commitOffset"])
+            for child in children
+        ]
+        return Response(body=frames)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    server = Broker()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def old_broker() -> AsyncIterator[Broker]:
+    server = Broker(batches=False)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[ConnectionPool]:
+    async with ConnectionPool() as pool:
+        yield pool
+
+
+@pytest.fixture
+def batching(pool: ConnectionPool) -> Batching:
+    return Batching(pool)
+
+
+def commit(batching: Batching, broker: Broker, offset: int, **options: Any) -> Any:
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group="G", topic="T", queue_id=0, commit_offset=offset
+    )
+    options.setdefault("timeout", 5.0)
+    return batching.request(broker.address, COMMIT, header, **options)
+
+
+async def commits(batching: Batching, broker: Broker, count: int, **options: Any) -> list[Any]:
+    return await asyncio.gather(
+        *(commit(batching, broker, n, **options) for n in range(count)), return_exceptions=True
+    )
+
+
+def remarks(answers: list[Any]) -> list[Any]:
+    return [getattr(answer, "remark", answer) for answer in answers]
+
+
+async def test_what_is_asked_at_once_is_one_request(batching: Batching, broker: Broker) -> None:
+    assert remarks(await commits(batching, broker, 50)) == [str(n) for n in range(50)]
+    assert broker.seen == Counter({RequestCode.COMMON_BATCH_REQUEST: 1})
+    assert broker.sizes == [50]
+
+
+async def test_what_is_alone_goes_as_it_is(batching: Batching, broker: Broker) -> None:
+    assert (await commit(batching, broker, 7)).remark == "7"
+    assert broker.seen == Counter({COMMIT: 1})
+
+
+async def test_brokers_without_batches_are_asked_one_by_one(
+    batching: Batching, old_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for _ in range(2):
+        assert remarks(await commits(batching, old_broker, 5)) == [str(n) for n in range(5)]
+    assert old_broker.seen == Counter({COMMIT: 10})
+    assert not batching.serves(old_broker.address)
+    assert caplog.text.count("serves no batches") == 1
+
+
+async def test_a_new_connection_may_lead_to_a_new_broker(
+    batching: Batching, old_broker: Broker
+) -> None:
+    await commits(batching, old_broker, 2)
+    await old_broker.stop()
+    await until(lambda: batching.serves(old_broker.address))
+    updated = Broker()
+    updated.port = old_broker.port
+    await updated.start()
+    assert remarks(await commits(batching, updated, 3)) == ["0", "1", "2"]
+    assert updated.sizes == [3]
+    await updated.stop()
+
+
+async def test_a_child_fails_alone_and_a_missing_one_too(
+    batching: Batching, broker: Broker
+) -> None:
+    def answer(children: list[Command]) -> Response:
+        frames = [encode_response_frame(0, children[0].opaque, 2, "busy")]
+        return Response(body=[*frames, encode_response_frame(0, children[2].opaque, 0, "fine")])
+
+    broker.batch = answer
+    failed, missing, fine = await commits(batching, broker, 3)
+    assert (failed.code, fine.remark) == (ResponseCode.SYSTEM_BUSY, "fine")
+    assert isinstance(missing, BodyError)
+
+
+async def test_after_a_failed_parent_only_what_may_be_repeated_is(
+    batching: Batching, broker: Broker
+) -> None:
+    broker.batch = lambda children: Response(ResponseCode.SYSTEM_ERROR, "no")
+    answers = await asyncio.gather(
+        commit(batching, broker, 1, repeatable=True),
+        commit(batching, broker, 2),
+        commit(batching, broker, 3, repeatable=True),
+        return_exceptions=True,
+    )
+    assert remarks(answers)[::2] == ["1", "3"]
+    assert isinstance(answers[1], RemoteSystemError)
+    assert broker.seen[COMMIT] == 2
+
+
+async def test_nonsense_in_a_parents_answer(batching: Batching, broker: Broker) -> None:
+    broker.batch = lambda children: Response(body=b"\0\0\0\x05nonsense")
+    assert all(isinstance(answer, BodyError) for answer in await commits(batching, broker, 2))
+
+
+async def test_a_lost_connection_fails_all(batching: Batching, broker: Broker) -> None:
+    def drop(children: list[Command]) -> Response:
+        broker.drop_connections()
+        return Response()
+
+    broker.batch = drop
+    answers = await commits(batching, broker, 3, repeatable=True)
+    assert all(isinstance(answer, RemotingClosed) for answer in answers)
+
+
+async def test_large_numbers_and_large_bodies_take_several_parents(
+    batching: Batching, broker: Broker
+) -> None:
+    answers = await commits(batching, broker, 2 * MAX_CHILDREN + 1)
+    assert remarks(answers) == [str(n) for n in range(2 * MAX_CHILDREN + 1)]
+    assert broker.sizes == [MAX_CHILDREN, MAX_CHILDREN]
+    broker.sizes.clear()
+    large = await commits(batching, broker, 5, body=bytes(MAX_PARENT_BYTES // 3))
+    assert remarks(large) == [str(n) for n in range(5)]
+    assert broker.sizes == [2, 2]
+
+
+async def test_a_caller_that_gives_up_does_not_disturb_the_others(
+    batching: Batching, broker: Broker
+) -> None:
+    tasks = [asyncio.ensure_future(commit(batching, broker, n)) for n in range(3)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert remarks(answers)[::2] == ["0", "2"]
+    assert isinstance(answers[1], asyncio.CancelledError)
+
+
+async def test_different_codes_and_brokers_are_kept_apart(
+    batching: Batching, broker: Broker, old_broker: Broker
+) -> None:
+    answers = await asyncio.gather(commits(batching, broker, 2), commits(batching, old_broker, 2))
+    assert [remarks(each) for each in answers] == [["0", "1"]] * 2
+    assert broker.sizes == [2]
+
+
+async def test_an_overloaded_broker_is_not_asked_again_for_what_may_not_be_repeated(
+    batching: Batching, broker: Broker
+) -> None:
+    broker.batch = lambda children: Response(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]")
+    assert all(isinstance(answer, SystemBusy) for answer in await commits(batching, broker, 2))
+    assert broker.seen[COMMIT] == 0
