@@ -45,6 +45,7 @@ class BatchPart(msgspec.Struct):
             wait_property(self.wait_stored),
             self.msg_ids,
             batch=True,
+            gathered=True,
         )
 
 

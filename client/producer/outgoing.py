@@ -94,7 +94,8 @@ class Compression(msgspec.Struct, frozen=True):
 class Outgoing(msgspec.Struct):
     """What every attempt of one send puts on the wire.
 
-    `msg_ids` has one unique id for each message of a batch, exactly one otherwise.
+    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `gathered`: in one
+    request with what else is sent to the same broker at the same time (client.batching).
     """
 
     code: RequestCode
@@ -105,6 +106,7 @@ class Outgoing(msgspec.Struct):
     flag: int = 0
     sys_flag: int = 0
     batch: bool = False
+    gathered: bool = False
 
     def header(
         self, group: str, template: str, template_queues: int, queue: MessageQueue
@@ -197,7 +199,7 @@ def wait_property(wait_stored: bool) -> str:
     return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
 
 
-def prepare(message: Message, msg_id: str) -> Outgoing:
+def prepare(message: Message, msg_id: str, *, gathered: bool = False) -> Outgoing:
     """A checked message made ready; raises InvalidMessage for its properties."""
     properties = message_properties(message, msg_id) + wait_property(message.wait_stored)
     check_properties_length(properties)
@@ -208,6 +210,7 @@ def prepare(message: Message, msg_id: str) -> Outgoing:
         properties,
         (msg_id,),
         message.flag,
+        gathered=gathered,
     )
 
 

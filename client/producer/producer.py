@@ -203,7 +203,7 @@ class Producer:
         if not (self._running and self._in_flight.try_enter()):
             await self._enter(deadline)
         try:
-            return await self._send_one(message, new_unique_id(), queue, deadline)
+            return await self._send_one(prepare(message, new_unique_id()), queue, deadline)
         finally:
             self._in_flight.leave()
 
@@ -330,38 +330,27 @@ class Producer:
         deadline: float,
     ) -> list[SendResult]:
         if len(part.indexes) == 1:
-            message = messages[part.indexes[0]]
-            return [await self._send_one(message, part.msg_ids[0], queue, deadline, gathered=True)]
+            outgoing = prepare(messages[part.indexes[0]], part.msg_ids[0], gathered=True)
+            return [await self._send_one(outgoing, queue, deadline)]
         outgoing = part.outgoing()
-        attempt = self._asking(outgoing, outgoing.results, gathered=True)
+        attempt = self._asking(outgoing, outgoing.results)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     async def _send_one(
-        self,
-        message: Message,
-        msg_id: str,
-        queue: MessageQueue | None,
-        deadline: float,
-        *,
-        gathered: bool = False,
+        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
-        outgoing = prepare(message, msg_id)
-        if self._compression is not None and self._compression.applies(message.body):
+        if self._compression is not None and self._compression.applies(outgoing.body):
             await compress_body(outgoing, self._compression)
-        attempt = self._asking(outgoing, outgoing.result, gathered)
+        attempt = self._asking(outgoing, outgoing.result)
         # What _attempts does, without its frame, for the send that everyone makes.
         if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
             return await self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     def _asking(
-        self,
-        outgoing: Outgoing,
-        read: Callable[[Command, MessageQueue], R],
-        gathered: bool = False,
+        self, outgoing: Outgoing, read: Callable[[Command, MessageQueue], R]
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
-        # Gathered, what is sent to one broker at the same time is one request (client.batching).
-        request = self._instance.batching.request if gathered else self._pool.request
+        request = self._instance.batching.request if outgoing.gathered else self._pool.request
 
         async def attempt(target: MessageQueue, share: float) -> R:
             answer = await request(

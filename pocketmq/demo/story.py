@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,6 +63,8 @@ def run(console: Console) -> int:
             return code
         if story.audit is None:
             return STOPPED_BY_SIGINT
+        # From here on nothing else listens to SIGTERM, and the directory has to be removed.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         stores = {name: Path(directory) / name for name in BROKERS}
         code = spark_report.show(screen, stores, TOPIC, story.ledger, Path(directory))
     screen.title("How to go on")

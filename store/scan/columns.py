@@ -49,7 +49,10 @@ METADATA_COLUMNS: Final[dict[str, Any]] = {
 ALL_COLUMNS: Final = COLUMNS | METADATA_COLUMNS
 
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.dtype("S2"))
-_MAX_MICROS: Final = 2**63 // 1000 - 1
+# The years 1 to 9999, all that Spark's and Python's times can hold; in ms. Producers may send
+# anything as the time of a message's birth.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
 
 
 class Block:
@@ -97,9 +100,9 @@ class Block:
         return pa.array(self.fields[field].astype(kind))
 
     def times(self, field: str) -> Any:
-        """A time of the head; what lies beyond Arrow's range becomes its end."""
+        """A time of the head; what lies beyond the years 1 to 9999 becomes their end."""
         millis = self.fields[field].astype(np.int64)
-        return pa.array(np.clip(millis, -_MAX_MICROS, _MAX_MICROS) * 1000).cast(TIMESTAMP)
+        return pa.array(np.clip(millis, _FIRST_MS, _LAST_MS) * 1000).cast(TIMESTAMP)
 
     def hosts(self, field: str, v6: int) -> Any:
         """A host of the head as ``ip:port``: few are distinct, only those are made into text."""

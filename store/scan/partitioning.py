@@ -47,9 +47,9 @@ class Wanted:
     queue: QueueSnapshot
     slice: QueueSlice
 
-    def entry(self, offset: int) -> tuple[int, int]:
-        """Physical offset and size of the first record of the slice from `offset` on."""
-        offset = self.queue.after_fillers(offset)
+    def entry(self, number: int) -> tuple[int, int]:
+        """Physical offset and size of the record with this number, or the next one."""
+        offset = self.queue.after_fillers(self.slice.offset_of(number))
         if offset < self.slice.known_end:
             return self.queue.entry(offset)
         tail = self.slice.tail
@@ -62,8 +62,7 @@ class Wanted:
         """Physical offset and (estimated) bytes of up to `count` equal parts of the slice."""
         records = len(self.slice)
         count = min(count, records)
-        starts = [self.slice.start + records * number // count for number in range(count)]
-        entries = [self.entry(start) for start in starts]
+        entries = [self.entry(records * number // count) for number in range(count)]
         return [(physical, size * records // count) for physical, size in entries]
 
     def bytes(self) -> int:
@@ -125,13 +124,13 @@ def _cuts(wanted: Sequence[Wanted], sizes: Sequence[int], count: int) -> list[in
 def _pieces(part: Wanted, cuts: Sequence[int]) -> Iterator[QueueSlice]:
     """The slice of a queue, cut at physical offsets."""
     whole = part.slice
-    start = whole.start
+    begin = 0
     for cut in cuts:
-        offsets = range(start, whole.stop)
-        stop = start + bisect_left(offsets, cut, key=lambda offset: part.entry(offset)[0])
-        yield whole.cut(start, stop)
-        start = stop
-    yield whole.cut(start, whole.stop)
+        numbers = range(begin, len(whole))
+        end = begin + bisect_left(numbers, cut, key=lambda number: part.entry(number)[0])
+        yield whole.cut(whole.offset_of(begin), whole.offset_of(end))
+        begin = end
+    yield whole.cut(whole.offset_of(begin), whole.stop)
 
 
 def _at_most(slices: list[QueueSlice], most: int) -> Iterator[list[QueueSlice]]:
@@ -139,12 +138,12 @@ def _at_most(slices: list[QueueSlice], most: int) -> Iterator[list[QueueSlice]]:
     current: list[QueueSlice] = []
     room = most
     for part in slices:
-        start = part.start
-        while start < part.stop:
-            stop = min(part.stop, start + room)
-            current.append(part.cut(start, stop))
-            room -= stop - start
-            start = stop
+        begin = 0
+        while begin < len(part):
+            end = min(len(part), begin + room)
+            current.append(part.cut(part.offset_of(begin), part.offset_of(end)))
+            room -= end - begin
+            begin = end
             if room == 0:
                 yield current
                 current, room = [], most

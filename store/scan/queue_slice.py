@@ -73,7 +73,16 @@ class QueueSlice:
     tail: Tail
 
     def __len__(self) -> int:
-        return self.stop - self.start
+        """Records (and fillers): queue offsets in the tail may have gaps, even very large ones."""
+        return max(0, min(self.stop, self.known_end) - self.start) + len(self.tail.offset)
+
+    def offset_of(self, number: int) -> int:
+        """Queue offset of the record with this number, counted from 0; `stop` behind the last."""
+        known = max(0, min(self.stop, self.known_end) - self.start)
+        if number < known:
+            return self.start + number
+        number -= known
+        return int(self.tail.offset[number]) if number < len(self.tail.offset) else self.stop
 
     def cut(self, start: int, stop: int) -> QueueSlice:
         """The part of it in [start, stop)."""

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _CHECKPOINT: Final = Struct(">qq")
 # The checkpoint's times are taken before what they stand for is flushed (see store.checkpoint).
 _SAFETY_MS: Final = 3_000
+_MAX_OFFSET: Final = 2**60  # a larger one is damage
 
 
 class _Growing:
@@ -178,6 +179,7 @@ class TailSearch:
         if not (
             has_queue_entry(record.sys_flag)
             and record.queue_id >= 0
+            and 0 <= record.queue_offset < _MAX_OFFSET
             and TOPIC_PATTERN.fullmatch(record.topic)
         ):
             return None

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from pocketmq.spark_session import SparkUnavailable, find_java, java_version, use_java
+from tests.cli.running import environment
+
+T = TypeVar("T")
 
 
 def fake_java(directory: Path, version: str) -> Path:
@@ -69,3 +78,46 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     # The script's interpreter needs no PATH.
     with pytest.raises(SparkUnavailable, match=r"\(.*/bin/java is version 11\)"):
         find_java()
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds child processes in /proc")
+def test_ctrl_c_while_spark_starts_leaves_no_java_process(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+    program = (
+        "import pathlib\n"
+        "from pocketmq.spark_session import start\n"
+        f"start('test', log=pathlib.Path({str(tmp_path / 'log')!r}))\n"
+        "print('not interrupted')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    # Asking for its version ends; the one whose command line names Spark stays.
+    java = wait_until(lambda: [pid for pid in children.read_text().split() if is_spark(pid)])
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=240)
+    assert out == ""
+    assert "KeyboardInterrupt" in err
+    wait_until(lambda: not any(is_spark(pid) for pid in java))
+
+
+def is_spark(pid: str) -> bool:
+    try:
+        return b"org.apache.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 60.0) -> T:
+    """What it gives when that is true; processes can only be looked at, not awaited."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found

@@ -173,13 +173,13 @@ def test_push_consumers_share_a_topic_by_tag(java: JavaPeer, cluster: Cluster, t
     try:
         assert sorted(map(len, assigned)) == [2, 2]
         wanted = [message for message in MESSAGES if message["tags"] != "TagB"]
-        waiting = java("push-collect", group=group, count=len(wanted), timeoutMillis=30_000)
+        waiting = java("push-collect", group=group, count=len(wanted), timeoutMillis=60_000)
         assert_same_messages(waiting, wanted)
 
         later = [{**message, "body": f"later {message['body']}"} for message in MESSAGES]
         send(java, cluster, topic, "sync", later)
         wanted = [message for message in later if message["tags"] != "TagB"]
-        pushed = java("push-collect", group=group, count=len(wanted), timeoutMillis=30_000)
+        pushed = java("push-collect", group=group, count=len(wanted), timeoutMillis=60_000)
         assert_same_messages(pushed, wanted)
         for message in pushed:
             assert message["queueId"] in assigned[message["member"]]
@@ -198,7 +198,7 @@ def test_push_consumers_share_a_topic_by_tag(java: JavaPeer, cluster: Cluster, t
     try:
         last = {"body": "the last", "tags": "TagA", "keys": "k", "properties": {}}
         send(java, cluster, topic, "sync", [last])
-        [message] = java("push-collect", group=group, count=1, timeoutMillis=30_000)
+        [message] = java("push-collect", group=group, count=1, timeoutMillis=60_000)
         assert message["body"] == "the last"
     finally:
         java("push-stop", group=group)

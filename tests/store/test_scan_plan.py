@@ -190,3 +190,19 @@ def test_slices_are_cut_to_what_they_have(store: StoreSnapshot) -> None:
     assert (part.start, part.stop) == (46, 50)
     assert [rows.offset.tolist() for rows in part.rows()] == [[46, 47], [48, 49]]
     assert len(whole.cut(30, 20)) == 0
+
+
+def test_a_gap_in_the_queue_offsets_is_no_records(tmp_path: Path) -> None:
+    """A damaged head in the log may name any queue offset."""
+    made = MadeStore(tmp_path)
+    for n in range(10):
+        made.put(entry=n < 5)
+    made.put(entry=False, queue_offset=2**50)
+    made.put(entry=False, queue_offset=2**62)  # can be no offset: left out
+    made.put("U", entry=False)
+    snapshot = take_snapshot(made.write())
+    everything = [*(("T", 0, n) for n in [*range(10), 2**50]), ("U", 0, 0)]
+    for limits, count in ((Limits(), 1), (Limits(least=4), 4), (Limits(most_records=3), 4)):
+        partitions = plan(snapshot, Request(), limits)
+        assert len(partitions) == count
+        assert covered(partitions) == everything

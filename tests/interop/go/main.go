@@ -4,7 +4,8 @@
 //	interop send  -namesrv A -topic T -n 10 [-mode sync|async|oneway|batch] [-tag TagA]
 //	interop push  -namesrv A -topic T -group G -n 10 [-expression "TagA || TagB"] [-timeout 60s]
 //
-// send gives message i the body "go-<mode>-<i>", the key "k<i>" and the property "step" = i.
+// send gives message i the body "go-<mode>-<i>", the key "k<i>" and the property "step" = i; oneway
+// ones are followed by a message without tag.
 // push prints each message it consumes and ends after n of them.
 package main
 
@@ -103,6 +104,10 @@ func send() {
 		for _, m := range messages {
 			check(p.SendOneWay(ctx, m))
 		}
+		// This client does not mark its oneway requests, so they are answered; and it would close
+		// the connection over the unread answers, which resets it and may take requests along.
+		_, err := p.SendSync(ctx, primitive.NewMessage(*topic, []byte("behind the oneway ones")))
+		check(err)
 	case "async":
 		var pending sync.WaitGroup
 		var printing sync.Mutex
