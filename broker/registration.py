@@ -95,6 +95,7 @@ class Registration:
 
     async def stop(self) -> None:
         """Unregister, so that no client is sent here any more, and close the connections."""
+        self._pool.on_disconnected.remove(self._disconnected)
         await asyncio.gather(*(link.stop() for link in self._links))
         header = UnRegisterBrokerRequestHeader(
             broker_name=self._identity.name,

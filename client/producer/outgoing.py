@@ -94,8 +94,8 @@ class Compression(msgspec.Struct, frozen=True):
 class Outgoing(msgspec.Struct):
     """What every attempt of one send puts on the wire.
 
-    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `gathered`: in one
-    request with what else is sent to the same broker at the same time (client.batching).
+    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `gathered`: it
+    shares a request with what else is sent to its broker at the same time (client.batching).
     """
 
     code: RequestCode

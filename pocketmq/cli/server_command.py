@@ -15,6 +15,7 @@ from pocketmq.cli.startup import process_age
 from remoting.properties_file import ConfigError
 from remoting.service import ExitCode
 from remoting.service import run as run_until_stopped
+from store.config_file import ConfigFileError
 from store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
 
 log = logging.getLogger("pocketmq")
@@ -24,6 +25,7 @@ T = TypeVar("T")
 EXIT_CODES = {
     StoreLocked: ExitCode.STORE_LOCKED,
     StoreCorrupt: ExitCode.STORE_CORRUPT,
+    ConfigFileError: ExitCode.STORE_CORRUPT,
     FileSizeMismatch: ExitCode.CONFIG,
     DiskFull: ExitCode.UNAVAILABLE,
     KVConfigError: ExitCode.CONFIG,

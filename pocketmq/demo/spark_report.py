@@ -53,7 +53,9 @@ def show(
     screen.title("Spark SQL over the files of both brokers, which are stopped")
     try:
         with screen.working("starting Spark: a Java virtual machine, some seconds"):
-            spark = spark_session.start("pocketmq demo", log=scratch / "spark.log")
+            spark = spark_session.start(
+                "pocketmq demo", log=scratch / "spark.log", short_lived=True
+            )
     except SparkUnavailable as error:
         screen.say(f"left out: {error}")
         return ExitCode.UNAVAILABLE

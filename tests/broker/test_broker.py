@@ -152,6 +152,7 @@ async def process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     started = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
+        "pocketmq",
         "broker",
         *arguments,
         cwd=PROJECT,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.__main__ import main
 from namesrv.config import NamesrvConfig
 from namesrv.kv_config import KVConfigError
 from namesrv.route_table import LIVENESS_WINDOW
 from namesrv.server import NameServer
+from pocketmq.cli import main
 from remoting.codes import RequestCode
 from remoting.connection import Connection
 from remoting.server import PortInUse
@@ -138,7 +138,7 @@ def test_the_process_says_where_it_listens_and_stops_on_sigterm(tmp_path: Path) 
     kv = tmp_path / "kv.json"
     conf.write_text(f"listenPort=0\nkvConfigPath={kv}\nclusterTest=false\n")
     process = subprocess.Popen(
-        [sys.executable, "-m", "namesrv", "-c", str(conf)],
+        [sys.executable, "-m", "pocketmq", "namesrv", "-c", str(conf)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -166,14 +166,17 @@ def test_the_process_says_where_it_listens_and_stops_on_sigterm(tmp_path: Path) 
 def test_a_bad_file_ends_with_its_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["-c", str(tmp_path / "none.conf")]) == ExitCode.CONFIG
+    assert main(["namesrv", "-c", str(tmp_path / "none.conf")]) == ExitCode.CONFIG
     assert "none.conf" in capsys.readouterr().err
     conf = tmp_path / "bad.conf"
     conf.write_text("listenPort=many\n")
-    assert main(["-c", str(conf)]) == ExitCode.CONFIG
+    assert main(["namesrv", "-c", str(conf)]) == ExitCode.CONFIG
     assert "listenPort = 'many'" in capsys.readouterr().err
     kv = tmp_path / "kv.json"
     kv.write_text("rubbish")
     conf.write_text(f"kvConfigPath={kv}\n")
-    assert main(["-c", str(conf), "--listen-port", "0", "--bind", "127.0.0.1"]) == ExitCode.CONFIG
+    assert (
+        main(["namesrv", "-c", str(conf), "--listen-port", "0", "--bind", "127.0.0.1"])
+        == ExitCode.CONFIG
+    )
     assert "kv.json" in capsys.readouterr().err

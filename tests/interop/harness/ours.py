@@ -1,4 +1,4 @@
-"""Our name server and broker as processes, started as a user starts them: ``python -m broker``."""
+"""Our name server and broker as processes, started as a user starts them: ``python -m pocketmq broker``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def start_name_server(
     )
     process = Process(
         "our name server",
-        [sys.executable, "-m", "namesrv", "-c", config],
+        [sys.executable, "-m", "pocketmq", "namesrv", "-c", config],
         log=home / "output.log",
         cwd=PROJECT,
     )
@@ -60,7 +60,7 @@ def spawn_broker(
     )
     process = Process(
         f"our broker {name}",
-        [sys.executable, "-m", "broker", "-c", config],
+        [sys.executable, "-m", "pocketmq", "broker", "-c", config],
         log=home / "output.log",
         cwd=PROJECT,
     )
