@@ -46,7 +46,6 @@ RATE_LIMIT_REMARK: Final = "rate limit (merge batch response strategy)"
 
 _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
-_NEARLY_FULL: Final = _MAX_ANSWER - (1 << 20)  # an answer without a body fits behind it
 _SUCCESS: Final = int(ResponseCode.SUCCESS)  # a member's look-up shows on the way of each batch
 _PREFIX: Final = 12  # bytes of a header by which RequestDecoder.quick knows its decoder
 _COPY_LIMIT: Final = 8192  # a child's body up to here is copied, a larger one is a view
@@ -283,32 +282,22 @@ class BatchAnswers:
             self.on_complete()
 
     def respond_all(
-        self, requests: Iterable[Request[Any]], responses: Iterable[Response | None]
+        self, requests: Iterable[Request[Any]], responses: Iterable[Response | bytes | None]
     ) -> None:
-        """Answers of several children that were executed together; None: later."""
+        """Answers of several children that were executed together; for the base strategy, which
+        takes no notes. Bytes are a whole frame without a body, None is answered later."""
         buffers = self._buffers
-        notes = self._strategy.note
+        size = answered = 0
         for request, response in zip(requests, responses, strict=False):
-            if response is None:
-                continue
-            if response.body or request.channel is not self or self.size > _NEARLY_FULL:
-                self.respond(request, response)
-                continue
-            # What respond() does with an answer that is a head and nothing else.
-            request.channel = _ANSWERED
-            self.waiting -= 1
-            head = encode_response_frame(
-                request.serialize_type,
-                request.opaque,
-                response.code,
-                response.remark,
-                response.header,
-                0,
-                response.ext_fields,
-            )
-            self.size += len(head)
-            buffers.append(head)
-            notes(self, request, response)
+            if type(response) is bytes:
+                request.channel = _ANSWERED
+                answered += 1
+                size += len(response)
+                buffers.append(response)
+            elif response is not None:
+                self.respond(request, response)  # type: ignore[arg-type]
+        self.size += size
+        self.waiting -= answered
 
     def executed(self) -> bool:
         """All children that are to be executed have been; whether the parent is complete."""

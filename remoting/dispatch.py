@@ -22,10 +22,10 @@ Answer = Response | None | Awaitable[Response | None]
 Handler = Callable[[Request[Any]], Answer]
 
 
-RunHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | None]]
+RunHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | None]]
 """Serves the first of several requests of one connection, as many as it can in one go, and gives
-one answer for each (None: by ``reply``, later). The one after them is to be dispatched alone. If it
-raises, none of them was executed."""
+one answer for each: a response, its whole frame, or None (by ``reply``, later). The one after them
+is to be dispatched alone. If it raises, none of them was executed."""
 
 
 class Route(NamedTuple):

@@ -208,7 +208,7 @@ class BatchProcessor:
         """Children that can be executed many at a time, with those between that can not."""
         rest = children
         while rest:
-            done: Sequence[Response | None] = ()
+            done: Sequence[Response | bytes | None] = ()
             if rest[0].code == route.code and len(rest) > 1:
                 try:
                     done = run(rest)

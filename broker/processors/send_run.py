@@ -12,7 +12,10 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from broker.config import BrokerConfig
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
+from broker.processors.send_checks import SendChecks
+from broker.statistics import Statistics
 from message import sysflag
 from message.identity import new_unique_id
 from message.properties import find
@@ -25,14 +28,31 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Response
+from remoting.stored_answer import encode_stored_answer
+from store.message_store import MessageStore
 from store.run_writer import Put
 
 #: Bytes of a record that are not in the request, at most; for the limit of bytes in flight.
 _RECORD_OVERHEAD: Final = 512
 
 
+DEFAULT_REGION: Final = "DefaultRegion"  # the one that prepared answers name
+
+
 class RunSendProcessor(SendProcessor):
     """Sends of one broker, also many in one go."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        checks: SendChecks,
+        statistics: Statistics,
+        store_host: bytes,
+    ) -> None:
+        super().__init__(config, store, checks, statistics, store_host)
+        self._store_host = self._msg_id_prefix.encode()
+        self._trace_text = b"true" if config.trace_on else b"false"
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the send codes here."""
@@ -43,7 +63,7 @@ class RunSendProcessor(SendProcessor):
         ):
             dispatcher.register(code, self.send, header, run=self.send_run)
 
-    def send_run(self, requests: Sequence[SendRequest]) -> Sequence[Response | None]:
+    def send_run(self, requests: Sequence[SendRequest]) -> Sequence[Response | bytes | None]:
         """Store the first of these sends, as many as go in one write, and answer each of them.
 
         All come from one connection. Who waits for the disk is answered later (None).
@@ -78,7 +98,13 @@ class RunSendProcessor(SendProcessor):
                 break
             if queue_id < 0:
                 queue_id = random.randrange(target.write_queues)
-            unique_id = find(properties, "UNIQ_KEY")
+            # What find() does, for the usual case that the first hit is the property itself.
+            before, found, after = properties.rpartition("UNIQ_KEY\x01")
+            unique_id: str | None = None
+            if found:
+                unique_id = after.partition(SEPARATOR)[0]
+                if not unique_id or (before and before[-1] != SEPARATOR):
+                    unique_id = find(properties, "UNIQ_KEY")
             if properties and properties[-1] != SEPARATOR:
                 properties += SEPARATOR
             if unique_id is None:
@@ -117,30 +143,45 @@ class RunSendProcessor(SendProcessor):
         requests: Sequence[SendRequest],
         puts: Sequence[Put],
         planned: Sequence[tuple[Target, str, bool]],
-    ) -> Sequence[Response | None]:
+    ) -> Sequence[Response | bytes | None]:
         results = self._store.put_run(puts, requests[0].connection.peer_packed)
-        prefix, region, trace_on = self._msg_id_prefix, self._region, self._trace_on
-        answers: list[Response | None] = []
+        store_host, trace_on = self._store_host, self._trace_text
+        plain = self._region == DEFAULT_REGION
+        answers: list[Response | bytes | None] = []
         waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
         total = waiting_size = 0
         for request, put, (target, unique_id, waits), result in zip(
             requests, puts, planned, results, strict=False
         ):
-            size = result.end_offset - result.physical_offset
+            physical = result.physical_offset
+            size = result.end_offset - physical
             total += size
             traffic = target.traffic
             traffic.messages += 1
             traffic.times += 1
             traffic.size += size
+            if plain and not waits and request.serialize_type == 0:
+                answers.append(
+                    encode_stored_answer(
+                        request.opaque,
+                        store_host,
+                        physical,
+                        put[1],
+                        result.queue_offset,
+                        unique_id,
+                        trace_on,
+                    )
+                )
+                continue
             answer = SendMessageResponseHeader(
-                f"{prefix}{result.physical_offset:016X}",
+                self._msg_id(physical),
                 put[1],
                 result.queue_offset,
                 unique_id,
                 None,
                 None,
-                region,
-                trace_on,
+                self._region,
+                self._trace_on,
             )
             if waits:
                 waiting.append((request, answer))

@@ -1,4 +1,4 @@
-"""Our name server and broker as processes, started as a user starts them: ``python -m pocketmq broker``."""
+"""Our name server and broker as processes, started as a user starts them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,43 @@
+"""The answer to a stored message as one fixed text with holes, for sends that come in batches.
+
+A batch may bring a thousand sends, and the general way from a response and its header to a frame is
+a fifth of what each of them costs. This gives the same bytes (a test compares the two) for what
+nearly every send is answered with: stored, JSON, the default region.
+"""
+
+from struct import Struct as Layout
+
+from remoting.codes import VERSION
+from remoting.headers.base import encode_json
+
+_TEMPLATE = (
+    b'{"code":0,"extFields":{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d",'
+    b'"transactionId":%%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"%%b"},"flag":1,'
+    b'"language":"PYTHON","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+)
+
+_pack_words = Layout(">II").pack
+
+
+def encode_stored_answer(
+    opaque: int,
+    store_host: bytes,
+    physical_offset: int,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: str,
+    trace_on: bytes,
+) -> bytes:
+    """A whole answer frame. `store_host` is the beginning of the broker's message ids as hex text,
+    `trace_on` ``b"true"`` or ``b"false"``."""
+    data = _TEMPLATE % (
+        store_host,
+        physical_offset,
+        queue_id,
+        queue_offset,
+        encode_json(transaction_id),
+        trace_on,
+        opaque,
+    )
+    size = len(data)
+    return _pack_words(4 + size, size) + data

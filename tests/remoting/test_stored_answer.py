@@ -1,0 +1,33 @@
+"""The prepared answer to a stored message is what the general way gives."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.frame import encode_response_frame
+from remoting.headers import SendMessageResponseHeader
+from remoting.stored_answer import encode_stored_answer
+
+I32 = st.integers(-(2**31), 2**31 - 1)
+OFFSETS = st.integers(0, 2**63 - 1)
+
+
+@given(I32, OFFSETS, I32, OFFSETS, st.text(max_size=40), st.booleans())
+def test_the_bytes_are_the_same(
+    opaque: int, physical: int, queue_id: int, offset: int, transaction_id: str, trace: bool
+) -> None:
+    header = SendMessageResponseHeader(
+        msg_id=f"7F00000100002A9F{physical:016X}",
+        queue_id=queue_id,
+        queue_offset=offset,
+        transaction_id=transaction_id,
+        trace_on=trace,
+    )
+    assert encode_stored_answer(
+        opaque,
+        b"7F00000100002A9F",
+        physical,
+        queue_id,
+        offset,
+        transaction_id,
+        b"true" if trace else b"false",
+    ) == encode_response_frame(0, opaque, 0, None, header)

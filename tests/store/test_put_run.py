@@ -1,0 +1,141 @@
+"""Runs of messages: byte for byte what the same messages put one by one would have left."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from store.config import FlushDiskType
+from store.message_store import MessageStore
+from store.run_writer import Put
+from tests.store.conftest import BORN_HOST, StoreBench
+
+TOPICS = ("A", "B", "T" * 200)  # the last one makes records of version 2
+
+
+def message(topic: str = "A", queue_id: int = 0, body: bytes = b"body", **more: Any) -> Put:
+    values = {"properties": "", "flag": 0, "sys_flag": 0, "born": 1, "reconsume": 0, "code": 0}
+    values |= more
+    return (
+        topic, queue_id, body, values["properties"], values["flag"], values["sys_flag"],
+        values["born"], values["reconsume"], values["code"],
+    )  # fmt: skip
+
+
+def put_alone(store: MessageStore, put: Put, born_host: bytes = BORN_HOST) -> Any:
+    topic, queue_id, body, properties, flag, sys_flag, born, reconsume_times, code = put
+    return store.put(
+        topic, queue_id, body, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born,
+        born_host=born_host, reconsume_times=reconsume_times, tags_code=code,
+    )  # fmt: skip
+
+
+def put_all(store: MessageStore, puts: list[Put], born_host: bytes = BORN_HOST) -> list[Any]:
+    """As the broker does: runs, and alone what ends them."""
+    results: list[Any] = []
+    while len(results) < len(puts):
+        done = store.put_run(puts[len(results) :], born_host)
+        results += done or [put_alone(store, puts[len(results)], born_host)]
+    return results
+
+
+puts = st.builds(
+    message,
+    st.sampled_from(TOPICS),
+    st.integers(0, 2),
+    st.binary(max_size=600) | st.just(bytes(5000)),
+    properties=st.text("ab\x01\x02é", max_size=30),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    sys_flag=st.sampled_from([0, 1, 2, 8, 4, 12]),
+    born=st.integers(0, 2**40),
+    reconsume=st.integers(0, 5),
+    code=st.integers(-(2**31), 2**31 - 1),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.lists(puts, min_size=1, max_size=40), min_size=1, max_size=4),
+    st.sampled_from([BORN_HOST, bytes(range(20))]),
+)
+def test_a_run_leaves_what_single_puts_leave(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Put]], born_host: bytes
+) -> None:
+    root: Path = tmp_path_factory.mktemp("runs")
+    one, other = (
+        StoreBench(root / name).open(max_message_size=4096) for name in ("together", "alone")
+    )
+    for run in runs:
+        together = put_all(one, run, born_host)
+        alone = [put_alone(other, put, born_host) for put in run]
+        assert together == alone
+    assert one.counters == other.counters
+    logs = [
+        b"".join(bytes(file.view) for file in store.commit_log.files.mapped)
+        for store in (one, other)
+    ]
+    assert logs[0] == logs[1]
+    assert list(one.queues) == list(other.queues)
+    for topic, queues in one.queues.items():
+        for queue_id, queue in queues.items():
+            twin = other.queues[topic][queue_id]
+            assert (queue.max_offset, queue.next_offset) == (twin.max_offset, twin.next_offset)
+            for offset in range(queue.max_offset):
+                assert queue.entry(offset) == twin.entry(offset)
+
+
+async def test_a_run_ends_where_one_write_can_not_go_on(bench: Any) -> None:
+    store = bench.open()
+    assert store.put_run([message()], BORN_HOST) == [], "neither the queue nor a file is there"
+    put_alone(store, message())
+    run = [message(), message(body=bytes(5 << 20)), message()]
+    assert len(store.put_run(run, BORN_HOST)) == 1, "too large"
+    assert len(store.put_run([message(), message(queue_id=1)], BORN_HOST)) == 1, "a new queue"
+    assert len(store.put_run([message(), message(sys_flag=4)], BORN_HOST)) == 1, "half a message"
+    assert len(store.put_run([message(body=bytes(9000))] * 2, BORN_HOST)) == 1, "the file's end"
+    assert len(store.put_run([message()] * 50, BORN_HOST)) < 50, "the consume queue's end"
+
+
+async def test_nothing_is_taken_while_the_store_refuses(bench: Any) -> None:
+    store = bench.store()
+    assert store.put_run([message()], BORN_HOST) == []
+
+
+async def test_arrivals_are_told_in_order(bench: Any) -> None:
+    store = bench.open()
+    put_alone(store, message())
+    seen: list[tuple[int, int, int]] = []
+    store.listen("A", 0, lambda *arrival: seen.append(arrival))
+    store.put_run([message(code=n) for n in range(3)], BORN_HOST)
+    assert [(offset, code) for offset, code, _ in seen] == [(1, 0), (2, 1), (3, 2)]
+
+
+async def test_a_failure_leaves_the_queues_where_they_were(bench: Any) -> None:
+    store = bench.open()
+    put_alone(store, message())
+    with pytest.raises((struct.error, OverflowError)):
+        store.put_run([message(), message(born=1 << 70)], BORN_HOST)
+    assert store.queues["A"][0].next_offset == 1
+    assert put_alone(store, message()).queue_offset == 1
+
+
+async def test_with_sync_flush_a_run_is_readable_when_it_is_flushed(bench: Any) -> None:
+    store = bench.open(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.start()
+    flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    put_alone(store, message())
+    results = store.put_run([message(body=b"%d" % n) for n in range(5)], BORN_HOST)
+    assert len(results) == 5
+    store.when_flushed(results[-1].end_offset, flushed.set_result)
+    assert store.max_offset("A", 0) == 0
+    assert await flushed
+    assert bench.bodies(store, "A") == [b"body", *(b"%d" % n for n in range(5))]
+    await store.close()
