@@ -61,8 +61,9 @@ class Block:
     Attributes:
         topic, queue_id, queue_offset: of the queue that holds them.
         fields: heads as in :class:`store.scan.heads.Heads`.
-        bodies: where the bodies lie; those that were decompressed have `decompressed` set.
-        property_places: where the properties texts lie.
+        texts: where the properties texts lie.
+        bodies: an Arrow array; None when they are not needed.
+        decompress: whether bodies are given decompressed.
     """
 
     def __init__(
@@ -71,17 +72,31 @@ class Block:
         queue_id: int,
         queue_offset: Int64Array,
         fields: npt.NDArray[Any],
-        bodies: Places,
-        property_places: Places,
-        decompressed: npt.NDArray[np.bool_],
+        texts: Places,
+        bodies: Any = None,
+        *,
+        decompress: bool,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.queue_offset = queue_offset
         self.fields = fields
+        self.texts = texts
         self.bodies = bodies
-        self.property_places = property_places
-        self.decompressed = decompressed
+        self.decompress = decompress
+
+    def without(self, rows: npt.NDArray[np.bool_]) -> Block:
+        """The other records."""
+        number = np.flatnonzero(~rows)
+        return Block(
+            self.topic,
+            self.queue_id,
+            self.queue_offset[number],
+            self.fields[number],
+            self.texts.rows(number),
+            None if self.bodies is None else self.bodies.take(pa.array(number)),
+            decompress=self.decompress,
+        )
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -93,7 +108,7 @@ class Block:
     @cached_property
     def properties(self) -> PropertyTable:
         """The properties, taken apart."""
-        return PropertyTable(self.property_places)
+        return PropertyTable(self.texts)
 
     def integers(self, field: str, kind: npt.DTypeLike) -> Any:
         """A field of the head in the byte order of this machine."""
@@ -102,7 +117,7 @@ class Block:
     def times(self, field: str) -> Any:
         """A time of the head; what lies beyond the years 1 to 9999 becomes their end."""
         millis = self.fields[field].astype(np.int64)
-        return pa.array(np.clip(millis, _FIRST_MS, _LAST_MS) * 1000).cast(TIMESTAMP)
+        return pa.array(np.clip(millis, _FIRST_MS, _LAST_MS) * 1000).view(TIMESTAMP)
 
     def hosts(self, field: str, v6: int) -> Any:
         """A host of the head as ``ip:port``: few are distinct, only those are made into text."""
@@ -145,10 +160,9 @@ class Block:
         return unique if unique.null_count == 0 else pc.coalesce(unique, self.offset_msg_ids())
 
     def sys_flags(self) -> Any:
-        """As stored, without the COMPRESSED bit where the body is not compressed any more."""
+        """As stored, without the COMPRESSED bit when bodies are given decompressed."""
         flags = self.fields["sys_flag"].astype(np.int32)
-        flags[self.decompressed] &= ~COMPRESSED
-        return pa.array(flags)
+        return pa.array(flags & ~COMPRESSED if self.decompress else flags)
 
 
 _MAKERS: Final[dict[str, Callable[[Block], Any]]] = {
@@ -156,7 +170,7 @@ _MAKERS: Final[dict[str, Callable[[Block], Any]]] = {
     "queueId": lambda block: pa.repeat(pa.scalar(block.queue_id, pa.int32()), len(block)),
     "queueOffset": lambda block: pa.array(block.queue_offset),
     "physicalOffset": lambda block: block.integers("physical_offset", np.int64),
-    "body": lambda block: block.bodies.gather(),
+    "body": lambda block: block.bodies,
     "tags": lambda block: block.properties.column(names.TAGS),
     "keys": lambda block: split_keys(block.properties.column(names.KEYS), KEYS_TYPE),
     "properties": lambda block: block.properties.maps(PROPERTIES_TYPE),

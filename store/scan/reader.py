@@ -8,25 +8,24 @@ decompressed; then each column that was asked for is made, and nothing else is r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from message.checksum import CRC_MASK, crc32
-from message.compression import CompressionError, decompress
 from message.record import RecordError, decode
-from message.sysflag import COMPRESSED
 from store.errors import StoreCorrupt, StoreError
+from store.scan.bodies import TooLarge, read_bodies
 from store.scan.columns import ALL_COLUMNS, Block
 from store.scan.errors import RecordsLost
 from store.scan.gather import Places
 from store.scan.heads import Heads, locate
 from store.scan.queue_slice import QueueSlice, Rows
-from store.scan.segments import Int64Array, Segments
+from store.scan.segments import Segments
 from store.scan.selection import ALL_RECORDS, Selection
 from store.scan.snapshot import LIGHT_QUEUE_PREFIX
 
@@ -37,14 +36,9 @@ _BLOCK_ROWS: Final = 16_384
 _FIRST_ROWS: Final = 256
 """The first block is small: a LIMIT is often done with it."""
 
-_MAX_INFLATED: Final = 128 * 1024 * 1024
-"""Bytes of decompressed bodies in one block, unless a single body has more."""
+_NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 _Mask = npt.NDArray[np.bool_]
-
-
-class _TooLargeError(Exception):
-    """The bodies of a block inflate to more than a block should have."""
 
 
 class SliceReader:
@@ -114,7 +108,7 @@ class SliceReader:
         skipped = self.skipped
         try:
             block = self._block(wanted, rows)
-        except _TooLargeError:
+        except TooLarge:
             self.skipped = skipped
             half = len(rows.offset) // 2
             yield from self._blocks(wanted, rows.take(slice(0, half)))
@@ -126,35 +120,30 @@ class SliceReader:
     def _block(self, wanted: QueueSlice, rows: Rows) -> Block:
         records, rows = self._locate(wanted, rows)
         heads = Heads(records)
-        fields = heads.fields
+        fields, bodies, texts = heads.fields, heads.body, heads.properties
         good = heads.good & (fields["physical_offset"] == rows.physical)
-        if not wanted.topic.startswith(
-            LIGHT_QUEUE_PREFIX
-        ):  # light queues hold records of other queues
+        # Light queues hold records that name the queue they were sent to.
+        if not wanted.topic.startswith(LIGHT_QUEUE_PREFIX):
             good &= fields["queue_id"] == wanted.queue_id
             good &= fields["queue_offset"] == rows.offset
         if not good.all():
             self._report(wanted, rows, ~good)
         chosen = self._selection.heads(fields)
         kept = good if chosen is None else good & chosen
-        bodies = heads.body
-        plain = np.zeros(len(fields), np.bool_)
-        if self._with_bodies:
-            bodies, kept, plain = self._bodies(wanted, rows, heads, kept)
-        if kept.all():
-            return Block(
-                wanted.topic, wanted.queue_id, rows.offset, fields, bodies, heads.properties, plain
-            )
-        number = np.flatnonzero(kept)
-        return Block(
-            wanted.topic,
-            wanted.queue_id,
-            rows.offset[number],
-            fields[number],
-            bodies.rows(number),
-            heads.properties.rows(number),
-            plain[number],
+        if not kept.all():
+            number = np.flatnonzero(kept)
+            rows, fields = rows.take(kept), fields[number]
+            bodies, texts = bodies.rows(number), texts.rows(number)
+        block = Block(
+            wanted.topic, wanted.queue_id, rows.offset, fields, texts, decompress=self._decompress
         )
+        if self._with_bodies:
+            read = read_bodies(bodies, fields, inflate=self._decompress)
+            block.bodies = read.values
+            if read.broken.any():
+                self._report(wanted, rows, read.broken, read.reasons)
+                block = block.without(read.broken)
+        return block
 
     def _locate(self, wanted: QueueSlice, rows: Rows) -> tuple[Places, Rows]:
         """Where the records lie in the mapped files, and the rows that lie in any."""
@@ -175,77 +164,38 @@ class SliceReader:
             rows = rows.take(inside)
         return records, rows
 
-    def _bodies(
-        self, wanted: QueueSlice, rows: Rows, heads: Heads, kept: _Mask
-    ) -> tuple[Places, _Mask, _Mask]:
-        """Check bodies, and decompress them: where they lie then, which rows are left, and which
-        were decompressed."""
-        bodies = heads.body
-        number = np.flatnonzero(kept)
-        if len(number) < len(kept):
-            crc = np.zeros(len(kept), np.int64)
-            crc[number] = _checksums(bodies.rows(number))
-        else:
-            crc = _checksums(bodies)
-        # The reference takes a record without body as it is.
-        broken = kept & (crc != heads.fields["body_crc"]) & (bodies.length > 0)
-        if broken.any():
-            self._report(wanted, rows, broken)
-            kept = kept & ~broken
-        plain = np.zeros(len(kept), np.bool_)
-        compressed = np.flatnonzero(kept & ((heads.fields["sys_flag"] & COMPRESSED) != 0))
-        if self._decompress and len(compressed):
-            kept = kept.copy()
-            texts = bodies.rows(compressed).gather().to_pylist()
-            values: list[bytes] = []
-            inflated = 0
-            for row, text in zip(compressed.tolist(), texts, strict=True):
-                try:
-                    values.append(decompress(text, int(heads.fields["sys_flag"][row])))
-                except CompressionError as error:
-                    self._lose(1, self._corrupt(wanted, rows, row, str(error)))
-                    values.append(b"")
-                    kept[row] = False
-                inflated += len(values[-1])
-                if inflated > _MAX_INFLATED and len(rows.offset) > 1:
-                    raise _TooLargeError
-            bodies = bodies.replaced(compressed, values)
-            plain[compressed] = True
-        return bodies, kept, plain
-
-    def _report(self, wanted: QueueSlice, rows: Rows, bad: _Mask) -> None:
-        first = int(np.argmax(bad))
-        self._lose(int(bad.sum()), self._corrupt(wanted, rows, first, None))
-
-    def _corrupt(
-        self, wanted: QueueSlice, rows: Rows, row: int, reason: str | None
-    ) -> StoreCorrupt:
-        """The error for one record. Without `reason`, the record's codec is asked for one."""
+    def _report(
+        self, wanted: QueueSlice, rows: Rows, bad: _Mask, reasons: Mapping[int, str] = _NO_REASONS
+    ) -> None:
+        """Lose the `bad` rows. Where there is no reason for the first, the codec is asked."""
+        row = int(np.argmax(bad))
         physical, offset = int(rows.physical[row]), int(rows.offset[row])
         segment = self._log.find(physical)
         assert segment is not None, "the record was located"
         at = physical - segment.base
-        if reason is None:
-            try:
-                record = decode(segment.view[: at + int(rows.size[row])], at)
-            except RecordError as error:
-                reason = error.reason
-            else:
-                reason = (
-                    f"the record of {record.topic}/{record.queue_id} offset {record.queue_offset}"
-                )
-        return StoreCorrupt(
+        reason = reasons.get(row) or _why(segment.view[: at + int(rows.size[row])], at)
+        error = StoreCorrupt(
             segment.path,
             at,
             f"{wanted.topic}/{wanted.queue_id} has its record {offset} here (physical offset "
             f"{physical}), but found: {reason}",
         )
+        self._lose(int(bad.sum()), error)
 
     def _lose(self, count: int, error: StoreError) -> None:
         if self._strict:
             raise error
         self.skipped += count
         self._first_loss = self._first_loss or error
+
+
+def _why(view: memoryview, at: int) -> str:
+    """What is wrong with the record at the end of `view`, which is not the expected one."""
+    try:
+        record = decode(view, at)
+    except RecordError as error:
+        return error.reason
+    return f"the record of {record.topic}/{record.queue_id} offset {record.queue_offset}"
 
 
 def _parts(rows: Rows, limit: int) -> Iterator[Rows]:
@@ -258,16 +208,3 @@ def _parts(rows: Rows, limit: int) -> Iterator[Rows]:
         yield rows.take(slice(start, stop))
         start = stop
         limit = _BLOCK_ROWS
-
-
-def _checksums(bodies: Places) -> Int64Array:
-    """The CRCs of bodies. The loop over them runs in C: map, slice and crc32 are all builtins."""
-    found = np.zeros(len(bodies.offset), np.int64)
-    end = bodies.offset + bodies.length
-    for number, source in enumerate(bodies.buffers):
-        rows = np.flatnonzero(bodies.buffer == number)
-        slices = map(slice, bodies.offset[rows].tolist(), end[rows].tolist())
-        found[rows] = np.fromiter(
-            map(crc32, map(source.data.__getitem__, slices)), np.int64, len(rows)
-        )
-    return found & CRC_MASK

@@ -109,6 +109,8 @@ def test_compressed_bodies_can_be_left_as_they_are(tmp_path: Path) -> None:
     assert row == {"body": packed, "sysFlag": 0x101}
     (row,) = rows_of(SliceReader(root, ["body", "sysFlag"]).read(part))
     assert row == {"body": b"again and " * 100, "sysFlag": 0x100}
+    (row,) = rows_of(SliceReader(root, ["sysFlag"]).read(part))
+    assert row == {"sysFlag": 0x100}
 
 
 def test_times_that_no_calendar_has_become_the_first_or_the_last(tmp_path: Path) -> None:

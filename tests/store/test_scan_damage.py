@@ -347,7 +347,7 @@ def test_entries_that_point_anywhere(tmp_path: Path, physical: int, size: int) -
 
 
 def test_bodies_that_inflate_to_very_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.scan.reader._MAX_INFLATED", 1_000_000)
+    monkeypatch.setattr("store.scan.bodies._MAX_INFLATED", 1_000_000)
     store = MadeStore(tmp_path)
     bodies = [bytes([n]) * (300_000 if n else 3_000_000) for n in range(12)]
     for body in bodies:
