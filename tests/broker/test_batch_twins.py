@@ -33,8 +33,8 @@ from tests.broker.conftest import Client
 
 T = TypeVar("T")
 
-TOPICS = st.sampled_from(["A", "B", "New", "bad topic", "Missing"])
-QUEUES = st.integers(-1, 5)
+TOPICS = st.sampled_from(["A", "A", "A", "A", "B", "B", "New", "bad topic", "Missing"])
+QUEUES = st.sampled_from([0, 0, 0, 1, 2, 3, -1, 5])
 KINDS = st.integers(0, 1)
 PROPERTIES = st.dictionaries(
     st.sampled_from(["TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "k"]),
@@ -50,11 +50,11 @@ def sends(draw: st.DrawFn) -> Child:
     return send(
         topic,
         draw(st.binary(max_size=40)),
-        code=draw(st.sampled_from([310, 310, 310, 320])),
+        code=draw(st.sampled_from([310] * 9 + [320])),
         queue_id=queue_id,
         default_topic="" if topic == "Missing" else "TBW102",
         properties={"UNIQ_KEY": "U", **draw(PROPERTIES)},
-        sys_flag=draw(st.sampled_from([0, 0, 0, 4, 8])),
+        sys_flag=draw(st.sampled_from([0] * 8 + [4, 8])),
         flag=draw(st.integers(-5, 5)),
         serialize_type=draw(KINDS),
     )
@@ -212,15 +212,20 @@ class Twins(RuleBasedStateMachine):
             one, other = (broker.store for broker in self.brokers)
             assert one.commit_log.end == other.commit_log.end
             assert one.counters.messages_put == other.counters.messages_put
-            assert queue_ends(one) == queue_ends(other)
+            assert entries_of(one) == entries_of(other)
             one_put, other_put = (broker._statistics.put for broker in self.brokers)
             assert (one_put.messages, one_put.times, one_put.size) == (
                 other_put.messages, other_put.times, other_put.size,
             )  # fmt: skip
 
 
-def queue_ends(store: Any) -> dict[str, dict[int, int]]:
-    return {t: {n: q.max_offset for n, q in of.items()} for t, of in store.queues.items()}
+def entries_of(store: Any) -> dict[tuple[str, int], list[Any]]:
+    """Every entry of every queue: where the message is, its size, and its tags code."""
+    return {
+        (topic, number): [queue.entry(offset) for offset in range(queue.max_offset)]
+        for topic, queues in store.queues.items()
+        for number, queue in queues.items()
+    }
 
 
 def pull_without_wait(child: Child) -> Child:
