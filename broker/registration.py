@@ -272,7 +272,8 @@ class _Link:
                 pause = self._retry
                 self._retry = min(self._retry * 2, self._registration.period)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(pause, 0.0))
+                async with asyncio.timeout(max(pause, 0.0)):
+                    await self._wake.wait()
             if not self.registered and not self._changed and told:
                 # Woken by a lost connection: give the name server a moment to come back.
                 await asyncio.sleep(FIRST_RETRY_SECONDS)

@@ -71,7 +71,8 @@ class InFlight:
             return True
         self._idle = asyncio.Event()
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

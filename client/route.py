@@ -223,7 +223,8 @@ class RouteTable:
         # it to the others.
         task = self._asking_task(topic, create)
         try:
-            return await asyncio.wait_for(asyncio.shield(task), timeout)
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(task)
         except TimeoutError:
             raise RemotingTimeout(f"no route of topic {topic} within {timeout:.3f} s") from None
 

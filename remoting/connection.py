@@ -111,7 +111,8 @@ class _ClientStream(FrameStream):
                 self._writable_again = self._loop.create_future()
             remaining = start + timeout - self._loop.time()
             try:
-                await asyncio.wait_for(asyncio.shield(self._writable_again), remaining)
+                async with asyncio.timeout(remaining):
+                    await asyncio.shield(self._writable_again)
             except TimeoutError:
                 raise RemotingTimeout(
                     f"not sent: the server has read nothing for {timeout:g} s", str(self)
@@ -160,8 +161,8 @@ class Connection:
             raise RemotingConnectError(str(error), address) from None
         dispatcher = dispatcher or Dispatcher()
         try:
-            _, stream = await asyncio.wait_for(
-                asyncio.get_running_loop().create_connection(
+            async with asyncio.timeout(timeout):
+                _, stream = await asyncio.get_running_loop().create_connection(
                     lambda: _ClientStream(
                         dispatcher,
                         max_frame=max_frame,
@@ -170,9 +171,7 @@ class Connection:
                     ),
                     host,
                     port,
-                ),
-                timeout,
-            )
+                )
         except TimeoutError:
             raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
         except OSError as error:

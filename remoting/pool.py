@@ -141,7 +141,8 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
-            connection = await asyncio.wait_for(self.get(address), timeout)
+            async with asyncio.timeout(timeout):
+                connection = await self.get(address)
         except TimeoutError:
             raise RemotingTimeout(f"not connected within {timeout:g} s", address) from None
         return connection, deadline - loop.time()

@@ -159,7 +159,8 @@ class PullConsumer:
             self._assignment.stop()
             if self._auto_commit:
                 try:
-                    await asyncio.wait_for(self._commit_safe(), LAST_COMMIT_TIMEOUT)
+                    async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
+                        await self._commit_safe()
                 except TimeoutError:
                     log.warning("the last commit of group %s came to no end", self.group)
         await self._instance.shutdown()
@@ -258,7 +259,8 @@ class PullConsumer:
         assignment.release()
         if not assignment.arrival.is_set() and timeout > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(assignment.arrival.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await assignment.arrival.wait()
         return assignment.take(max_messages)
 
     def __aiter__(self) -> Self:

@@ -84,7 +84,8 @@ class Rebalancer:
         while True:
             period = REBALANCE_PERIOD if await self.round() else RETRY_PERIOD
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), period)
+                async with asyncio.timeout(period):
+                    await self._wake.wait()
             self._wake.clear()
 
     async def round(self) -> bool:

@@ -51,7 +51,8 @@ class ServerProcess:
             )
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), START_TIMEOUT)
+            async with asyncio.timeout(START_TIMEOUT):
+                line = await self._process.stdout.readline()
         except TimeoutError:
             line = b""
         match = _ADDRESS.search(line.decode())
@@ -75,7 +76,8 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), STOP_TIMEOUT)
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await process.wait()
         except TimeoutError:
             await self.kill()
 

@@ -143,7 +143,8 @@ class Story:
                 await disaster
                 self._screen.say("all are acknowledged; the consumer goes on to the end")
                 receiving.all_is_sent()
-                await asyncio.wait_for(received, CATCH_UP_SECONDS)
+                async with asyncio.timeout(CATCH_UP_SECONDS):
+                    await received
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         except TimeoutError:

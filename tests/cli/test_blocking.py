@@ -38,7 +38,8 @@ async def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
     thread = BlockingThread("test")
     release = threading.Event()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(thread.call(release.wait), 0.01)
+        async with asyncio.timeout(0.01):
+            await thread.call(release.wait)
     release.set()
     assert await thread.call(lambda: "next") == "next"
     thread.close()

@@ -142,3 +142,17 @@ async def test_unassign_leaves_the_share_to_others(cluster: FakeCluster) -> None
         cluster["a"].notify("G")
         await asyncio.sleep(0.02)
         assert c.assignment == []
+
+
+async def test_a_notice_does_not_hold_up_the_end(cluster: FakeCluster) -> None:
+    """Brokers tell a group that a client left while that client still shuts down."""
+    for turns in range(40):
+        c = consumer(cluster)
+        await c.start()
+        await asyncio.sleep(0.001)
+        leaving = asyncio.ensure_future(c.shutdown())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        c._rebalancer.soon()
+        async with asyncio.timeout(5):
+            await leaving

@@ -48,7 +48,8 @@ async def test_acknowledged_messages_survive_fifty_kills(tmp_path: Path) -> None
             ledger.progress.clear()
             sending = [asyncio.create_task(sender.run(broker.address)) for sender in senders]
             if turn % 7:
-                await asyncio.wait_for(ledger.progress.wait(), 20.0)
+                async with asyncio.timeout(20.0):
+                    await ledger.progress.wait()
             await asyncio.sleep(chance.uniform(0.0, 0.08))
             broker.process.kill()
             await asyncio.gather(*sending)

@@ -213,7 +213,8 @@ async def test_long_poll_hands_over_a_message_as_it_comes(cluster: Cluster, topi
         await consumer.end_offset(queue)
         await producer.send(Message(topic, b"the one waited for"), queue=queue)
         # Far less than the 5 s after which a broker would look by itself.
-        result = await asyncio.wait_for(waiting, 3.0)
+        async with asyncio.timeout(3.0):
+            result = await waiting
 
     assert [message.body for message in result.messages] == [b"the one waited for"]
     assert result.next_begin_offset == end + 1

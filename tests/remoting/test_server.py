@@ -593,7 +593,8 @@ async def test_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
         peer = await RawPeer.open(server.port)
         peer.send(b"".join(frame(LARGE, i) for i in range(100)))
         await echo.arrived.wait()
-        await asyncio.wait_for(server.stop(), 20)
+        async with asyncio.timeout(20):
+            await server.stop()
         assert not server.connections
         await peer.close()
 
