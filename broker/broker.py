@@ -17,6 +17,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.consumer_groups import ConsumerGroup, ConsumerGroups
 from broker.consumer_offset import ConsumerOffsets
+from broker.draft import Drafts
 from broker.processors.admin import AdminProcessor
 from broker.processors.batch import BatchProcessor
 from broker.processors.client import ClientProcessor
@@ -25,7 +26,7 @@ from broker.processors.message_query import MessageQueryProcessor
 from broker.processors.offset import OffsetProcessor
 from broker.processors.pull import PullProcessor
 from broker.processors.queue_lock import QueueLockProcessor
-from broker.processors.send_checks import SendChecks
+from broker.processors.send_checks import SendChecks, refuse_unserved
 from broker.processors.send_run import RunSendProcessor
 from broker.processors.topic import TopicProcessor
 from broker.producer_groups import ProducerGroups
@@ -162,7 +163,11 @@ class Broker:
         )
         self._registration = Registration(config, identity, self._topics, self._topics.mark_ordered)
         checks = SendChecks(config, self._topics, self._groups, self._locks, clock)
-        self._sends = RunSendProcessor(config, store, checks, self._statistics, store_host)
+        self._drafts = Drafts(store)
+        self._drafts.detours.append(refuse_unserved)
+        self._sends = RunSendProcessor(
+            config, store, self._drafts, checks, self._statistics, store_host
+        )
         self._pulls = PullProcessor(
             config,
             store,

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from broker.config import BrokerConfig
-from broker.processors.send_checks import SendChecks, SendHeader, refuse_unserved
+from broker.draft import Draft, Drafts
+from broker.processors.send_checks import SendChecks, SendHeader, refuse_special
 from broker.statistics import Statistics, Traffic
 from broker.topic_config import PERM_WRITE
 from message import properties as names
@@ -68,12 +69,14 @@ class SendProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
+        drafts: Drafts,
         checks: SendChecks,
         statistics: Statistics,
         store_host: bytes,
     ) -> None:
         self._config = config
         self._store = store
+        self._drafts = drafts
         self._checks = checks
         self._statistics = statistics
         self._targets: dict[str, Target] = {}
@@ -81,15 +84,14 @@ class SendProcessor:
         self._sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
         self._region = config.region_id
         self._trace_on = config.trace_on
-        trace_on = "true" if config.trace_on else "false"
-        # Added to every message. A name that the producer set too ends up twice: the last counts.
-        self._suffix = names.encode(
-            {
-                names.MSG_REGION: config.region_id,
-                names.TRACE_ON: trace_on,
-                names.CLUSTER: config.broker_cluster_name,
-            }
-        )
+        # Added to every message. On the straight line, a name that the producer set too ends up
+        # twice: the last counts.
+        self._added = {
+            names.MSG_REGION: config.region_id,
+            names.TRACE_ON: "true" if config.trace_on else "false",
+            names.CLUSTER: config.broker_cluster_name,
+        }
+        self._suffix = names.encode(self._added)
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._overloaded = False
@@ -238,22 +240,22 @@ class SendProcessor:
                 properties[names.DELAY] = "-1"
         if header.sys_flag & sysflag.TRANSACTION_PREPARED:
             properties[names.TRAN_MSG] = "true"
-        refuse_unserved(properties)
         if queue_id < 0:
             queue_id = self._random_queue(target)
         unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())
-        result = self._store.put(
+        properties.update(self._added)
+        draft = Draft(
             topic.topic_name,
             queue_id,
             request.body,
-            names.encode(properties) + self._suffix,
+            properties,
+            header.born_timestamp,
+            request.connection.peer_packed,
             flag=header.flag,
             sys_flag=header.sys_flag | target.sys_flag,
-            born_timestamp=header.born_timestamp,
-            born_host=request.connection.peer_packed,
             reconsume_times=header.reconsume_times,
-            tags_code=tag_hash(properties.get(names.TAGS, "")),
         )
+        result = self._drafts.put(draft)
         if result.status is not _PUT_OK:
             return self._not_stored(result)
         self._count(target, 1, result.end_offset - result.physical_offset)
@@ -273,7 +275,7 @@ class SendProcessor:
         # These belong to every message of the batch; the store appends them to each.
         properties = names.decode(header.properties)
         properties.pop(names.POP_CK, None)
-        refuse_unserved(properties, transactional=False)
+        refuse_special(properties)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_queue(target)

@@ -8,10 +8,11 @@ Reference: broker AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.ha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
+from broker.draft import Draft
 from broker.queue_locks import QueueLocks
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import PERM_WRITE, TopicConfigs
@@ -136,12 +137,31 @@ class SendChecks:
         return Destination(self._topics.create_if_absent(DLQ_PREFIX + name, 1), dead_letter=True)
 
 
-def refuse_unserved(properties: dict[str, str], transactional: bool = True) -> None:
-    """Refuse what must not be delivered at once and can not be delivered later here.
+def refuse_special(properties: Mapping[str, str]) -> None:
+    """Refuse what must not be readable at once, as a property of a whole batch.
+
+    Raises MESSAGE_ILLEGAL for delayed and timed messages.
+    """
+    delay = properties.get(names.DELAY, "0")
+    if delay.isdigit() and int(delay) > 0:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL, f"a batch can not be delayed: {names.DELAY}={delay}"
+        )
+    for name in TIMER_PROPERTIES:
+        if name in properties:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch can not be timed: property {name}={properties[name]}",
+            )
+
+
+def refuse_unserved(draft: Draft) -> None:
+    """A detour that leads nowhere: for kinds of messages that this broker can not deliver later.
 
     Raises MESSAGE_ILLEGAL for delayed and timed messages, NO_PERMISSION for half messages (as
     the official broker does with rejectTransactionMessage).
     """
+    properties = draft.properties
     delay = properties.get(names.DELAY, "0")
     if delay.isdigit() and int(delay) > 0:
         raise RemotingError(
@@ -155,7 +175,7 @@ def refuse_unserved(properties: dict[str, str], transactional: bool = True) -> N
                 "timed messages are not supported by this broker: "
                 f"property {name}={properties[name]}",
             )
-    if transactional and properties.get(names.TRAN_MSG, "").lower() == "true":
+    if properties.get(names.TRAN_MSG, "").lower() == "true":
         raise RemotingError(
             ResponseCode.NO_PERMISSION,
             "sending transaction message is forbidden: this broker does not support transactions",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.draft import Drafts
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
 from broker.processors.send_checks import SendChecks
 from broker.statistics import Statistics
@@ -46,11 +47,12 @@ class RunSendProcessor(SendProcessor):
         self,
         config: BrokerConfig,
         store: MessageStore,
+        drafts: Drafts,
         checks: SendChecks,
         statistics: Statistics,
         store_host: bytes,
     ) -> None:
-        super().__init__(config, store, checks, statistics, store_host)
+        super().__init__(config, store, drafts, checks, statistics, store_host)
         self._store_host = self._msg_id_prefix.encode()
         self._trace_text = b"true" if config.trace_on else b"false"
 

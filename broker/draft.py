@@ -1,0 +1,77 @@
+"""A message about to be stored, and the detours that keep it from where it was sent for a while.
+
+The hot path of sends stores ordinary messages itself. What may not be readable at once (delayed,
+timed and half messages), and what the broker writes on its own account (messages sent back, due
+or committed ones), passes through `Drafts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from message import properties as names
+from message.tags import tag_hash
+from store.message_store import MessageStore
+from store.results import PutResult
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Draft(msgspec.Struct):
+    """A message that is not stored yet; `born_host` packed, times in Unix ms.
+
+    `tags_code` is what the consume queue will hold: None for the hash of the TAGS property.
+    """
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: dict[str, str]
+    born_timestamp: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    tags_code: int | None = None
+
+
+Detour: TypeAlias = Callable[[Draft], object]
+"""Looks at a draft and moves it to another topic if it is for that; raises RemotingError to
+refuse it."""
+
+
+class Drafts:
+    """Stores drafts. `detours` are tried in their order, each on what the former ones left."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.detours: list[Detour] = []
+        self._store = store
+
+    def put(self, draft: Draft, *, direct: bool = False) -> PutResult:
+        """Store it, after the detours unless `direct`; waiting for the disk is the caller's.
+
+        Raises RemotingError when a detour refuses it.
+        """
+        if not direct:
+            for detour in self.detours:
+                detour(draft)
+        tags_code = draft.tags_code
+        if tags_code is None:
+            tags_code = tag_hash(draft.properties.get(names.TAGS, ""))
+        return self._store.put(
+            draft.topic,
+            draft.queue_id,
+            draft.body,
+            names.encode(draft.properties),
+            flag=draft.flag,
+            sys_flag=draft.sys_flag,
+            born_timestamp=draft.born_timestamp,
+            born_host=draft.born_host,
+            reconsume_times=draft.reconsume_times,
+            prepared_transaction_offset=draft.prepared_transaction_offset,
+            tags_code=tags_code,
+        )
