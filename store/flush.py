@@ -69,10 +69,14 @@ class CommitLogFlusher:
         # (end offset, deadline, listener), both rising.
         self._waiting: deque[tuple[int, float, FlushListener]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        # `flushed`, as far as the loop knows: before that nothing may be answered, because only
+        # then can it be read.
+        self._told = 0
 
     def start(self) -> None:
         """Start the thread; what it finds out is told on the running loop."""
         self._loop = asyncio.get_running_loop()
+        self._told = self.flushed
         self._thread = threading.Thread(target=self._run, name="store-flush-log", daemon=True)
         self._thread.start()
 
@@ -85,7 +89,7 @@ class CommitLogFlusher:
     def when_flushed(self, end_offset: int, listener: FlushListener) -> None:
         """Call `listener` when the log is on the disk up to `end_offset`: at once if it is, else
         later; with False when that failed, or took longer than syncFlushTimeout."""
-        if end_offset <= self.flushed:
+        if end_offset <= (self.flushed if self._loop is None else self._told):
             listener(True)
         elif self.failure is not None or self._loop is None:
             listener(False)
@@ -161,6 +165,7 @@ class CommitLogFlusher:
 
     def _done(self, end: int) -> None:
         self._on_flushed(end)
+        self._told = end
         self._answer(end, True)
 
     def _failed(self, error: OSError) -> None:
