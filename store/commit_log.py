@@ -101,14 +101,25 @@ class CommitLog:
             self._roll()
         return self.end
 
+    @property
+    def place(self) -> tuple[mmap, int]:
+        """Where the next record goes, once there is room for it: a mapping, and a byte of it."""
+        assert self._map is not None, "reserve was not called"
+        return self._map, self.end - self._base
+
     def commit(self, data: bytes, size: int, store_timestamp: int) -> None:
         """Write the record(s) encoded in `data`, without the first one's size word, at `end`;
         `size` is that word's value. `reserve` has made the room."""
         at = self.end - self._base
         length = len(data) + SIZE_BYTES
         self._map[at + SIZE_BYTES : at + length] = data  # type: ignore[index]
-        # Last and in one store: from here on the record is there (record_encoder says why).
-        _pack_size(self._map, at, size)  # type: ignore[arg-type]
+        self.seal(length, size, store_timestamp)
+
+    def seal(self, length: int, size: int, store_timestamp: int) -> None:
+        """Make the records at `place` part of the log: `length` bytes, of which all but the first
+        record's `size` word are written."""
+        # In one store: from here on the record is there (record_encoder says why).
+        _pack_size(self._map, self.end - self._base, size)  # type: ignore[arg-type]
         end = self.end + length
         self.end = end
         self.store_timestamp = store_timestamp

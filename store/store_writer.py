@@ -22,6 +22,7 @@ from message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
+from store.batch_encoder import Shared, take_apart
 from store.commit_log import CommitLog
 from store.config import FlushDiskType, StoreConfig
 from store.consume_queue import ConsumeQueue
@@ -30,7 +31,7 @@ from store.delay_level import DelayLevels
 from store.dispatch import delivery_time
 from store.errors import DiskFull
 from store.flush import CommitLogFlusher
-from store.record_encoder import SIZE_BYTES, encode_batch, encode_record, head_size
+from store.record_encoder import encode_record, head_size
 from store.results import PutResult, PutStatus
 from store.store_reader import StoreReader
 
@@ -186,31 +187,32 @@ class StoreWriter(StoreReader):
         sys_flag |= self._store_host_flag
         commit_log = self.commit_log
         timestamp = self._clock()
-        queue_offset = queue.next_offset
-        physical_offset = commit_log.end
         suffix = properties_suffix.encode("utf-8", "replace")
         if len(body) > self.config.max_message_size or sys_flag & (TRANSACTION_MASK | INNER_BATCH):
             return self._illegal(len(body), len(suffix), len(body), sys_flag)
-        while True:
-            batch = encode_batch(
-                queue.topic_field, body, suffix, queue_id, queue_offset, physical_offset, sys_flag,
-                born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
-            )  # fmt: skip
-            entries = batch.entries
-            size = len(batch.data) + SIZE_BYTES
-            if size > commit_log.max_record_size:
-                return self._illegal(len(body), len(suffix), size, sys_flag)
-            count = len(entries) // 3
-            try:
-                if queue_offset + count > queue.room:
-                    queue.make_room(count)
-                reserved = commit_log.reserve(size)
-            except (DiskFull, OSError) as error:
-                return self._no_room(error)
-            if reserved == physical_offset:
-                break
-            physical_offset = reserved  # it goes to the next file: encode for that place
-        commit_log.commit(batch.data, batch.first_size, timestamp)
+        shared = Shared(
+            queue.topic_field, suffix, queue_id, sys_flag, born_timestamp, born_host, timestamp,
+            self._store_host, reconsume_times,
+        )  # fmt: skip
+        queue_offset = queue.next_offset
+        batch = take_apart(body, shared, queue_offset, commit_log.end)
+        size, count = batch.size, batch.count
+        if size > commit_log.max_record_size:
+            return self._illegal(len(body), len(suffix), size, sys_flag)
+        try:
+            if queue_offset + count > queue.room:
+                queue.make_room(count)
+            physical_offset = commit_log.reserve(size)
+        except (DiskFull, OSError) as error:
+            return self._no_room(error)
+        log_map, at = commit_log.place
+        try:
+            entries = batch.encode_into(log_map, at, physical_offset)
+        except BaseException:
+            # No later record may have remains of this one behind it.
+            log_map[at : at + size] = bytes(size)
+            raise
+        commit_log.seal(size, batch.first_size, timestamp)
         queue.next_offset = queue_offset + count
         if self._sync:
             self._defer(queue, queue_offset, entries, timestamp)

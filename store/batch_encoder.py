@@ -1,0 +1,351 @@
+"""The messages of a batch body (spec 4.3) as records, written straight into the commit log.
+
+A batch is taken apart first: that refuses a bad one before anything is written, and tells how many
+bytes its records have. Then it is encoded at its place.
+
+Messages that all have the same lengths, as those of one fixed format do, are handled as columns:
+one list for each of their fields, one call of `struct` to take apart or to pack many of them. So
+no line of Python runs for each message, which makes this the quickest way into the log (1.0 µs for
+a message of 1 KiB, against 2.1 µs).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from mmap import mmap
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final, NamedTuple, Protocol
+
+from message.batch_body import MIN_ITEM, BatchBodyError
+from message.buffers import ReadableBuffer
+from message.checksum import CRC_MASK, crc32
+from message.limits import MAX_PROPERTIES
+from message.properties import TAGS, find
+from message.tags import tag_hash
+from store.record_encoder import SIZE_BYTES, TopicField, head_size, pack_length
+
+_unpack_item: Final = Struct(">i8xii").unpack_from  # size, flag, body length
+_ITEM_HEAD: Final = 20
+_SMALL_BODY: Final = 4096
+_AT_ONCE: Final = 64
+"""Messages that one struct takes: its own size grows with their number."""
+
+# A head in two: what differs from message to message, and what those of one body length share.
+_FRONT: Final = "iIiiiqq"  # size, magic, CRC, queue id, flag, queue offset, physical offset
+_pack_front: Final = Struct(f">{_FRONT}").pack
+_REARS: Final = tuple(
+    Struct(f">iq{born}sq{store}siqi").pack for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
+)  # sysFlag … bodyLength
+
+_SEPARATOR: Final = 2
+_TAGS: Final = b"TAGS\x01"
+_SEPARATED_TAGS: Final = b"\x02TAGS\x01"
+# Encoded tag → code: applications use a handful; a peer that sends ever new ones starts it over.
+_known_tags: dict[bytes, int] = {}
+_MOST_TAGS: Final = 2048
+
+
+class Shared(NamedTuple):
+    """What the records of a batch have in common. Hosts are packed, times Unix ms; `suffix` are
+    the encoded properties that each message gets behind its own."""
+
+    topic: TopicField
+    suffix: bytes
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a record that are neither body nor properties."""
+        return head_size(self.sys_flag) + self.topic.overhead
+
+    def rear(self, body_length: int) -> bytes:
+        """The second part of a head."""
+        return _REARS[self.sys_flag >> 4 & 3](
+            self.sys_flag, self.born_timestamp, self.born_host, self.store_timestamp,
+            self.store_host, self.reconsume_times, 0, body_length,
+        )  # fmt: skip
+
+    def middle(self, properties_length: int) -> bytes:
+        """What lies between body and properties."""
+        return self.topic.encoded + pack_length(properties_length)
+
+
+def take_apart(
+    body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
+) -> Batch:
+    """The messages in `body`, at least one; `queue_offset` is the first one's, and
+    `physical_offset` will be so unless the log goes on in a new file before.
+
+    Raises:
+        BatchBodyError: lengths do not add up, or properties exceed 32 767 bytes.
+    """
+    return _take_apart_even(body, shared, queue_offset) or _MixedBatch(
+        body, shared, queue_offset, physical_offset
+    )
+
+
+class Batch(Protocol):
+    """A batch body that was taken apart.
+
+    Attributes:
+        count: its messages.
+        size: bytes of their records.
+        first_size: bytes of the first record.
+    """
+
+    count: int
+    size: int
+    first_size: int
+
+    def encode_into(self, log: mmap, at: int, physical_offset: int) -> list[int]:
+        """Write the records at byte `at` of `log`, but for the first one's size word: that stays
+        0, for the commit log to write it last.
+
+        Returns what the consume queue gets: physical offset, size and tags code of each record,
+        flat.
+        """
+
+
+class _EvenBatch:
+    """Messages that all have the same lengths: one struct holds many whole records."""
+
+    def __init__(
+        self, shared: Shared, queue_offset: int, flags: list[int], bodies: list[bytes],
+        properties: list[bytes], tail: bytes,
+    ) -> None:  # fmt: skip
+        self._shared = shared
+        self._queue_offset = queue_offset
+        self._flags = flags
+        self._bodies = bodies
+        self._properties = properties
+        self._tail = tail
+        self.count = len(bodies)
+        self.first_size = shared.overhead + len(bodies[0]) + len(properties[0]) + len(tail)
+        self.size = self.first_size * self.count
+
+    def encode_into(self, log: mmap, at: int, physical_offset: int) -> list[int]:
+        """See `Batch`."""
+        shared, size, tail, begin = self._shared, self.first_size, self._tail, self._queue_offset
+        rear = shared.rear(len(self._bodies[0]))
+        middle = shared.middle(len(self._properties[0]) + len(tail))
+        texts = rear, self._bodies[0], middle, self._properties[0], tail
+        lengths = tuple(map(len, texts))
+        offsets = range(physical_offset, physical_offset + self.size, size)
+        for first in range(0, self.count, _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            bodies = self._bodies[part]
+            many = len(bodies)
+            fields: list[Any] = [size] * (12 * many)
+            fields[1::12] = [shared.topic.magic] * many
+            fields[2::12] = [crc & CRC_MASK for crc in map(crc32, bodies)]
+            fields[3::12] = [shared.queue_id] * many
+            fields[4::12] = self._flags[part]
+            fields[5::12] = range(begin + first, begin + first + many)
+            fields[6::12] = offsets[part]
+            fields[7::12] = [rear] * many
+            fields[8::12] = bodies
+            fields[9::12] = [middle] * many
+            fields[10::12] = self._properties[part]
+            fields[11::12] = [tail] * many
+            if not first:
+                fields[0] = 0
+            _records(many, *lengths).pack_into(log, at + first * size, *fields)
+        entries = [size] * (3 * self.count)
+        entries[::3] = offsets
+        entries[2::3] = _tags_codes(self._properties, tail)
+        return entries
+
+
+class _MixedBatch:
+    """Messages of any lengths, encoded at once for the place where they will most likely lie."""
+
+    def __init__(
+        self, body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
+    ) -> None:
+        """Raises as `take_apart` does."""
+        self._body = body
+        self._shared = shared
+        self._queue_offset = queue_offset
+        self._physical_offset = physical_offset
+        self._data, self._entries = _encode(body, shared, queue_offset, physical_offset)
+        self.count = len(self._entries) // 3
+        self.first_size = self._entries[1]
+        self.size = len(self._data) + SIZE_BYTES
+
+    def encode_into(self, log: mmap, at: int, physical_offset: int) -> list[int]:
+        """See `Batch`."""
+        if physical_offset != self._physical_offset:
+            other = _MixedBatch(self._body, self._shared, self._queue_offset, physical_offset)
+            return other.encode_into(log, at, physical_offset)
+        log[at + SIZE_BYTES : at + self.size] = self._data
+        return self._entries
+
+
+@lru_cache(maxsize=128)
+def _items(count: int, body: int, properties: int) -> Struct:
+    return Struct(">" + f"i8xii{body}sH{properties}s" * count)
+
+
+@lru_cache(maxsize=128)
+def _records(count: int, rear: int, body: int, middle: int, properties: int, tail: int) -> Struct:
+    return Struct(">" + f"{_FRONT}{rear}s{body}s{middle}s{properties}s{tail}s" * count)
+
+
+def _take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> _EvenBatch | None:
+    """None for messages of different lengths, and for what may be no batch at all."""
+    end = len(body)
+    if end < MIN_ITEM:
+        return None
+    size, _, body_length = _unpack_item(body, 0)
+    length = size - MIN_ITEM - body_length
+    if body_length < 0 or length < 0 or end % size:
+        return None
+    tail = shared.suffix
+    if length and tail:
+        # The last bytes of all messages: the separator is there in each, or in none.
+        lasts = bytes(body[size - 1 :: size])
+        separated = lasts.count(_SEPARATOR)
+        if not separated:
+            tail = b"\x02" + tail
+        elif separated < len(lasts):
+            return None
+    if length + len(tail) > MAX_PROPERTIES:
+        return None
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    properties: list[bytes] = []
+    for at in range(0, end, size * _AT_ONCE):
+        many = min(_AT_ONCE, (end - at) // size)
+        fields = _items(many, body_length, length).unpack_from(body, at)
+        if (
+            fields[::6].count(size) != many
+            or fields[2::6].count(body_length) != many
+            or fields[4::6].count(length) != many
+        ):
+            return None
+        flags += fields[1::6]
+        bodies += fields[3::6]
+        properties += fields[5::6]
+    return _EvenBatch(shared, queue_offset, flags, bodies, properties, tail)
+
+
+def _encode(
+    body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
+) -> tuple[bytes, list[int]]:
+    """The records but for the first size word, and the entries. Raises as `take_apart` does."""
+    view = memoryview(body)
+    # Slicing bytes is faster than slicing memoryviews, as long as there is little to copy.
+    source = bytes(body)
+    end = len(source)
+    at = 0
+    magic, queue_id, overhead = shared.topic.magic, shared.queue_id, shared.overhead
+    suffix = shared.suffix
+    suffix_length = len(suffix)
+    suffix_code = tags_code(suffix)
+    # Made once for each length, of which most batches have few.
+    rears: dict[int, bytes] = {}
+    middles: dict[int, bytes] = {}
+    parts: list[ReadableBuffer] = []
+    entries: list[int] = []
+    while at < end:
+        try:
+            item_size, flag, body_length = _unpack_item(source, at)
+        except StructError:
+            raise BatchBodyError(f"{end - at} bytes at byte {at} are no message") from None
+        body_begin = at + _ITEM_HEAD
+        body_end = body_begin + body_length
+        next_at = at + item_size
+        length = next_at - body_end - 2
+        if body_length < 0 or length < 0 or next_at > end:
+            raise BatchBodyError(
+                f"at byte {at}: a message of {item_size} bytes with a body of {body_length}, "
+                f"{end - at} bytes are left"
+            )
+        # Their length follows from the others; it must say the same.
+        if source[body_end] << 8 | source[body_end + 1] != length:
+            raise BatchBodyError(f"at byte {at}: its parts do not add up to its size {item_size}")
+        large = body_length > _SMALL_BODY
+        message_body = view[body_begin:body_end] if large else source[body_begin:body_end]
+        properties = source[body_end + 2 : next_at]
+        tail = suffix
+        if suffix_length:
+            if length and properties[-1] != _SEPARATOR:
+                tail = b"\x02" + suffix
+            length += len(tail)
+        middle = middles.get(length)
+        if middle is None:
+            if length > MAX_PROPERTIES:
+                raise BatchBodyError(
+                    f"at byte {at}: properties of {length} bytes, {MAX_PROPERTIES} are allowed"
+                )
+            middle = middles[length] = shared.middle(length)
+        rear = rears.get(body_length)
+        if rear is None:
+            rear = rears[body_length] = shared.rear(body_length)
+        size = overhead + body_length + length
+        parts += (
+            _pack_front(
+                size, magic, crc32(message_body) & CRC_MASK, queue_id, flag, queue_offset,
+                physical_offset,
+            ),
+            rear,
+            message_body,
+            middle,
+            properties,
+            tail,
+        )  # fmt: skip
+        entries += (physical_offset, size, suffix_code or tags_code(properties))
+        physical_offset += size
+        queue_offset += 1
+        at = next_at
+    if not entries:
+        raise BatchBodyError("an empty batch")
+    parts[0] = parts[0][SIZE_BYTES:]
+    return b"".join(parts), entries
+
+
+def _tags_codes(properties: list[bytes], suffix: bytes) -> list[int]:
+    """The tags code of each message. The suffix comes last, so a tag in it counts for all."""
+    first = properties[0]
+    code = tags_code(suffix)
+    if code or properties.count(first) == len(properties):
+        return [code or tags_code(first)] * len(properties)
+    # Often the same tag lies at the same place in all, and no other anywhere.
+    at = first.rfind(_SEPARATED_TAGS)
+    end = first.find(_SEPARATOR, at + 1) + 1
+    if at >= 0 and end and b"".join(properties).count(_TAGS) == len(properties):
+        tag = first[at:end]
+        if all([own.startswith(tag, at) for own in properties]):  # noqa: C419 (a third quicker)
+            return [tags_code(first)] * len(properties)
+    return list(map(tags_code, properties))
+
+
+def tags_code(properties: bytes) -> int:
+    """The tags code of encoded properties. The last TAGS wins, as in the decoded map."""
+    at = properties.rfind(_TAGS)
+    if at < 0:
+        return 0
+    if at and properties[at - 1] != _SEPARATOR:  # the end of a longer name, or within a value
+        at = properties.rfind(_SEPARATED_TAGS) + 1
+        if not at and not properties.startswith(_TAGS):
+            return 0
+    end = properties.find(_SEPARATOR, at)
+    tag = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]
+    code = _known_tags.get(tag)
+    return _new_tags_code(tag, properties) if code is None else code
+
+
+def _new_tags_code(tag: bytes, properties: bytes) -> int:
+    if not tag:  # an empty value counts for nothing, but an earlier one may
+        return tag_hash(find(str(properties, "utf-8", "replace"), TAGS) or "")
+    if len(_known_tags) >= _MOST_TAGS:
+        _known_tags.clear()
+    code = _known_tags[tag] = tag_hash(str(tag, "utf-8", "replace"))
+    return code

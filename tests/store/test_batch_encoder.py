@@ -1,0 +1,151 @@
+"""A batch becomes the records that its messages would have become one by one."""
+
+from __future__ import annotations
+
+import mmap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message import properties as names
+from message.batch_body import BatchBodyError, encode_batch
+from message.record import Record, iter_records
+from message.tags import tag_hash
+from store import batch_encoder
+from store.batch_encoder import Shared, take_apart
+from store.record_encoder import TopicField
+
+Item = tuple[int, bytes, bytes]  # flag, body, encoded properties
+
+I32 = st.integers(-(2**31), 2**31 - 1)
+PROPERTIES = st.dictionaries(
+    st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "other", "TAG", "xTAGS"]),
+    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20),
+    max_size=4,
+)
+
+
+def shared(suffix: bytes = b"") -> Shared:
+    return Shared(TopicField.of("Topic"), suffix, 2, 0, 11, b"b" * 8, 12, b"s" * 8, 1)
+
+
+def encode(items: list[Item], suffix: bytes = b"", place: int = 1000) -> tuple[bytes, list[int]]:
+    """The records at physical offset `place`, with queue offsets from 40 on, and the entries.
+
+    The batch expected to lie at 1000.
+    """
+    batch = take_apart(encode_batch(items), shared(suffix), 40, 1000)
+    assert batch.count == len(items)
+    with mmap.mmap(-1, batch.size + 20) as log:
+        entries = batch.encode_into(log, 10, place)
+        data = log[:]
+    assert data[:14] == bytes(14), "the first size word is the commit log's to write"
+    assert data[10 + batch.size :] == bytes(10)
+    return batch.first_size.to_bytes(4, "big") + data[14 : 10 + batch.size], entries
+
+
+def check(items: list[Item], suffix: bytes = b"", place: int = 1000) -> list[Record]:
+    """Each message keeps its flag and body, gets the suffix behind its properties, and the entries
+    say where it lies and what its tag's hash is, whether its separator is there or not."""
+    data, entries = encode(items, suffix, place)
+    records = list(iter_records(data, strict=True))
+    assert len(records) == len(items)
+    for index, (record, (flag, body, properties)) in enumerate(zip(records, items, strict=True)):
+        assert (record.flag, record.body, record.topic) == (flag, body, "Topic")
+        assert (record.queue_id, record.queue_offset) == (2, 40 + index)
+        assert record.physical_offset == place
+        separator = b"\x02" if properties and suffix and properties[-1:] != b"\x02" else b""
+        text = (properties + separator + suffix).decode()
+        assert record.properties == names.decode(text)
+        code = tag_hash(record.properties.get("TAGS", ""))
+        assert entries[3 * index : 3 * index + 3] == [place, record.size, code]
+        place += record.size
+    return records
+
+
+@given(
+    st.lists(
+        st.tuples(I32, st.binary(max_size=5000), PROPERTIES, st.booleans()), min_size=1, max_size=8
+    ),
+    PROPERTIES,
+    st.sampled_from([1000, 2000]),
+)
+def test_messages_of_any_lengths(
+    messages: list[tuple[int, bytes, dict[str, str], bool]], suffix: dict[str, str], place: int
+) -> None:
+    items = []
+    for flag, body, properties, trailing in messages:
+        text = names.encode(properties)
+        items.append((flag, body, (text if trailing else text[:-1]).encode()))
+    check(items, names.encode(suffix).encode(), place)
+
+
+@given(
+    st.integers(1, 150),
+    st.integers(0, 40),
+    st.sampled_from(
+        [
+            b"",
+            b"TAGS\x01tag\x02",
+            b"UNIQ_KEY\x01#\x02TAGS\x01tag\x02",
+            b"UNIQ_KEY\x01#\x02TAGS\x01tag#\x02",
+            b"UNIQ_KEY\x01#\x02TAGS\x01tag",
+            b"TAGS\x01old\x02k\x01#\x02TAGS\x01new\x02",
+            b"xTAGS\x01#\x02KEYS\x01k\x02",
+            b"TAGS\x01#",
+        ]
+    ),
+    PROPERTIES,
+    st.sampled_from([1000, 2000]),
+)
+def test_messages_of_one_length(
+    count: int, length: int, properties: bytes, suffix: dict[str, str], place: int
+) -> None:
+    items = [
+        (n - 3, bytes([n]) * length, properties.replace(b"#", b"%03d" % n)) for n in range(count)
+    ]
+    check(items, names.encode(suffix).encode(), place)
+
+
+@given(st.lists(st.sampled_from([b"a\x01b\x02", b"a\x01bc", b"TAGS\x01"]), min_size=1, max_size=5))
+def test_one_length_but_not_one_way_to_end(properties: list[bytes]) -> None:
+    check([(0, b"body", own.ljust(8, b"x")) for own in properties], b"more\x01value\x02")
+
+
+def test_one_length_but_a_tag_that_only_some_have() -> None:
+    first, second = b"k\x01v\x02TAGS\x01t\x02", b"k\x01v\x02TAGZ\x01t\x02"
+    twice = b"k\x01\x02TAGS\x01t\x02"
+    check([(0, b"", first), (0, b"", second)])
+    check([(0, b"", second), (0, b"", first)])
+    check([(0, b"", first), (0, b"", twice + b"\x02")])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "empty"),
+        (b"\0" * 19, "19 bytes at byte 0"),
+        (b"\0" * 22, "a message of 0 bytes"),
+        (encode_batch([(0, b"body", b"")])[:-1], "26 bytes with a body of 4, 25 bytes are left"),
+        (encode_batch([(0, b"body", b"k\x01v\x02")])[:25] + b"\x09" + b"k\x01v\x02", "add up"),
+        (b"\0\0\0\0" + encode_batch([(0, b"body", b"")])[4:], "a message of 0 bytes"),
+        (encode_batch([(0, b"body", b"")] * 2)[:-3], "23 bytes are left"),
+        (encode_batch([(0, b"", b"p" * 32_760)]), "properties of 32772 bytes"),
+        (encode_batch([(0, b"", b"p" * 32_760)] * 2), "properties of 32772 bytes"),
+        (
+            encode_batch([(0, b"bo", b"")]) + encode_batch([(0, b"", b"pp")])[:-3] + b"\1pp",
+            "add up",
+        ),
+    ],
+)
+def test_what_is_no_batch_is_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(BatchBodyError, match=reason):
+        take_apart(body, shared(b"more\x01value\x02"), 0, 0)
+
+
+def test_more_tags_than_are_remembered() -> None:
+    """A peer that sends ever new tags costs no memory, and every code is right."""
+    for start in range(0, 5000, 500):
+        check([(0, b"", b"TAGS\x01tag%d\x02" % n) for n in range(start, start + 500)])
+    assert len(batch_encoder._known_tags) <= batch_encoder._MOST_TAGS
