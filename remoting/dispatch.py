@@ -3,7 +3,7 @@
 A processor is a class that registers its methods here, one per request code. A handler returns its
 :class:`Response`, or None when it is going to call ``request.reply`` later (or the request is
 oneway), or an awaitable of either. Most are plain functions: a task per request would cost more
-than the request.
+than the request. The hottest may give the whole answer frame, as bytes.
 """
 
 import logging
@@ -18,7 +18,7 @@ from remoting.request import Request, Response
 
 log = logging.getLogger("remoting.dispatch")
 
-Answer = Response | None | Awaitable[Response | None]
+Answer = Response | bytes | None | Awaitable[Response | None]
 Handler = Callable[[Request[Any]], Answer]
 
 
@@ -103,8 +103,9 @@ class Dispatcher:
             answer = route.handler(request)
         except Exception as error:
             return self._failure(request, error)
-        # Nearly always a Response: told apart by its type, without a look at awaitables.
-        if type(answer) is Response or answer is None:
+        # Told apart by its type, without a look at awaitables.
+        kind = type(answer)
+        if kind is Response or kind is bytes or answer is None:
             return answer
         return self._guarded(request, answer)  # type: ignore[arg-type]
 

@@ -188,6 +188,12 @@ class FrameStream(asyncio.Protocol):
         self._append_response(request, response)
         self._flush_soon()
 
+    def _respond_frame(self, request: Request[Any], frame: bytes) -> None:
+        if not self.closed and not request.oneway:
+            self._out.append(frame)
+            self._out_size += len(frame)
+            self._flush_soon()
+
     def _append_response(self, request: Request[Any], response: Response) -> None:
         body = response.body
         out = self._out
@@ -321,6 +327,8 @@ class FrameStream(asyncio.Protocol):
         result = self._dispatch(request)
         if type(result) is Response:
             self.respond(request, result)
+        elif type(result) is bytes:
+            self._respond_frame(request, result)
         elif result is not None:
             self._spawn(request, result)  # type: ignore[arg-type]
 

@@ -104,7 +104,10 @@ class ServerConnection(FrameStream):
                     self._process_flagged(request, frame)
                     continue
                 result = dispatch(request)
-                if type(result) is Response:
+                if type(result) is bytes:
+                    self._out.append(result)
+                    self._out_size += len(result)
+                elif type(result) is Response:
                     self._append_response(request, result)
                 elif result is not None:
                     self._spawn(request, result)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""The answer to a stored message as one fixed text with holes, for sends that come in batches.
+"""The answer to a stored message as one fixed text with holes.
 
-A batch may bring a thousand sends, and the general way from a response and its header to a frame is
-a fifth of what each of them costs. This gives the same bytes (a test compares the two) for what
+The general way from a response and its header to a frame is a tenth of what a send costs, and a
+fifth where many come in a batch. This gives the same bytes (a test compares the two) for what
 nearly every send is answered with: stored, JSON, the default region.
 """
 
@@ -9,6 +9,9 @@ from struct import Struct as Layout
 
 from remoting.codes import VERSION
 from remoting.headers.base import encode_json
+
+DEFAULT_REGION = "DefaultRegion"
+"""The one region that these answers can name."""
 
 _TEMPLATE = (
     b'{"code":0,"extFields":{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d",'

@@ -195,6 +195,8 @@ class BatchProcessor:
         result = self._dispatcher.dispatch(child)
         if type(result) is Response:
             answers.respond(child, result)
+        elif type(result) is bytes:
+            answers.respond_all((child,), (result,))
         elif result is not None:
             self._spawn(child, result, answers)  # type: ignore[arg-type]
 

@@ -38,6 +38,7 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Request, Response
+from remoting.stored_answer import DEFAULT_REGION, encode_stored_answer
 from store.config import FlushDiskType
 from store.message_store import MessageStore
 from store.results import PutResult, PutStatus
@@ -92,6 +93,10 @@ class SendProcessor:
             names.CLUSTER: config.broker_cluster_name,
         }
         self._suffix = names.encode(self._added)
+        # What prepared answers need (encode_stored_answer), and whether they say the right region.
+        self._store_host = self._msg_id_prefix.encode()
+        self._trace_text = b"true" if config.trace_on else b"false"
+        self._plain = config.region_id == DEFAULT_REGION
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._overloaded = False
@@ -108,7 +113,7 @@ class SendProcessor:
         """A topic or a permission changed: every topic passes the checks again."""
         self._targets.clear()
 
-    def send(self, request: SendRequest) -> Response | None:
+    def send(self, request: SendRequest) -> Response | bytes | None:
         """Store one message or one batch; None when the answer waits for the disk."""
         header = request.header
         target = self._targets.get(header.topic)
@@ -166,6 +171,17 @@ class SendProcessor:
         traffic.messages += 1
         traffic.times += 1
         traffic.size += size
+        waits = self._sync_flush and find(properties, "WAIT") != "false"
+        if self._plain and not waits and request.serialize_type == 0:
+            return encode_stored_answer(
+                request.opaque,
+                self._store_host,
+                result.physical_offset,
+                queue_id,
+                result.queue_offset,
+                unique_id,
+                self._trace_text,
+            )
         answer = SendMessageResponseHeader(
             f"{self._msg_id_prefix}{result.physical_offset:016X}",
             queue_id,
@@ -176,7 +192,7 @@ class SendProcessor:
             self._region,
             self._trace_on,
         )
-        if self._sync_flush and find(properties, "WAIT") != "false":
+        if waits:
             self._answer_when_flushed(request, answer, result.end_offset, size)
             return None
         return Response(0, None, answer)

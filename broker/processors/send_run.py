@@ -12,11 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.draft import Drafts
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
-from broker.processors.send_checks import SendChecks
-from broker.statistics import Statistics
 from message import sysflag
 from message.identity import new_unique_id
 from message.properties import find
@@ -30,31 +26,14 @@ from remoting.headers import (
 )
 from remoting.request import Response
 from remoting.stored_answer import encode_stored_answer
-from store.message_store import MessageStore
 from store.run_writer import Put
 
 #: Bytes of a record that are not in the request, at most; for the limit of bytes in flight.
 _RECORD_OVERHEAD: Final = 512
 
 
-DEFAULT_REGION: Final = "DefaultRegion"  # the one that prepared answers name
-
-
 class RunSendProcessor(SendProcessor):
     """Sends of one broker, also many in one go."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        drafts: Drafts,
-        checks: SendChecks,
-        statistics: Statistics,
-        store_host: bytes,
-    ) -> None:
-        super().__init__(config, store, drafts, checks, statistics, store_host)
-        self._store_host = self._msg_id_prefix.encode()
-        self._trace_text = b"true" if config.trace_on else b"false"
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the send codes here."""
@@ -148,7 +127,6 @@ class RunSendProcessor(SendProcessor):
     ) -> Sequence[Response | bytes | None]:
         results = self._store.put_run(puts, requests[0].connection.peer_packed)
         store_host, trace_on = self._store_host, self._trace_text
-        plain = self._region == DEFAULT_REGION
         answers: list[Response | bytes | None] = []
         waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
         total = waiting_size = 0
@@ -162,7 +140,7 @@ class RunSendProcessor(SendProcessor):
             traffic.messages += 1
             traffic.times += 1
             traffic.size += size
-            if plain and not waits and request.serialize_type == 0:
+            if self._plain and not waits and request.serialize_type == 0:
                 answers.append(
                     encode_stored_answer(
                         request.opaque,
