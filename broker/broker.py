@@ -166,7 +166,7 @@ class Broker:
         self._drafts = Drafts(store)
         self._drafts.detours.append(refuse_unserved)
         self._sends = RunSendProcessor(
-            config, store, self._drafts, checks, self._statistics, store_host
+            config, store, self._drafts, checks, self._statistics, store_host, self._announced
         )
         self._pulls = PullProcessor(
             config,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from broker.config import BrokerConfig
@@ -30,7 +30,7 @@ from message.properties import find
 from message.tags import tag_hash
 from remoting.bodies.registration import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
-from remoting.dispatch import Dispatcher
+from remoting.dispatch import Answer, Dispatcher
 from remoting.errors import RemotingError
 from remoting.headers import (
     SendMessageRequestHeader,
@@ -64,7 +64,8 @@ class Target:
 
 
 class SendProcessor:
-    """Sends of one broker. `store_host` is the broker's packed address, as in message ids."""
+    """Sends of one broker. `store_host` is the broker's packed address, as in message ids;
+    `announced` ends when the name servers know every topic."""
 
     def __init__(
         self,
@@ -74,7 +75,9 @@ class SendProcessor:
         checks: SendChecks,
         statistics: Statistics,
         store_host: bytes,
+        announced: Callable[[], Awaitable[None]],
     ) -> None:
+        self._announced = announced
         self._config = config
         self._store = store
         self._drafts = drafts
@@ -113,7 +116,7 @@ class SendProcessor:
         """A topic or a permission changed: every topic passes the checks again."""
         self._targets.clear()
 
-    def send(self, request: SendRequest) -> Response | bytes | None:
+    def send(self, request: SendRequest) -> Answer:
         """Store one message or one batch; None when the answer waits for the disk."""
         header = request.header
         target = self._targets.get(header.topic)
@@ -199,7 +202,7 @@ class SendProcessor:
 
     # --- off the straight line --------------------------------------------------------------
 
-    def _send_checked(self, request: SendRequest) -> Response | None:
+    def _send_checked(self, request: SendRequest) -> Answer:
         """The same with every check, in the order of spec 2.3."""
         try:
             if self._overloaded:
@@ -209,6 +212,7 @@ class SendProcessor:
                     f"{self.in_flight} sends of {self.in_flight_bytes} bytes wait for the disk",
                 )
             header: SendHeader = request.header
+            is_new = not self._checks.knows(header.topic)
             topic = self._checks.topic(header)
             target = self._target(topic)
             if header.queue_id >= target.queue_limit:
@@ -220,11 +224,18 @@ class SendProcessor:
             if not request.body:
                 raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             if header.batch:
-                return self._send_batch(request, topic, target)
-            return self._send_single(request, topic, target)
+                answer = self._send_batch(request, topic, target)
+            else:
+                answer = self._send_single(request, topic, target)
+            return self._answer_when_announced(answer) if is_new and answer else answer
         except RemotingError as error:
             # Clients expect the map of extFields also in the answer to a refused send.
             return Response(error.code, error.remark, self._bare_header())
+
+    async def _answer_when_announced(self, answer: Response) -> Response:
+        """Who created a topic by a send may ask for its route as soon as that is answered."""
+        await self._announced()
+        return answer
 
     def _target(self, topic: TopicConfig) -> Target:
         name = topic.topic_name

@@ -67,6 +67,10 @@ class SendChecks:
         self._locks = locks
         self._clock = clock
 
+    def knows(self, name: str) -> bool:
+        """Whether the topic exists."""
+        return self._topics.get(name) is not None
+
     def topic(self, header: SendHeader) -> TopicConfig:
         """The topic of a send, created when it may be. Raises `RemotingError`."""
         self.accepting()

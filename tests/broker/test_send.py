@@ -16,7 +16,14 @@ from message.record import iter_records
 from remoting.codes import RequestCode
 from remoting.headers import SendMessageRequestHeader
 from store.config import FlushDiskType
-from tests.broker.conftest import SUBSCRIPTION, SUSPEND, Client, Connect, StartBroker
+from tests.broker.conftest import (
+    SUBSCRIPTION,
+    SUSPEND,
+    Client,
+    Connect,
+    NameServerStub,
+    StartBroker,
+)
 
 SUCCESS, BUSY, FLUSH_DISK_TIMEOUT, ILLEGAL = 0, 2, 10, 13
 
@@ -318,3 +325,21 @@ async def test_too_much_in_flight_is_refused_until_it_is_flushed(
     await disk.asked(1)
     disk.flushed()
     assert (await last).ext_fields["queueOffset"] == "3", "what was refused was not stored"
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_topic_made_by_a_send_is_registered_before_the_answer(
+    start_broker: StartBroker, connect: Connect, name_server: NameServerStub, batch: bool
+) -> None:
+    """Who sent the first message may ask a name server for the topic's route right away."""
+    broker = await start_broker(namesrv_addr=name_server.address)
+    client = await connect(broker)
+    name_server.registered.get_nowait()
+    body = encode_batch([(0, b"b", b"")] * 3) if batch else b"b"
+
+    await client.send("New", body, batch=batch)
+
+    _, registered = name_server.registered.get_nowait()
+    assert set(registered.topic_config_serialize_wrapper.topic_config_table) == {"New"}
+    await client.send("New", body, batch=batch)
+    assert name_server.registered.empty()
