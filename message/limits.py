@@ -21,6 +21,8 @@ AUTO_CREATE_TOPIC: Final = "TBW102"
 TBW102: Final = AUTO_CREATE_TOPIC
 """The template topic of auto-creation."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Where messages with a delivery time wait; queue 0."""
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -20,11 +20,18 @@ class TagExpressionError(ValueError):
 def tag_hash(tag: str) -> int:
     """The hash Java's ``String.hashCode`` gives `tag`, signed 32 bits; 0 for no tag ("").
 
-    It runs over UTF-16 code units: characters outside the basic plane count as two. Consume
-    queues store it sign-extended to 64 bits.
+    Consume queues store it sign-extended to 64 bits.
+    """
+    return string_hash(tag)
+
+
+def string_hash(text: str) -> int:
+    """Java's ``String.hashCode``, signed 32 bits.
+
+    It runs over UTF-16 code units: characters outside the basic plane count as two.
     """
     value = 0
-    units = tag.encode("utf-16-be", "surrogatepass")
+    units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value

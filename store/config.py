@@ -17,6 +17,7 @@ DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 # A file must hold at least a few records; its size is a signed 32-bit number to the reference.
 FileSize = Annotated[int, Meta(ge=1024, le=2**31 - 1)]
 Millis = Annotated[int, Meta(ge=1)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
 class FlushDiskType(Enum):
@@ -44,8 +45,29 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         max_message_size: of a body, or of a whole batch body.
         max_filter_message_size: consume-queue bytes that one get scans at most.
         message_delay_level: the delay levels, from 1 upwards.
-        delete_when, file_reserved_time: hours of the day at which, and hours after which, files
-            expire. Read so that a broker.conf loads; nothing expires yet.
+        flush_delay_offset_interval: how often the progress of the delay levels is written.
+        timer_wheel_enable: take messages with a delivery time.
+        timer_precision_ms: the length of a slot of the timer wheel, of 100, 200, 500 or 1000; use
+            `timer_precision`. A store that has timed messages keeps the one it was written with.
+        timer_max_delay_sec: the furthest delivery time, seconds.
+        timer_roll_window_slot: a message that waits for more slots than this is stored anew in
+            between, lest its commit-log file expires.
+        timer_congest_num_each_slot: messages of one slot above which more may be refused.
+        timer_flush_interval_ms: how often the progress of timed messages is written.
+        mapped_file_size_timer_log: of each file of the timer log.
+        message_index_enable: whether messages can be found by their keys.
+        max_hash_slot_num, max_index_num: of each index file. A file of another size is built anew.
+        max_msgs_num_batch: messages that one query finds at most.
+        default_query_max_num: messages that a query by unique key finds at most.
+        delete_when: hours of the day (``"04"``, ``"04;16"``) at which commit-log files expire ...
+        file_reserved_time: ... that have not been written to for so many hours.
+        disk_max_used_space_ratio: percentage of the disk from which on these expire at any time.
+        disk_space_clean_forcibly_ratio: from which on files are removed whatever their age (30 to
+            85), if clean_file_forcibly_enable.
+        disk_space_warning_level_ratio: from which on that is said (35 to 90).
+        clean_resource_interval: between two looks at what can be removed.
+        delete_commit_log_files_interval: between the removals of two commit-log files.
+        delete_file_batch_max: commit-log files removed in one round.
     """
 
     store_path_root_dir: str = "~/store"
@@ -63,8 +85,28 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     max_message_size: Annotated[int, Meta(ge=1024, le=2**30)] = MAX_BODY
     max_filter_message_size: Annotated[int, Meta(ge=CONSUME_QUEUE_UNIT)] = 16_000
     message_delay_level: str = DEFAULT_DELAY_LEVELS
+    flush_delay_offset_interval: Millis = 10_000
+    timer_wheel_enable: bool = True
+    timer_precision_ms: Millis = 1_000
+    timer_max_delay_sec: Annotated[int, Meta(ge=0, le=2_000_000)] = 3 * 24 * 3600
+    timer_roll_window_slot: int = 2 * 24 * 3600
+    timer_congest_num_each_slot: Annotated[int, Meta(ge=0)] = 2**31 - 1
+    timer_flush_interval_ms: Millis = 1_000
+    mapped_file_size_timer_log: FileSize = 100 * 1024 * 1024
+    message_index_enable: bool = True
+    max_hash_slot_num: Annotated[int, Meta(ge=1, le=2**28)] = 5_000_000
+    max_index_num: Annotated[int, Meta(ge=2, le=50_000_000)] = 20_000_000
+    max_msgs_num_batch: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    default_query_max_num: Annotated[int, Meta(ge=1)] = 32
     delete_when: str = "04"
     file_reserved_time: Annotated[int, Meta(ge=0)] = 72
+    disk_max_used_space_ratio: Percent = 75
+    disk_space_clean_forcibly_ratio: Percent = 85
+    disk_space_warning_level_ratio: Percent = 90
+    clean_file_forcibly_enable: bool = True
+    clean_resource_interval: Millis = 10_000
+    delete_commit_log_files_interval: Annotated[int, Meta(ge=0)] = 100
+    delete_file_batch_max: Annotated[int, Meta(ge=1)] = 10
 
     @property
     def root(self) -> Path:
@@ -82,6 +124,16 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     def consume_queue_directory(self) -> Path:
         """Where the consume queues lie, as TOPIC/QUEUE_ID/FILE."""
         return self.root / "consumequeue"
+
+    @property
+    def index_directory(self) -> Path:
+        """Where the index files lie."""
+        return self.root / "index"
+
+    @property
+    def timer_precision(self) -> int:
+        """`timer_precision_ms`, rounded to one of the lengths that the reference allows."""
+        return max((p for p in (200, 500, 1000) if p <= self.timer_precision_ms), default=100)
 
     @property
     def consume_queue_file_size(self) -> int:

@@ -277,6 +277,18 @@ class ConsumeQueue:
             self.min_offset = self.files.first_offset // UNIT
         self.min_offset = self.first_where(lambda physical, _: physical >= min_physical)
 
+    def expire(self, min_physical: int) -> list[MappedFile]:
+        """Skip what the commit log no longer has, and take out the files that held nothing else,
+        for `files.discard`. The last file stays: it knows the queue's next offset."""
+        self.correct_min_offset(min_physical)
+        taken = []
+        while len(self.files.mapped) > 1:
+            first = self.files.mapped[0]
+            if first.base_offset + first.size > self.min_offset * UNIT:
+                break
+            taken.append(self.files.take_first())
+        return taken
+
     def dirty(self, least_bytes: int) -> bool:
         """Whether at least one entry, and `least_bytes` of them, wait for a flush."""
         waiting = (self.max_offset - self._flushed) * UNIT

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from message.limits import TOPIC_PATTERN
+from message.limits import TOPIC_PATTERN, is_system_topic
 from store.consume_queue import ArrivalListener, ConsumeQueue
 from store.files import Files, Retirement
 
@@ -85,6 +85,29 @@ class ConsumeQueueTable:
         self._files.remove_directory(self._directory / topic)
         log.info("the consume queues of topic %s are removed", topic)
         return True
+
+    def delete_expired(self, min_physical: int) -> None:
+        """Remove the queues whose every message the commit log no longer has, except those of
+        system topics; their next message gets queue offset 0. Raises OSError."""
+        for queue in self.all:
+            # One with messages that wait for a flush is alive.
+            if (
+                0 <= queue.max_physical < min_physical
+                and queue.next_offset == queue.max_offset
+                and not is_system_topic(queue.topic)
+            ):
+                self._delete_queue(queue)
+
+    def _delete_queue(self, queue: ConsumeQueue) -> None:
+        queues = self.by_topic[queue.topic]
+        del queues[queue.queue_id]
+        self.all = tuple(other for other in self.all if other is not queue)
+        queue.remove()
+        self._files.remove_directory(queue.files.directory)
+        log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
+        if not queues:
+            del self.by_topic[queue.topic]
+            self._files.remove_directory(self._directory / queue.topic)
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         """Call `listener` for each message that becomes readable in a queue."""

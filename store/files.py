@@ -19,6 +19,7 @@ import errno
 import logging
 import os
 import resource
+import shutil
 import threading
 from collections.abc import Iterator
 from mmap import mmap
@@ -72,13 +73,14 @@ class MappedFile:
         # Held while syncing and closing, which different threads do; never on the way of a message.
         self._sync_lock = threading.Lock()
 
-    def allocate(self) -> None:
-        """Make sure every byte has a block on the disk (a copied file may be sparse).
+    def allocate(self, size: int | None = None) -> None:
+        """Make sure that the first `size` bytes (every byte, without it) have blocks on the disk:
+        a copied file may be sparse, and an index file is made so.
 
         Raises:
-            DiskFull: it has not, and there is no room.
+            DiskFull: they have not, and there is no room.
         """
-        _allocate(self._files, self._fd, self.path, self.size)
+        _allocate(self._files, self._fd, self.path, self.size if size is None else size)
 
     def sync(self) -> None:
         """Write what was changed to the disk; to be called off the event loop.
@@ -168,6 +170,7 @@ class Retirement:
 
     def __init__(self) -> None:
         self._waiting: list[MappedFile] = []
+        self._lock = threading.Lock()  # files are removed on several threads
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -175,18 +178,25 @@ class Retirement:
     def add(self, file: MappedFile) -> None:
         """Close `file` now or at a later sweep."""
         if not file.close():
-            self._waiting.append(file)
+            with self._lock:
+                self._waiting.append(file)
 
     def sweep(self) -> None:
         """Close what can be closed by now."""
-        self._waiting = [file for file in self._waiting if not file.close()]
+        with self._lock:
+            self._waiting = [file for file in self._waiting if not file.close()]
 
 
 class Files:
     """What the store asks of the operating system; a test overrides what it wants to fail."""
 
-    def create(self, path: Path, base_offset: int, size: int) -> MappedFile:
+    def create(
+        self, path: Path, base_offset: int, size: int, *, allocated: int | None = None
+    ) -> MappedFile:
         """Create, allocate and map a file of zeros.
+
+        With `allocated` only its first bytes get blocks now: the rest is `MappedFile.allocate`'s
+        to ask for, before it is written to.
 
         Raises:
             DiskFull: no room; nothing is left behind.
@@ -202,7 +212,7 @@ class Files:
         try:
             # The size first: a process killed between the two leaves a file of the right size.
             os.ftruncate(fd, size)
-            _allocate(self, fd, path, size)
+            _allocate(self, fd, path, size if allocated is None else allocated)
             return MappedFile(self, path, fd, base_offset, size, unsynced)
         except BaseException:
             os.close(fd)
@@ -237,6 +247,15 @@ class Files:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last written to, Unix ms. Raises OSError."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def used_percent(self, directory: Path) -> int:
+        """How full the file system of a directory is, as ``df`` shows it. Raises OSError."""
+        usage = shutil.disk_usage(directory)
+        return -(-100 * usage.used // max(1, usage.used + usage.free))
 
     def read(self, path: Path) -> bytes | None:
         """The whole content of a small file; None where there is none."""

@@ -103,6 +103,20 @@ class MappedFileQueue:
         while len(self.mapped) > 1 and self.mapped[-1].base_offset >= end:
             self._remove(self.mapped[-1])
 
+    def take_first(self) -> MappedFile:
+        """Take the oldest file out of the run, for `discard`. Not the last one: where the run goes
+        on would be forgotten."""
+        first, *_ = mapped = self.mapped
+        assert len(mapped) > 1
+        self.mapped = mapped[1:]
+        return first
+
+    def discard(self, file: MappedFile) -> None:
+        """Remove a file that was taken out of the run; off the event loop, since that of a large
+        one takes long. Slices that readers still hold stay valid. Raises OSError."""
+        self._files.remove(file.path)
+        self.retired.add(file)
+
     def remove_all(self) -> None:
         """Remove every file; slices that readers still hold stay valid."""
         for file in self.mapped:
@@ -116,5 +130,4 @@ class MappedFileQueue:
 
     def _remove(self, file: MappedFile) -> None:
         self.mapped = tuple(other for other in self.mapped if other is not file)
-        self._files.remove(file.path)
-        self.retired.add(file)
+        self.discard(file)

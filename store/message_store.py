@@ -14,14 +14,17 @@ from collections.abc import Callable
 
 from store.allocation import FileAllocator
 from store.checkpoint import Checkpoint
+from store.cleanup import Cleanup
 from store.commit_log import CommitLog
-from store.config import StoreConfig
+from store.config import FlushDiskType, StoreConfig
 from store.consume_queue import ArrivalListener
 from store.consume_queue_table import ConsumeQueueTable
 from store.errors import StoreClosed
 from store.files import Files, Retirement, make_directories, raise_descriptor_limit
 from store.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from store.index_table import IndexTable
 from store.mapped_file_queue import MappedFileQueue
+from store.message_index import MessageIndex
 from store.recovery import Recovery
 from store.results import GetResult, GetStatus, PutResult, PutStatus
 from store.run_writer import RunWriter
@@ -42,6 +45,10 @@ class MessageStore(RunWriter):
 
     `store_host` is the broker's packed address, which is part of every record and message id;
     `files` and `clock` (milliseconds) are for tests to replace.
+
+    Attributes:
+        index: finds messages by their keys.
+        cleanup: removes what has expired.
     """
 
     def __init__(
@@ -87,6 +94,25 @@ class MessageStore(RunWriter):
             entered=self._entered_timestamp,
             after_round=self._retired.sweep,
         )
+        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.index = MessageIndex(
+            IndexTable(
+                files,
+                config.index_directory,
+                config.max_hash_slot_num,
+                config.max_index_num,
+                self._checkpoint,
+                self._retired,
+                clock,
+            ),
+            commit_log,
+            (lambda: flusher.flushed) if sync else (lambda: commit_log.end),
+            enabled=config.message_index_enable,
+            most=config.max_msgs_num_batch,
+        )
+        self.cleanup = Cleanup(
+            config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock
+        )
         super().__init__(config, commit_log, table, flusher, store_host=store_host, clock=clock)
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
@@ -112,6 +138,11 @@ class MessageStore(RunWriter):
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
         return self._table.delete_topic(topic)
+
+    def delete_expired_queues(self) -> None:
+        """Remove the consume queues that have no message in the log any more, except those of
+        system topics. Raises OSError."""
+        self._table.delete_expired(self.commit_log.min_offset)
 
     def open(self) -> None:
         """Lock the directory, map the files, recover. Blocks.
@@ -141,6 +172,7 @@ class MessageStore(RunWriter):
             )
             recovery.run()
             self._flusher.flushed = self.commit_log.end if clean else recovery.start
+            self.index.open(clean=clean)
             self._lock.mark_open()
         except BaseException:
             self._close_files()
@@ -155,6 +187,8 @@ class MessageStore(RunWriter):
         self._allocator.start()
         self._flusher.start()
         self._queue_flusher.start()
+        self.index.start()
+        self.cleanup.start()
         self.commit_log.watch()
 
     async def close(self) -> None:
@@ -167,12 +201,15 @@ class MessageStore(RunWriter):
         self._open = False
         self._closed = True
         self._refuse("the store is closed")
+        await self.cleanup.stop()
+        await self.index.stop()
         await self._flusher.stop()
         await self._queue_flusher.stop()
         try:
             if self._flusher.failure is None:
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
                 self._flushed(self.commit_log.end)
+                await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 self._lock.mark_closed()
         except OSError as error:
@@ -188,6 +225,7 @@ class MessageStore(RunWriter):
         self._queue_flusher.flush(thorough=True)
 
     def _close_files(self) -> None:
+        self.index.close()
         self._table.close()
         self.commit_log.files.close()
         self._checkpoint.close()

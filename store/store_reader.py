@@ -6,9 +6,10 @@ ConsumeQueue.binarySearchInQueueByTime.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
+from message.record import RecordError, properties_of
 from store.commit_log import CommitLog
 from store.config import CONSUME_QUEUE_UNIT, StoreConfig
 from store.consume_queue import ConsumeQueue
@@ -48,13 +49,14 @@ class StoreReader:
         *,
         max_bytes: int = MAX_PULL_BYTES,
         codes: frozenset[int] | None = None,
+        accept: Callable[[Mapping[str, str]], bool] | None = None,
     ) -> GetResult:
         """Messages from `offset` on, in order, as slices of the mapped log.
 
         At most `max_messages`, and no more than fit into `max_bytes`, except that the first one is
-        always given. With `codes` only messages whose tags code is among them; at most
-        maxFilterMessageSize bytes of consume queue are scanned for them. One call never reads
-        beyond the consume-queue file that `offset` lies in.
+        always given. With `codes` only messages whose tags code is among them, with `accept` only
+        those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
+        scanned for them. One call never reads beyond the consume-queue file that `offset` lies in.
         """
         queues = self._by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
@@ -64,7 +66,9 @@ class StoreReader:
         if not low <= offset < high:
             return self._out_of_range(offset, low, high)
         log = self.commit_log
-        limit = max_messages if codes is None else max(self._scan_limit, max_messages)
+        limit = max_messages
+        if codes is not None or accept is not None:
+            limit = max(self._scan_limit, max_messages)
         buffers: list[memoryview] = []
         status = _NO_MATCHED_MESSAGE
         next_offset = offset
@@ -79,6 +83,10 @@ class StoreReader:
             next_offset += 1
             if codes is not None and tags_code not in codes:
                 continue
+            if accept is not None:
+                properties = self._properties(physical, size)
+                if properties is not None and not accept(properties):
+                    continue
             if physical == run_end and physical + size <= file_end:
                 run_end += size
             else:
@@ -156,9 +164,22 @@ class StoreReader:
         entry = queue.entry(offset) if queue is not None else None
         return self.commit_log.store_timestamp_at(entry[0], entry[1]) if entry is not None else -1
 
+    def properties_at(self, topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
+        """The properties of the message at `offset`; None where there is none."""
+        queue = self._find(topic, queue_id)
+        entry = queue.entry(offset) if queue is not None else None
+        return self._properties(entry[0], entry[1]) if entry is not None else None
+
     def record_at(self, physical_offset: int) -> memoryview:
         """The record that begins at a physical offset. Raises `RecordNotFound`."""
         return self.commit_log.record_at(physical_offset)
+
+    def _properties(self, physical: int, size: int) -> dict[str, str] | None:
+        record = self.commit_log.read(physical, size)
+        try:
+            return properties_of(record) if record is not None else None
+        except RecordError:
+            return None
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         queues = self._by_topic.get(topic)

@@ -1,3 +1,4 @@
+import contextlib
 import struct
 from typing import Any
 
@@ -95,6 +96,21 @@ def test_round_trip_within_other_bytes(values: dict[str, Any], before: bytes, af
     assert record.properties_bytes == values["properties"]
     for name in values.keys() - {"topic", "body", "properties"}:
         assert getattr(record, name) == values[name], name
+
+
+@given(fields(), st.data())
+def test_the_properties_alone(values: dict[str, Any], data: st.DataObject) -> None:
+    raw = bytearray(encoded(values))
+    assert records.properties_of(memoryview(raw)) == records.decode(raw).properties
+
+    with pytest.raises(CorruptRecord):
+        records.properties_of(memoryview(raw)[: data.draw(st.integers(0, len(raw) - 1))])
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    # Damage that it does not look at hides nothing from it; what both read is the same.
+    with contextlib.suppress(RecordError):
+        found = records.properties_of(memoryview(raw))
+        assert found == records.decode(raw, check_crc=False).properties
 
 
 @given(fields(), st.data())

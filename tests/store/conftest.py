@@ -123,6 +123,8 @@ class StoreBench:
             "store_path_root_dir": str(self.root),
             "mapped_file_size_commit_log": 16 * 1024,
             "mapped_file_size_consume_queue": 400,
+            "max_hash_slot_num": 500,
+            "max_index_num": 2_000,
         }
         return StoreConfig(**settings | changes)
 

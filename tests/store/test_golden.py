@@ -105,8 +105,11 @@ async def test_opening_changes_nothing_but_the_tail(golden: Any) -> None:
         part = path.relative_to(bench.root).parts[0]
         if part in ("config", "index", "commitlog") and path.exists():
             assert path.read_bytes() == content, path
-    # Files behind the end are the preallocated ones, which hold nothing.
+    # Files behind the end are the preallocated ones, which hold nothing; an index that a crash may
+    # have torn is built again.
     gone = [path for path in before if not path.exists() and path.name.isdigit()]
+    if golden.name == "killed":
+        gone.remove(*[path for path in gone if path.parent.name == "index"])
     assert all(not any(before[path]) for path in gone)
     for queues in store.queues.values():
         assert not any(entry[1] == FILLER_SIZE for q in queues.values() for entry in q.read(0, 1))

@@ -1,0 +1,16 @@
+"""What is wrong with an expression."""
+
+
+class SqlSyntaxError(ValueError):
+    """An expression that can not be compiled.
+
+    Attributes:
+        line, column: where the trouble begins, both counted from 1.
+        reason: what it is.
+    """
+
+    def __init__(self, line: int, column: int, reason: str) -> None:
+        super().__init__(f"line {line}, column {column}: {reason}")
+        self.line = line
+        self.column = column
+        self.reason = reason

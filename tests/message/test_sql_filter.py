@@ -1,0 +1,108 @@
+"""SQL92 filters: against the official module's own results, and what is ours (errors, bounds)."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message.sql_filter import SqlSyntaxError, compile_sql
+from message.sql_filter.filter import MAX_LENGTH
+
+GOLDEN = Path(__file__).parents[1] / "data" / "sql_filter.json"
+
+# What the official module throws at evaluation (E) leaves the expression unknown (N).
+LETTERS = {True: "T", False: "F", None: "N"}
+
+
+def judge(text: str, messages: list[dict[str, str]]) -> str:
+    try:
+        sql = compile_sql(text)
+    except SqlSyntaxError:
+        return "!"
+    return "".join(LETTERS[sql.evaluate(message)] for message in messages)
+
+
+def test_every_expression_is_judged_as_by_the_official_module() -> None:
+    golden: dict[str, Any] = json.loads(GOLDEN.read_text())
+    messages = golden["messages"]
+
+    ours = [[text, judge(text, messages)] for text, _ in golden["expressions"]]
+
+    theirs = [[text, result.replace("E", "N")] for text, result in golden["expressions"]]
+    assert ours == theirs
+    assert sum(result == "!" for _, result in theirs) < len(theirs) * 0.6
+
+
+@pytest.mark.parametrize(
+    ("text", "properties", "result"),
+    [
+        ("a BETWEEN 1 AND 5", {"a": "5"}, True),
+        ("a > 4.5 AND tag IN ('x', 'y')", {"a": "5", "tag": "y"}, True),
+        ("a IS NULL", {}, True),
+        ("a IS NOT NULL AND b = TRUE", {"a": "", "b": "true"}, True),
+        ("a > 5 OR b = 'x'", {"b": "x"}, True),
+        ("a > 5 OR b = 'x'", {"b": "y"}, None),
+        ("a > 5 AND b = 'x'", {"b": "y"}, False),
+        ("a > 5 OR b = 'x'", {"a": "no number", "b": "x"}, None),
+        ("name CONTAINS 'o''b'", {"name": "Bo'bo"}, True),
+        ("name NOT STARTSWITH 'B'", {}, False),
+        ("NOT a = 1", {"a": "1"}, False),
+        ("a = 1 LIKE 'what follows is not read'", {"a": "1"}, True),
+    ],
+)
+def test_three_valued_logic(text: str, properties: dict[str, str], result: bool | None) -> None:
+    sql = compile_sql(text)
+    assert sql.evaluate(properties) is result
+    assert sql.matches(properties) is (result is True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "reason"),
+    [
+        ("a >", 1, 4, "unexpected end"),
+        ("a > 1 AND\n  (b # 2)", 2, 6, "'#'"),
+        ("a BETWEEN 5 AND 1", 1, 3, "wrong way round"),
+        ("a = 1 AND b > 'x'", 1, 13, "'x' can not be compared by >"),
+        ("5", 1, 1, "neither true nor false"),
+        ("a > 9223372036854775808", 1, 5, "greater than any Long"),
+        ("", 1, 1, "unexpected end"),
+    ],
+)
+def test_a_bad_expression_says_where(text: str, line: int, column: int, reason: str) -> None:
+    with pytest.raises(SqlSyntaxError) as caught:
+        compile_sql(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert reason in caught.value.reason
+    assert str(caught.value).startswith(f"line {line}, column {column}: ")
+    # The second time it comes out of the cache.
+    with pytest.raises(SqlSyntaxError, match=f"line {line}, column {column}"):
+        compile_sql(text)
+
+
+def test_length_and_depth_are_bounded() -> None:
+    wide = " OR ".join(["a = '1'"] * 2_900)
+    assert compile_sql(wide).matches({"a": "1"})
+    with pytest.raises(SqlSyntaxError, match=f"longer than {MAX_LENGTH}"):
+        compile_sql(wide + " " * MAX_LENGTH)
+    with pytest.raises(SqlSyntaxError, match="more than 200 operators"):
+        compile_sql("NOT " * 500 + "a")
+    # Parentheses alone are no depth.
+    assert compile_sql("(" * 5_000 + "a = '1'" + ")" * 5_000).matches({"a": "1"})
+
+
+@given(st.text(st.sampled_from("ab'= <>()1.5-\n\0é") | st.characters(), max_size=60))
+def test_no_text_does_more_than_be_refused(text: str) -> None:
+    assert set(judge(text, [{"a": "1", "b": text}])) <= set("TFN!")
+
+
+def test_the_parser_is_not_loaded_before_it_is_needed() -> None:
+    script = (
+        "import sys, message.sql_filter as s; assert 'lark' not in sys.modules; "
+        "s.compile_sql('a = 1'); assert 'lark' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
