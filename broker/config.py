@@ -30,12 +30,18 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     Fields that RocketMQ does not have: `vip_channel_enable` (serve listenPort-2 as well, as the
     official broker always does), `max_in_flight_bytes` (bodies of sends that are stored but not
-    yet answered; above it sends are answered SYSTEM_BUSY), `max_held_pulls` (long polls that may
+    yet answered; above it sends are answered SYSTEM_BUSY), `max_auto_created_groups` (with so many
+    groups no more are created unless an admin does), `max_held_pulls` (long polls that may
     wait at once; one above it is answered at once), and the settings of the Batch-Protocol:
     `max_child_request_num` (children of a parent; with more it is refused),
     `batch_pull_enough_bytes` and `batch_pull_enough_messages` (a parent of pulls that has so much
-    is answered without reading its other queues).
+    is answered without reading its other queues). `rebalance_lock_max_live_time` is a system
+    property of the official broker (rocketmq.broker.rebalance.lockMaxLiveTime).
     """
+
+    # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
+    broker_config_path: str = ""  # changes are written there; empty: nowhere
+    config_black_list: str = "configBlackList;brokerConfigPath"
 
     # Who and where
     namesrv_addr: str = ""  # host:port;host:port
@@ -58,8 +64,14 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     auto_create_subscription_group: bool = True
+    max_auto_created_groups: Count = 20_000
     validate_system_topic_when_update_topic: bool = True
     enable_mixed_message_type: bool = False
+
+    # Delayed and timed messages
+    delay_offset_update_version_step: Count = 200
+    recall_message_enable: bool = False
+    allow_recall_when_broker_not_writeable: bool = True
 
     # Sending
     region_id: str = "DefaultRegion"
@@ -68,6 +80,17 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     start_accept_send_request_time_stamp: int = 0
     send_thread_pool_queue_capacity: Count = 10_000  # sends stored but not yet answered
     max_in_flight_bytes: Count = 256 * 1024 * 1024
+
+    # Transactions
+    transaction_time_out: Millis = 6_000  # until the producer of a half message is asked
+    transaction_check_max: Count = 15
+    transaction_check_interval: Millis = 30_000
+    transaction_op_msg_max_size: Count = 4_096
+    transaction_op_batch_interval: Millis = 3_000
+
+    # Replies, offsets
+    store_reply_message_enable: bool = True
+    use_server_side_reset_offset: bool = True
 
     # Pulling
     long_polling_enable: bool = True
@@ -84,9 +107,16 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     batch_pull_enough_bytes: Count = 4 * 1024 * 1024
     batch_pull_enough_messages: Count = 10_000
 
+    # Filtering by SQL92; the Bloom filter only has to agree with official brokers' in its sizes
+    enable_property_filter: bool = False
+    filter_data_clean_time_span: Millis = 24 * 3600 * 1000  # until a dead expression is forgotten
+    expect_consumer_num_use_filter: Count = 32
+    max_error_rate_of_bloom_filter: Annotated[int, Meta(ge=1, le=99)] = 20  # %
+
     # Consumers
     notify_consumer_ids_changed_enable: bool = True
     channel_expired_timeout: Millis = 120_000
+    rebalance_lock_max_live_time: Millis = 60_000  # of a queue's lock for ordered consumption
     flush_consumer_offset_interval: Millis = 5_000
     consumer_offset_update_version_step: Count = 500
 

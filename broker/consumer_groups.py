@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from broker.consumer_filter import ConsumerFilters, is_tag_type
 from remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 
 log = logging.getLogger(__name__)
 
 BROADCASTING: Final = "BROADCASTING"
-TAG: Final = "TAG"
 SUBSCRIBE_ALL: Final = "*"
 
 
@@ -48,7 +48,7 @@ class Subscription:
     @property
     def is_tag(self) -> bool:
         """Filters by tag (TAG or no expression type), not by properties."""
-        return self.data.expression_type in ("", TAG)
+        return is_tag_type(self.data.expression_type)
 
 
 class ConsumerGroup:
@@ -72,6 +72,13 @@ class ConsumerGroup:
     def client_ids(self) -> list[str]:
         """The ids of all members, as GET_CONSUMER_LIST_BY_GROUP lists them."""
         return [client.client_id for client in self.clients.values()]
+
+    def find(self, client_id: str | None) -> ClientInfo | None:
+        """The member that calls itself so."""
+        for client in self.clients.values():
+            if client.client_id == client_id:
+                return client
+        return None
 
     def join(self, client: ClientInfo, data: ConsumerData) -> bool:
         """Add or refresh a member; True when it is new."""
@@ -115,11 +122,18 @@ class ConsumerGroups:
     """All groups with a live member.
 
     `notify(group)` is called for each change that the members must hear of. `clock` gives ms.
+    `filters` keeps the SQL92 expressions that groups subscribe with.
     """
 
-    def __init__(self, notify: Callable[[ConsumerGroup], None], clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        notify: Callable[[ConsumerGroup], None],
+        clock: Callable[[], int],
+        filters: ConsumerFilters | None = None,
+    ) -> None:
         self._notify = notify
         self._clock = clock
+        self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
         # Which groups a connection is a member of, so that its end costs no search.
         self._groups_of: dict[Any, set[str]] = {}
@@ -147,7 +161,9 @@ class ConsumerGroups:
     ) -> bool:
         """One group of one heartbeat.
 
-        Returns whether the group's fingerprint was another one before (heartbeat v2).
+        Returns whether the client is to send its subscriptions again (heartbeat v2): the group's
+        fingerprint was another one before, or nothing is known of what it subscribes to, as after
+        a restart of the broker.
         """
         group = self._groups.get(data.group_name)
         if group is None:
@@ -159,6 +175,8 @@ class ConsumerGroups:
             log.info("group %s: %s joined", group.name, client.client_id)
         if with_subscriptions:
             changed |= group.subscribe(data.subscription_data_set)
+            if self._filters is not None:
+                self._filters.register(group.name, data.subscription_data_set)
         connection = client.connection
         groups = self._groups_of.get(connection)
         if groups is None:
@@ -167,7 +185,7 @@ class ConsumerGroups:
         groups.add(group.name)
         if changed and notify_enabled and not group.broadcasting:
             self._notify(group)
-        return other_fingerprint
+        return other_fingerprint or not (with_subscriptions or group.subscriptions)
 
     def unregister(self, name: str, connection: Any, *, notify_enabled: bool = True) -> None:
         """A member leaves; the group goes with its last one."""
@@ -183,6 +201,8 @@ class ConsumerGroups:
         log.info("group %s: %s left", name, client.client_id)
         if not group.clients:
             del self._groups[name]
+            if self._filters is not None:
+                self._filters.unregister(name)
         elif notify_enabled and not group.broadcasting:
             self._notify(group)
 

@@ -7,6 +7,7 @@ the next message to consume. Reference: broker ConsumerOffsetManager.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,8 @@ class ConsumerOffsets:
         self.table: dict[str, dict[int, int]] = {}
         # Where the group last pulled; only shown to admins, never stored.
         self._pulled: dict[str, dict[int, int]] = {}
+        # Offsets that an admin set and that the group has not been told yet; never stored.
+        self._resets: dict[str, dict[int, int]] = {}
 
     def load(self) -> None:
         """Read the file; integer keys may stand there without quotes, as fastjson writes them.
@@ -79,6 +82,12 @@ class ConsumerOffsets:
         if content is not None:
             self.write(content)
 
+    async def flush(self) -> None:
+        """Write consumerOffset.json, off the event loop, when something changed. Raises OSError."""
+        content = self.unsaved()
+        if content is not None:
+            await asyncio.to_thread(self.write, content)
+
     def document(self) -> dict[str, Any]:
         """The table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""
         groups: dict[str, list[str]] = {}
@@ -109,6 +118,35 @@ class ConsumerOffsets:
         queues = self.table.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store where an admin wants `group` to go on. Until `take_reset` gives that to the pull
+        of a consumer, the group's own commits are to be ignored."""
+        self.commit(group, topic, queue_id, offset)
+        self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """True while the group was not told of a reset offset."""
+        # Nearly always there are none at all, and every commit asks.
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The reset offset that the group is to be told now, once."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def clone(self, source: str, destination: str, topic: str) -> None:
+        """Give a group the offsets that another one has in a topic, if that has any."""
+        queues = self.table.get(f"{topic}{SEPARATOR}{source}")
+        if queues is not None:
+            self.table[f"{topic}{SEPARATOR}{destination}"] = dict(queues)
+            self._dirty = True
+
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note the offset of a pull, for admins."""
         key = f"{topic}{SEPARATOR}{group}"
@@ -124,11 +162,11 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> set[str]:
         """Topics that have a stored offset of `group`."""
-        return {topic for topic, name in self._pairs() if name == group}
+        return {topic for topic, name in self.pairs() if name == group}
 
     def groups_of(self, topic: str) -> set[str]:
         """Groups that have a stored offset in `topic`."""
-        return {group for name, group in self._pairs() if name == topic}
+        return {group for name, group in self.pairs() if name == topic}
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
         """All stored offsets of a group in a topic."""
@@ -142,13 +180,14 @@ class ConsumerOffsets:
         """The group was deleted with its offsets."""
         self._forget(lambda topic, name: name == group)
 
-    def _pairs(self) -> list[tuple[str, str]]:
-        # "topic@group@broadcast" entries of broadcasting groups are no (topic, group) pairs.
+    def pairs(self) -> list[tuple[str, str]]:
+        """(topic, group) of every stored offset."""
+        # "topic@group@broadcast" entries of broadcasting groups are no such pairs.
         split = [tuple(key.split(SEPARATOR)) for key in self.table]
         return [(parts[0], parts[1]) for parts in split if len(parts) == 2]
 
     def _forget(self, concerned: Callable[[str, str], bool]) -> None:
-        for table in (self.table, self._pulled):
+        for table in (self.table, self._pulled, self._resets):
             for key in list(table):
                 topic, _, group = key.partition(SEPARATOR)
                 if concerned(topic, group):

@@ -8,11 +8,13 @@ or committed ones), passes through `Drafts`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from message import properties as names
+from message import sysflag
+from message.record import Record
 from message.tags import tag_hash
 from store.message_store import MessageStore
 from store.results import PutResult
@@ -45,7 +47,8 @@ refuse it."""
 
 
 class Drafts:
-    """Stores drafts. `detours` are tried in their order, each on what the former ones left."""
+    """Stores drafts. `detours` are tried in their order until one moves the draft: when it comes
+    back from there, the others have their turn."""
 
     def __init__(self, store: MessageStore) -> None:
         self.detours: list[Detour] = []
@@ -57,8 +60,11 @@ class Drafts:
         Raises RemotingError when a detour refuses it.
         """
         if not direct:
+            topic = draft.topic
             for detour in self.detours:
                 detour(draft)
+                if draft.topic != topic:
+                    break
         tags_code = draft.tags_code
         if tags_code is None:
             tags_code = tag_hash(draft.properties.get(names.TAGS, ""))
@@ -75,3 +81,22 @@ class Drafts:
             prepared_transaction_offset=draft.prepared_transaction_offset,
             tags_code=tags_code,
         )
+
+
+_HOST_BITS: Final = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
+
+
+def draft_of(record: Record) -> Draft:
+    """A stored message, to be stored once more; its body is copied out of the commit log."""
+    return Draft(
+        record.topic,
+        record.queue_id,
+        bytes(record.body),
+        dict(record.properties),
+        record.born_timestamp,
+        record.born_host,
+        flag=record.flag,
+        # The store sets the bits of the hosts that it writes.
+        sys_flag=record.sys_flag & ~_HOST_BITS,
+        reconsume_times=record.reconsume_times,
+    )

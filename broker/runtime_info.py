@@ -8,12 +8,14 @@ StoreStatsService.getRuntimeInfo.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.late_delivery import LateDelivery
 from broker.processors.pull import PullProcessor
 from broker.processors.send import SendProcessor
 from broker.statistics import Statistics
@@ -35,6 +37,7 @@ class RuntimeInfo:
         statistics: Statistics,
         sends: SendProcessor,
         pulls: PullProcessor,
+        late: LateDelivery,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -42,6 +45,7 @@ class RuntimeInfo:
         self._statistics = statistics
         self._sends = sends
         self._pulls = pulls
+        self._late = late
         self._clock = clock
         self._boot = clock()
 
@@ -52,7 +56,8 @@ class RuntimeInfo:
             **self._traffic(),
             **self._queues(),
             **self._disk(),
-            **_TIMER,
+            **_TIMER_RATES,
+            **self._late.figures(),
         }
         return {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)
@@ -96,7 +101,7 @@ class RuntimeInfo:
     def _queues(self) -> dict[str, object]:
         config = self._config
         return {
-            "sendThreadPoolQueueSize": self._sends.in_flight,
+            "sendThreadPoolQueueSize": self._sends.unflushed.count,
             "sendThreadPoolQueueCapacity": config.send_thread_pool_queue_capacity,
             "pullThreadPoolQueueSize": 0,
             "pullThreadPoolQueueCapacity": config.max_held_pulls,
@@ -110,7 +115,7 @@ class RuntimeInfo:
         log = self._store.commit_log
         directory = self._config.commit_log_directory
         usage = shutil.disk_usage(_existing(directory))
-        ratio = usage.used / usage.total if usage.total else 0.0
+        ratio = _used(usage.used, usage.free)
         behind = log.end - self._store.flushed_offset
         return {
             "commitLogMinOffset": log.min_offset,
@@ -118,7 +123,8 @@ class RuntimeInfo:
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{directory}": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
+            "commitLogDirCapacity": f"Total : {_size(usage.total)}, "
+            f"Free : {_size(usage.total - usage.used)}.",
             "remainHowManyDataToFlush": _size(behind),
             "remainHowManyDataToCommit": _size(0),
             "remainTransientStoreBufferNumbs": 0,
@@ -143,20 +149,22 @@ _IDLE_QUEUES: Final = (
     "litePullThreadPoolQueueHeadWaitTimeMills",
     "queryThreadPoolQueueHeadWaitTimeMills",
     "ackThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueCapacity",
+    "queryThreadPoolQueueCapacity",
+    "EndTransactionThreadPoolQueueCapacity",
 )
-_TIMER: Final = {
-    "timerReadBehind": 0,
-    "timerOffsetBehind": 0,
-    "timerCongestNum": 0,
-    "timerEnqueueTps": 0.0,
-    "timerDequeueTps": 0.0,
-}
+_TIMER_RATES: Final = {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
 
 
 def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
+
+
+def _used(used: int, free: int) -> float:
+    """The share that is used, rounded up to a hundredth; what only root may use does not count."""
+    return math.ceil(100 * used / (used + free)) / 100 if used + free else 0.0
 
 
 def _size(count: float) -> str:

@@ -130,12 +130,27 @@ class Statistics:
             traffic = self.topic_put[topic] = self._new()
         return traffic
 
+    def count_put(self, topic: str, size: int) -> None:
+        """One message of `size` bytes was stored in `topic`; not for hot paths."""
+        for traffic in (self.put_of(topic), self.put):
+            traffic.messages += 1
+            traffic.times += 1
+            traffic.size += size
+
     def get_of(self, topic: str, group: str) -> Traffic:
         """The counter of what `group` pulled from `topic`."""
         key = f"{topic}@{group}"
         traffic = self.group_get.get(key)
         if traffic is None:
             traffic = self.group_get[key] = self._new()
+        return traffic
+
+    def send_back_of(self, topic: str, group: str) -> Traffic:
+        """The counter of what `group` sent back of `topic`."""
+        key = f"{topic}@{group}"
+        traffic = self.group_send_back.get(key)
+        if traffic is None:
+            traffic = self.group_send_back[key] = self._new()
         return traffic
 
     def forget_topic(self, topic: str) -> None:

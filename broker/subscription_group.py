@@ -50,7 +50,7 @@ class SubscriptionGroups:
         self._collected = False  # something changed within `collecting`
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
-        # group → topic → bits of what is forbidden; only kept and served, see FORBID_READ.
+        # group → topic → bits of what is forbidden, see FORBID_READ.
         self.forbidden: dict[str, dict[str, int]] = {}
 
     def load(self) -> None:
@@ -87,6 +87,9 @@ class SubscriptionGroups:
         except IllegalName as error:
             log.warning("group not created: %s", error)
             return None
+        if len(self.table) >= self._config.max_auto_created_groups:
+            log.warning("group %s not created: there are %d already", name, len(self.table))
+            return None
         group = SubscriptionGroupConfig(group_name=name)
         log.info("group %s created", name)
         self.update([group])
@@ -110,9 +113,23 @@ class SubscriptionGroups:
         """False when an admin has forbidden `group` to read `topic`."""
         return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
 
+    def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid `group` to read `topic`, or allow it again."""
+        topics = self.forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        bits = bits | FORBID_READ if forbidden else bits & ~FORBID_READ
+        if bits:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
+
     @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Write what changes within only once, at the end: one request may bring many groups."""
+    def collecting(self, save: Callable[[], None] | None = None) -> Iterator[None]:
+        """Write what changes within only once, at the end: one request may bring many groups.
+        With `save` that is called instead, to have it written later."""
         self._collecting = True
         try:
             yield
@@ -120,11 +137,11 @@ class SubscriptionGroups:
             self._collecting = False
             if self._collected:
                 self._collected = False
-                self._changed()
+                self._changed(save)
 
-    def _changed(self) -> None:
+    def _changed(self, save: Callable[[], None] | None = None) -> None:
         if self._collecting:
             self._collected = True
             return
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
-        self.save()
+        (save or self.save)()

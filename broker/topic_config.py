@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from broker.config import BrokerConfig
 from broker.table_file import TableFile
 from broker.topic_attributes import apply_changes
@@ -76,6 +78,8 @@ class TopicConfigs:
             (limits.HALF_TOPIC, 1, PERM_READ_WRITE),
             (limits.OP_HALF_TOPIC, 1, PERM_READ_WRITE),
         ]
+        if config.timer_wheel_enable:
+            topics.append((limits.TIMER_TOPIC, 1, PERM_READ_WRITE))
         if config.auto_create_topic_enable:
             queues = config.default_topic_queue_nums
             topics.append((AUTO_CREATE_TOPIC, queues, PERM_READ_WRITE | PERM_INHERIT))
@@ -107,6 +111,10 @@ class TopicConfigs:
     def is_system(self, name: str) -> bool:
         """RocketMQ's own topics and this broker's; admins may not change or delete them."""
         return name in self._system or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+    def system_topics(self) -> list[str]:
+        """The names of those that are fixed or this broker's own, sorted."""
+        return sorted(self._system)
 
     def create_for_send(
         self, name: str, template_name: str, queues: int, sys_flag: int = 0
@@ -180,6 +188,21 @@ class TopicConfigs:
         self._changed([name])
         return True
 
+    def refresh_template(self) -> None:
+        """The settings of automatic creation changed: TBW102 follows them."""
+        if self._config.auto_create_topic_enable:
+            queues = self._config.default_topic_queue_nums
+            topic = _new_topic(AUTO_CREATE_TOPIC, queues, PERM_READ_WRITE | PERM_INHERIT)
+        elif AUTO_CREATE_TOPIC in self.table:
+            topic = msgspec.structs.replace(self.table[AUTO_CREATE_TOPIC], perm=PERM_READ_WRITE)
+        else:
+            return
+        self._put([topic])
+
+    def tell_all(self) -> None:
+        """The broker's permission changed, which limits that of every topic."""
+        self._changed(list(self.table))
+
     def mark_ordered(self, names: Iterable[str]) -> None:
         """The name server lists these topics as ordered (its ORDER_TOPIC_CONFIG namespace)."""
         changed = []
@@ -192,15 +215,16 @@ class TopicConfigs:
             self._changed(changed)
 
     @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Write and tell what changes within only once, at the end: one request may bring many."""
+    def collecting(self, save: Callable[[], None] | None = None) -> Iterator[None]:
+        """Write and tell what changes within only once, at the end: one request may bring many.
+        With `save` that is called instead, to have it written later."""
         self._collected = {}
         try:
             yield
         finally:
             collected, self._collected = self._collected, None
             if collected:
-                self._changed(collected)
+                self._changed(collected, save)
 
     def _put(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
@@ -208,12 +232,12 @@ class TopicConfigs:
             self.table[topic.topic_name] = topic
         self._changed([topic.topic_name for topic in topics])
 
-    def _changed(self, names: Iterable[str]) -> None:
+    def _changed(self, names: Iterable[str], save: Callable[[], None] | None = None) -> None:
         if self._collected is not None:
             self._collected.update(dict.fromkeys(names))
             return
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
-        self.save()
+        (save or self.save)()
         self._on_change(names)
 
 

@@ -7,6 +7,7 @@ comes in on the same connection and is executed by a dispatcher, as on a server.
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -21,6 +22,12 @@ log = logging.getLogger("remoting.connection")
 
 CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 3.0
+
+Signer = Callable[
+    [Header | None, Mapping[str, str] | None, bytes | bytearray | memoryview], Mapping[str, str]
+]
+"""Given a request's header, its further extFields and its body: the extFields to send beside the
+header, signature included."""
 
 # A peer that vanished without a word (power, network) is found by the kernel: sent data may stay
 # unacknowledged for 15 s, and a silent connection is probed after 30 s. Seconds; milliseconds for
@@ -127,9 +134,10 @@ class Connection:
         address: as given to :meth:`open`.
     """
 
-    def __init__(self, address: str, stream: _ClientStream) -> None:
+    def __init__(self, address: str, stream: _ClientStream, sign: Signer | None = None) -> None:
         self.address = address
         self._stream = stream
+        self._sign = sign
 
     @classmethod
     async def open(
@@ -141,6 +149,8 @@ class Connection:
         max_pending: int = MAX_PENDING,
         max_frame: int = MAX_FRAME,
         write_limit: int = WRITE_LIMIT,
+        tls: ssl.SSLContext | None = None,
+        sign: Signer | None = None,
     ) -> Self:
         """Connects to ``"host:port"``.
 
@@ -151,9 +161,12 @@ class Connection:
             max_pending: requests that may wait for answers at once.
             write_limit: bytes of unsent output after which the connection is dropped; sends wait
                 long before.
+            tls: encrypts the connection, and checks the server as the context says.
+            sign: adds the signature to every request.
 
         Raises:
-            RemotingConnectError: refused, unreachable, no such host, or no answer in time.
+            RemotingConnectError: refused, unreachable, no such host, no answer in time, or a
+                server that the TLS context does not trust.
         """
         try:
             host, port = split_address(address)
@@ -171,12 +184,13 @@ class Connection:
                     ),
                     host,
                     port,
+                    ssl=tls,
                 )
         except TimeoutError:
             raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
         except OSError as error:
             raise RemotingConnectError(error.strerror or str(error), address) from None
-        return cls(address, stream)
+        return cls(address, stream, sign)
 
     def __str__(self) -> str:
         return self.address
@@ -212,6 +226,8 @@ class Connection:
             RemotingClosed: the connection is or was closed; the server may have executed it.
             SystemBusy: ``max_pending`` requests are waiting already.
         """
+        if self._sign is not None:
+            ext_fields = self._sign(header, ext_fields, body)
         if not self._stream.writable:
             timeout = await self._stream.wait_writable(timeout)
         return await self._stream.send_request(code, header, body, timeout, ext_fields)
@@ -231,6 +247,8 @@ class Connection:
             RemotingTimeout: the server did not read what was sent before within ``timeout`` s.
             RemotingClosed: the connection is closed.
         """
+        if self._sign is not None:
+            ext_fields = self._sign(header, ext_fields, body)
         if not self._stream.writable:
             await self._stream.wait_writable(timeout)
         self._stream.send_oneway(code, header, body, ext_fields)

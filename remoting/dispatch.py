@@ -86,6 +86,17 @@ class Dispatcher:
             )
         self._routes[code] = Route(code, handler, header, run)
 
+    def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
+        """Serves ``code`` by ``wrapper(its handler)`` from now on, also in batches, one by one.
+
+        Raises:
+            ValueError: the code has no handler.
+        """
+        route = self._routes.get(int(code))
+        if route is None:
+            raise ValueError(f"request code {int(code)} is served by nobody")
+        self._routes[route.code] = Route(route.code, wrapper(route.handler), route.header)
+
     def dispatch(self, request: Request[Any]) -> Answer:
         """Runs the request's handler; never raises.
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Self
 
-from remoting.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Connection
+from remoting.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Connection, Signer
 from remoting.dispatch import Dispatcher
 from remoting.errors import RemotingClosed, RemotingTimeout
 from remoting.frame import Command
@@ -23,6 +24,7 @@ class ConnectionPool:
     Args:
         dispatcher: executes what servers ask of this client, on any connection.
         connect_timeout: seconds.
+        tls, sign: as :meth:`Connection.open` takes them, for every connection.
 
     Attributes:
         on_connected: callbacks, each called with the address of a new connection.
@@ -34,11 +36,15 @@ class ConnectionPool:
         dispatcher: Dispatcher | None = None,
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
+        tls: ssl.SSLContext | None = None,
+        sign: Signer | None = None,
     ) -> None:
         self.on_connected: list[Callable[[str], None]] = []
         self.on_disconnected: list[Callable[[str], None]] = []
         self._dispatcher = dispatcher
         self._connect_timeout = connect_timeout
+        self._tls = tls
+        self._sign = sign
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -83,7 +89,11 @@ class ConnectionPool:
     async def _connect(self, address: str) -> Connection:
         try:
             connection = await Connection.open(
-                address, timeout=self._connect_timeout, dispatcher=self._dispatcher
+                address,
+                timeout=self._connect_timeout,
+                dispatcher=self._dispatcher,
+                tls=self._tls,
+                sign=self._sign,
             )
         finally:
             del self._connecting[address]

@@ -52,6 +52,26 @@ def format_properties(properties: Mapping[str, str]) -> str:
     )
 
 
+def amend_properties(text: str, changes: Mapping[str, str]) -> str:
+    """``text`` with other values of some keys; comments, order and everything else stay.
+
+    Where that can not be done line by line (values over several lines), all is written anew.
+    """
+    wanted = parse_properties(text) | dict(changes)
+    left = dict(changes)
+    lines = []
+    for line in text.splitlines():
+        match = _KEY.match(line.lstrip(" \t\f"))
+        assert match is not None  # the pattern matches the empty text
+        key = _unescape(match[1])
+        if key not in changes:
+            lines.append(line)
+        elif key in left:
+            lines.append(format_properties({key: left.pop(key)}).rstrip("\n"))
+    amended = "".join(f"{line}\n" for line in lines) + format_properties(left)
+    return amended if parse_properties(amended) == wanted else format_properties(wanted)
+
+
 def _logical_lines(text: str) -> Iterable[str]:
     """Lines without comments, those that end in an odd number of backslashes joined."""
     joined = ""

@@ -53,6 +53,7 @@ class RequestConnection(Protocol):
     peer: tuple[str, int]
     peer_packed: bytes
     closed: bool
+    writable: bool
     attributes: dict[str, Any]
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:

@@ -1,65 +1,50 @@
-"""The broker itself as admins see it: settings (26), runtime figures (28), statistics (315).
+"""The broker itself as admins see it: runtime figures (28), statistics (315), copies (907).
 
 Reference: broker AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
-
-from broker.config import BrokerConfig
 from broker.runtime_info import RuntimeInfo
 from broker.statistics import DAY, HOUR, MINUTE, Rates, Statistics
-from remoting.bodies.registration import DataVersion
+from remoting.bodies.cluster import HARuntimeInfo
 from remoting.bodies.table import BrokerStatsData, BrokerStatsItem, KVTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import Dispatcher
-from remoting.headers import (
-    GetBrokerConfigResponseHeader,
-    Header,
-    ViewBrokerStatsDataRequestHeader,
-)
-from remoting.properties_file import config_properties, format_properties
+from remoting.headers import Header, ViewBrokerStatsDataRequestHeader
 from remoting.request import Request, Response
+from store.message_store import MessageStore
 
 
 class AdminProcessor:
-    """Broker-wide admin requests; `clock` gives milliseconds."""
+    """Broker-wide admin requests."""
 
     def __init__(
         self,
-        config: BrokerConfig,
         runtime_info: RuntimeInfo,
         statistics: Statistics,
-        clock: Callable[[], int],
+        store: MessageStore,
     ) -> None:
-        self._config = config
+        self._store = store
         self._runtime_info = runtime_info
         self._statistics = statistics
-        self._config_version = DataVersion(timestamp=clock())
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the admin codes here."""
-        dispatcher.register(RequestCode.GET_BROKER_CONFIG, self.broker_config)
         dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
+        dispatcher.register(RequestCode.GET_BROKER_HA_STATUS, self.ha_status)
         dispatcher.register(
             RequestCode.VIEW_BROKER_STATS_DATA, self.stats_data, ViewBrokerStatsDataRequestHeader
-        )
-
-    def broker_config(self, request: Request[Header]) -> Response:
-        """All settings as properties text, sorted by name."""
-        text = format_properties(config_properties(self._config))
-        version = msgspec.json.encode(self._config_version).decode()
-        return Response(
-            header=GetBrokerConfigResponseHeader(version=version),
-            body=text.encode(),
         )
 
     def runtime_info(self, request: Request[Header]) -> Response:
         """What clusterList and brokerStatus show."""
         return Response(body=KVTable(table=self._runtime_info.table()).encode())
+
+    def ha_status(self, request: Request[Header]) -> Response:
+        """What haStatus shows: this broker is the only copy."""
+        body = HARuntimeInfo(master_commit_log_max_offset=self._store.commit_log.end)
+        return Response(body=body.encode())
 
     def stats_data(self, request: Request[ViewBrokerStatsDataRequestHeader]) -> Response:
         """One counter over the last minute, hour and day."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
-from broker.consumer_groups import TAG, ClientInfo, ConsumerGroups
+from broker.consumer_filter import compile_filter, is_tag_type
+from broker.consumer_groups import ClientInfo, ConsumerGroups
 from broker.producer_groups import ProducerGroups
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import TopicConfigs
 from message.limits import RETRY_PREFIX
+from message.sql_filter import SqlSyntaxError
 from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from remoting.codes import RequestCode, ResponseCode
@@ -29,7 +31,10 @@ UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 
 
 class ClientProcessor:
-    """Client requests of one broker; `clock` gives milliseconds."""
+    """Client requests of one broker; `clock` gives milliseconds.
+
+    `save_late` is told that heartbeats changed the tables of groups and topics.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class ClientProcessor:
         groups: SubscriptionGroups,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
+        save_late: Callable[[], None],
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -45,6 +51,7 @@ class ClientProcessor:
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
+        self._save_late = save_late
         self._clock = clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -68,7 +75,8 @@ class ClientProcessor:
         )
         fingerprint = data.heartbeat_fingerprint
         changed = False
-        with self._groups.collecting(), self._topics.collecting():
+        late = self._save_late
+        with self._groups.collecting(late), self._topics.collecting(late):
             for consumer in data.consumer_data_set:
                 changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
         for producer in data.producer_data_set:
@@ -128,13 +136,21 @@ class ClientProcessor:
         return Response(body=body.encode())
 
     def check_config(self, request: Request[Header]) -> Response:
-        """Whether the broker can serve a subscription: tags yes, SQL92 not."""
+        """Whether the broker can serve a subscription: by tags, or by SQL92 where that is on."""
         data = CheckClientRequestBody.decode(request.body)
         subscription = data.subscription_data
-        if subscription.expression_type in ("", TAG):
+        if is_tag_type(subscription.expression_type):
             return Response()
-        return Response(
-            ResponseCode.SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}",
-        )
+        if not self._config.enable_property_filter:
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        try:
+            compile_filter(subscription.sub_string, subscription.expression_type)
+        except SqlSyntaxError as error:
+            return Response(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {error}"
+            )
+        return Response()

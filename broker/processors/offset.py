@@ -10,8 +10,10 @@ from typing import Final, Literal
 
 from broker.config import BrokerConfig
 from broker.consumer_offset import ConsumerOffsets
+from broker.delay_offset import DelayOffsets
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import TopicConfigs
+from message import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import Dispatcher
 from remoting.headers import (
@@ -21,6 +23,7 @@ from remoting.headers import (
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
     GetMinOffsetResponseHeader,
+    Header,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
     SearchOffsetRequestHeader,
@@ -43,11 +46,13 @@ class OffsetProcessor:
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
+        delay_offsets: DelayOffsets,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._delay_offsets = delay_offsets
         self._memory = _total_memory() * config.access_message_in_memory_max_ratio // 100
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -58,6 +63,8 @@ class OffsetProcessor:
         dispatcher.register(
             RequestCode.UPDATE_CONSUMER_OFFSET, self.update, UpdateConsumerOffsetRequestHeader
         )
+        dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
+        dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self.all_delay_offsets)
         dispatcher.register(RequestCode.GET_MAX_OFFSET, self.max_offset, GetMaxOffsetRequestHeader)
         dispatcher.register(RequestCode.GET_MIN_OFFSET, self.min_offset, GetMinOffsetRequestHeader)
         dispatcher.register(
@@ -108,8 +115,19 @@ class OffsetProcessor:
             return Response(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
             return Response(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        if self._offsets.has_reset(group, topic, header.queue_id):
+            # The consumer does not know of the reset yet; its pull is going to tell.
+            return Response(remark="Offset has been previously reset")
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return Response()
+
+    def all_offsets(self, request: Request[Header]) -> Response:
+        """The whole table as consumerOffset.json has it, for slaves and exports."""
+        return Response(body=fastjson.encode(self._offsets.document()))
+
+    def all_delay_offsets(self, request: Request[Header]) -> Response:
+        """The same of the delay levels: delayOffset.json."""
+        return Response(body=fastjson.encode(self._delay_offsets.document()))
 
     def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response:
         """The next queue offset to be written; 0 for an unknown queue."""

@@ -13,12 +13,14 @@ from functools import lru_cache
 from typing import Any, Final
 
 from broker.config import BrokerConfig
-from broker.consumer_groups import TAG, ConsumerGroups
+from broker.consumer_filter import ConsumerFilters, compile_filter, is_tag_type
+from broker.consumer_groups import ConsumerGroups
 from broker.consumer_offset import ConsumerOffsets
-from broker.hold_service import HoldService
+from broker.hold_service import HoldService, PropertyFilter
 from broker.statistics import Statistics
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import PERM_READ, TopicConfigs
+from message.sql_filter import SqlSyntaxError
 from message.tags import TagExpression, TagExpressionError
 from remoting.bodies.registration import TopicConfig
 from remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -78,6 +80,7 @@ class PullProcessor:
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         consumers: ConsumerGroups,
+        filters: ConsumerFilters,
         offsets: ConsumerOffsets,
         statistics: Statistics,
     ) -> None:
@@ -86,6 +89,7 @@ class PullProcessor:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._filters = filters
         self._offsets = offsets
         self._statistics = statistics
         self.holds = HoldService(store, self._pull_again, limit=config.max_held_pulls)
@@ -102,24 +106,33 @@ class PullProcessor:
         except RemotingError as error:
             return _refusal(error)
 
-    def _pull_again(self, request: Request[Any]) -> None:
-        """A held pull was woken or its time is over: answer it in any case."""
+    def _pull_again(self, request: Request[Any]) -> int:
+        """A held pull was woken or its time is over: answer it in any case. The answer's size."""
         try:
-            response = self._pull(request, first=False)
+            if request.connection.writable:
+                response = self._pull(request, first=False)
+            else:
+                response = self._unread(request.header)
         except RemotingError as error:
             response = _refusal(error)
         except Exception as error:
             log.exception("a held pull of %s failed", request.connection)
             response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if response is not None:
-            request.reply(response)
+        if response is None:
+            return 0
+        size = sum(map(len, response.body))  # type: ignore[arg-type]
+        request.reply(response)
+        return size
 
     def _pull(self, request: PullRequest, *, first: bool) -> Response | None:
         header = request.header
         group, topic = self._checked(request)
-        codes = self._filter(header, group)
+        codes, accept = self._filter(header, group)
         queue_id = header.queue_id
         offset = header.queue_offset
+        reset = self._offsets.take_reset(header.consumer_group, header.topic, queue_id)
+        if reset is not None:
+            return self._reset(header, topic, group, reset)
         result = self._store.get(
             header.topic,
             queue_id,
@@ -127,6 +140,7 @@ class PullProcessor:
             max(1, min(header.max_msg_nums, self._config.max_transfer_count_on_message_in_memory)),
             max_bytes=self._config.max_transfer_bytes_on_message_in_memory,
             codes=codes,
+            accept=accept,
         )
         status = result.status
         self._offsets.pulled(
@@ -147,7 +161,7 @@ class PullProcessor:
                 if long_polling
                 else self._config.short_polling_time_mills
             )
-            if self.holds.hold(request, header.topic, queue_id, offset, codes, timeout):
+            if self.holds.hold(request, header.topic, queue_id, offset, codes, timeout, accept):
                 return None
         self._count(header, result)
         return Response(
@@ -162,6 +176,47 @@ class PullProcessor:
                 group_sys_flag=group.group_sys_flag,
             ),
             result.buffers,
+        )
+
+    def _reset(
+        self,
+        header: PullMessageRequestHeader,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        offset: int,
+    ) -> Response:
+        """The answer that sends a consumer where an admin wants it."""
+        self._offsets.pulled(header.consumer_group, header.topic, header.queue_id, offset)
+        return Response(
+            ResponseCode.PULL_OFFSET_MOVED,
+            "OFFSET_RESET",
+            PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=offset,
+                min_offset=self._store.min_offset(header.topic, header.queue_id),
+                max_offset=self._store.max_offset(header.topic, header.queue_id),
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+        )
+
+    def _unread(self, header: PullMessageRequestHeader) -> Response:
+        """The answer for a client that has not read its former ones: ask again.
+
+        A connection may have thousands of pulls held. Were all of them answered with messages
+        while nobody reads, a few such clients would fill the memory.
+        """
+        return Response(
+            ResponseCode.PULL_NOT_FOUND,
+            "the answers before this one are unread",
+            PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=header.queue_offset,
+                min_offset=self._store.min_offset(header.topic, header.queue_id),
+                max_offset=self._store.max_offset(header.topic, header.queue_id),
+                topic_sys_flag=0,
+                group_sys_flag=0,
+            ),
         )
 
     def _count(self, header: PullMessageRequestHeader, result: GetResult) -> None:
@@ -221,24 +276,22 @@ class PullProcessor:
 
     def _filter(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> frozenset[int] | None:
-        """The tag hashes that the pull wants, None for all. Raises `RemotingError`."""
+    ) -> tuple[frozenset[int] | None, PropertyFilter | None]:
+        """The tag hashes that the pull wants, and the properties; None for all of them. Raises
+        `RemotingError`."""
         if header.sys_flag & SUBSCRIPTION:
-            expression_type = header.expression_type or TAG
-            if expression_type == TAG:
-                try:
-                    return _codes_of(header.subscription or "")
-                except TagExpressionError as error:
-                    raise RemotingError(
-                        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                        f"parse the consumer's subscription failed: {error}",
-                    ) from None
-            if not header.subscription:
+            expression = header.subscription or ""
+            try:
+                if is_tag_type(header.expression_type):
+                    return _codes_of(expression), None
+                if not expression:
+                    raise SqlSyntaxError(1, 1, "it is empty")
+                return None, self._property_filter(expression, header.expression_type)
+            except (TagExpressionError, SqlSyntaxError) as error:
                 raise RemotingError(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    "parse the consumer's subscription failed: it is empty",
-                )
-            raise _no_property_filter(expression_type)
+                    f"parse the consumer's subscription failed: {error}",
+                ) from None
         consumers = self._consumers.get(header.consumer_group)
         if consumers is None:
             raise RemotingError(
@@ -264,9 +317,28 @@ class PullProcessor:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
-        if not subscription.is_tag:
-            raise _no_property_filter(subscription.data.expression_type)
-        return subscription.codes
+        if subscription.data.class_filter_mode:
+            raise _not_supported("a Java class")
+        if subscription.is_tag:
+            return subscription.codes, None
+        known = self._filters.get(header.consumer_group, header.topic)
+        if known is None:
+            raise RemotingError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if known.client_version < header.sub_version:
+            raise RemotingError(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        return None, self._property_filter(known.expression, known.expression_type)
+
+    def _property_filter(self, expression: str, expression_type: str | None) -> PropertyFilter:
+        """What is compiled once and kept while it is in use. Raises SqlSyntaxError."""
+        if not self._config.enable_property_filter:
+            raise _not_supported(expression_type)
+        return compile_filter(expression, expression_type).matches
 
 
 # Consumers repeat the same few expressions in every pull.
@@ -275,10 +347,10 @@ def _codes_of(expression: str) -> frozenset[int] | None:
     return TagExpression(expression).codes or None
 
 
-def _no_property_filter(expression_type: str | None) -> RemotingError:
+def _not_supported(what: str | None) -> RemotingError:
     return RemotingError(
         ResponseCode.SYSTEM_ERROR,
-        f"The broker does not support consumer to filter message by {expression_type}",
+        f"The broker does not support consumer to filter message by {what}",
     )
 
 

@@ -18,9 +18,11 @@ from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.draft import Draft, Drafts
+from broker.late_detours import recall_handle
 from broker.processors.send_checks import SendChecks, SendHeader, refuse_special
 from broker.statistics import Statistics, Traffic
 from broker.topic_config import PERM_WRITE
+from broker.unflushed import UnflushedSends
 from message import properties as names
 from message import sysflag
 from message.batch_body import BatchBodyError
@@ -100,11 +102,7 @@ class SendProcessor:
         self._store_host = self._msg_id_prefix.encode()
         self._trace_text = b"true" if config.trace_on else b"false"
         self._plain = config.region_id == DEFAULT_REGION
-        self.in_flight = 0
-        self.in_flight_bytes = 0
-        self._overloaded = False
-        self._max_in_flight = config.send_thread_pool_queue_capacity
-        self._max_in_flight_bytes = config.max_in_flight_bytes
+        self.unflushed = UnflushedSends(config, store)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the send codes here."""
@@ -124,7 +122,7 @@ class SendProcessor:
             target is None
             or header.batch
             or header.sys_flag & sysflag.TRANSACTION_PREPARED
-            or self._overloaded
+            or self.unflushed.full
         ):
             return self._send_checked(request)
         properties: str = header.properties
@@ -196,7 +194,7 @@ class SendProcessor:
             self._trace_on,
         )
         if waits:
-            self._answer_when_flushed(request, answer, result.end_offset, size)
+            self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
             return None
         return Response(0, None, answer)
 
@@ -205,11 +203,12 @@ class SendProcessor:
     def _send_checked(self, request: SendRequest) -> Answer:
         """The same with every check, in the order of spec 2.3."""
         try:
-            if self._overloaded:
+            waiting = self.unflushed
+            if waiting.full:
                 raise RemotingError(
                     ResponseCode.SYSTEM_BUSY,
                     "[OVERLOAD]system busy, start flow control for a while: "
-                    f"{self.in_flight} sends of {self.in_flight_bytes} bytes wait for the disk",
+                    f"{waiting.count} sends of {waiting.size} bytes wait for the disk",
                 )
             header: SendHeader = request.header
             is_new = not self._checks.knows(header.topic)
@@ -285,9 +284,11 @@ class SendProcessor:
         result = self._drafts.put(draft)
         if result.status is not _PUT_OK:
             return self._not_stored(result)
-        self._count(target, 1, result.end_offset - result.physical_offset)
+        # A detour may have taken it elsewhere.
+        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
         answer = self._answer_header(self._msg_id(result.physical_offset), queue_id, result)
         answer.transaction_id = unique_id
+        answer.recall_handle = recall_handle(draft, header.topic, self._config.broker_name)
         return self._answer(request, answer, result, properties.get(names.WAIT))
 
     def _send_batch(
@@ -375,35 +376,16 @@ class SendProcessor:
         if not self._sync_flush or wait == "false":
             return Response(header=answer)
         size = result.end_offset - result.physical_offset
-        self._answer_when_flushed(request, answer, result.end_offset, size)
+        self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
         return None
 
-    def _answer_when_flushed(
-        self, request: SendRequest, answer: SendMessageResponseHeader, end_offset: int, size: int
-    ) -> None:
-        self._in_flight(1, size)
-
-        def flushed(done: bool) -> None:
-            self._in_flight(-1, -size)
-            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
-            request.reply(Response(code, None, answer))
-
-        self._store.when_flushed(end_offset, flushed)
-
-    def _in_flight(self, sends: int, size: int) -> None:
-        self.in_flight += sends
-        self.in_flight_bytes += size
-        self._overloaded = (
-            self.in_flight >= self._max_in_flight
-            or self.in_flight_bytes > self._max_in_flight_bytes
-        )
-
     def _not_stored(self, result: PutResult) -> Response:
-        code, remark = _NOT_STORED[result.status]
+        code, remark = NOT_STORED[result.status]
         return Response(code, f"{remark}: {result.remark}", self._bare_header())
 
 
-_NOT_STORED: Final = {
+#: Why a put was not stored: the code, and the beginning of the remark.
+NOT_STORED: Final = {
     PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
-from broker.draft import Draft
 from broker.queue_locks import QueueLocks
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import PERM_WRITE, TopicConfigs
@@ -157,30 +156,3 @@ def refuse_special(properties: Mapping[str, str]) -> None:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch can not be timed: property {name}={properties[name]}",
             )
-
-
-def refuse_unserved(draft: Draft) -> None:
-    """A detour that leads nowhere: for kinds of messages that this broker can not deliver later.
-
-    Raises MESSAGE_ILLEGAL for delayed and timed messages, NO_PERMISSION for half messages (as
-    the official broker does with rejectTransactionMessage).
-    """
-    properties = draft.properties
-    delay = properties.get(names.DELAY, "0")
-    if delay.isdigit() and int(delay) > 0:
-        raise RemotingError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"delayed messages are not supported by this broker: property {names.DELAY}={delay}",
-        )
-    for name in TIMER_PROPERTIES:
-        if name in properties:
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "timed messages are not supported by this broker: "
-                f"property {name}={properties[name]}",
-            )
-    if properties.get(names.TRAN_MSG, "").lower() == "true":
-        raise RemotingError(
-            ResponseCode.NO_PERMISSION,
-            "sending transaction message is forbidden: this broker does not support transactions",
-        )

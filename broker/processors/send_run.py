@@ -17,7 +17,7 @@ from message import sysflag
 from message.identity import new_unique_id
 from message.properties import find
 from message.tags import tag_hash
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode
 from remoting.dispatch import Dispatcher
 from remoting.headers import (
     SendMessageRequestHeader,
@@ -49,7 +49,7 @@ class RunSendProcessor(SendProcessor):
 
         All come from one connection. Who waits for the disk is answered later (None).
         """
-        if self._overloaded or (self._sync_flush and self._near_limits(requests)):
+        if self.unflushed.full or (self._sync_flush and self._near_limits(requests)):
             return ()
         code = requests[0].code
         targets = self._targets
@@ -114,10 +114,7 @@ class RunSendProcessor(SendProcessor):
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
         """Whether a run might pass the limits of what is in flight, which stop single sends."""
         size = sum(len(r.body) + len(r.head) for r in requests) + _RECORD_OVERHEAD * len(requests)
-        return (
-            self.in_flight + len(requests) >= self._max_in_flight
-            or self.in_flight_bytes + size > self._max_in_flight_bytes
-        )
+        return self.unflushed.nearly_full(len(requests), size)
 
     def _store_run(
         self,
@@ -174,21 +171,5 @@ class RunSendProcessor(SendProcessor):
         traffic.times += len(results)
         traffic.size += total
         if waiting:
-            self._answer_run_when_flushed(waiting, results[-1].end_offset, waiting_size)
+            self.unflushed.answer_when_flushed(waiting, results[-1].end_offset, waiting_size)
         return answers
-
-    def _answer_run_when_flushed(
-        self,
-        waiting: Sequence[tuple[SendRequest, SendMessageResponseHeader]],
-        end_offset: int,
-        size: int,
-    ) -> None:
-        self._in_flight(len(waiting), size)
-
-        def flushed(done: bool) -> None:
-            self._in_flight(-len(waiting), -size)
-            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
-            for request, answer in waiting:
-                request.reply(Response(code, None, answer))
-
-        self._store.when_flushed(end_offset, flushed)

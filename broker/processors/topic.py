@@ -1,4 +1,4 @@
-"""Topics as admins see and change them (17, 18, 21, 202, 215, 300, 351).
+"""Topics as admins see and change them (17, 18, 21, 202, 215, 305, 351).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from broker.config import BrokerConfig
-from broker.consumer_groups import ConsumerGroups
 from broker.consumer_offset import ConsumerOffsets
 from broker.statistics import MINUTE, Statistics
 from broker.topic_attributes import AttributeChangeError, parse_changes
@@ -18,8 +17,12 @@ from broker.topic_config import TopicConfigs
 from message.limits import IllegalName, check_topic
 from message.message import MessageQueue
 from remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
-from remoting.bodies.table import GroupList
-from remoting.bodies.topic import CreateTopicListRequestBody, TopicOffset, TopicStatsTable
+from remoting.bodies.topic import (
+    CreateTopicListRequestBody,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import Dispatcher
 from remoting.errors import RemotingError
@@ -29,13 +32,14 @@ from remoting.headers import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     Header,
-    QueryTopicConsumeByWhoRequestHeader,
 )
 from remoting.request import Request, Response
 from store.message_store import MessageStore
 
 #: The official broker answers a created topic with this remark; tools print it.
 CREATED_REMARK = "not set any response code"
+ADD_MESSAGE_TYPE = "+message.type"
+MIXED = "MIXED"
 
 
 class TopicProcessor:
@@ -50,7 +54,6 @@ class TopicProcessor:
         config: BrokerConfig,
         store: MessageStore,
         topics: TopicConfigs,
-        consumers: ConsumerGroups,
         offsets: ConsumerOffsets,
         statistics: Statistics,
         announced: Callable[[], Awaitable[None]],
@@ -59,7 +62,6 @@ class TopicProcessor:
         self._config = config
         self._store = store
         self._topics = topics
-        self._consumers = consumers
         self._offsets = offsets
         self._statistics = statistics
         self._announced = announced
@@ -79,11 +81,7 @@ class TopicProcessor:
         dispatcher.register(
             RequestCode.DELETE_TOPIC_IN_BROKER, self.delete, DeleteTopicRequestHeader
         )
-        dispatcher.register(
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-            self.consumed_by,
-            QueryTopicConsumeByWhoRequestHeader,
-        )
+        dispatcher.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
 
     async def update(self, request: Request[CreateTopicRequestHeader]) -> Response:
         """Create or change a topic; answered when the name servers know of it."""
@@ -114,6 +112,12 @@ class TopicProcessor:
         topics = list(topics)
         for topic in topics:
             self._check_changeable(topic.topic_name)
+            if (topic.attributes or {}).get(ADD_MESSAGE_TYPE) == MIXED and not (
+                self._config.enable_mixed_message_type
+            ):
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+                )
             if topic.read_queue_nums < 0 or topic.write_queue_nums < 0:
                 raise RemotingError(
                     ResponseCode.INVALID_PARAMETER,
@@ -181,11 +185,9 @@ class TopicProcessor:
         body = TopicStatsTable(offset_table=table, topic_put_tps=rates.tps if rates else 0.0)
         return Response(body=body.encode())
 
-    def consumed_by(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Response:
-        """Groups that are online for a topic, or have stored offsets in it."""
-        name = request.header.topic
-        groups = self._consumers.groups_of_topic(name) | self._offsets.groups_of(name)
-        return Response(body=GroupList(group_list=sorted(groups)).encode())
+    def system_topics(self, request: Request[Header]) -> Response:
+        """Names of RocketMQ's own topics and of this broker's, whether they are here or not."""
+        return Response(body=TopicList(topic_list=self._topics.system_topics()).encode())
 
     def _known(self, name: str) -> TopicConfig:
         topic = self._topics.get(name)

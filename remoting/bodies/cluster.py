@@ -25,3 +25,11 @@ class GetBrokerMemberGroupResponseBody(Body):
     """GET_BROKER_MEMBER_GROUP."""
 
     broker_member_group: BrokerMemberGroup | None = None
+
+
+class HARuntimeInfo(Body):
+    """GET_BROKER_HA_STATUS of a master, which here has no slaves. Offsets are physical."""
+
+    in_sync_slave_nums: int = 0
+    master: bool = True
+    master_commit_log_max_offset: int = 0

@@ -56,6 +56,14 @@ class ProducerTableInfo(Body):
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
+class QuerySubscriptionResponseBody(Body):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER: without data when the group does not subscribe."""
+
+    group: str = ""
+    subscription_data: SubscriptionData | None = None
+    topic: str = ""
+
+
 class OffsetWrapper(Body):
     """A queue as a group sees it: its end, what is consumed, what is pulled, and the store time
     (ms) of the last consumed message."""

@@ -67,6 +67,14 @@ class SubscriptionGroupWrapper(Body):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
 
 
+class GroupForbidden(Body):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic."""
+
+    group: str = ""
+    readable: bool = True
+    topic: str = ""
+
+
 class SubscriptionGroupList(Body):
     """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
 

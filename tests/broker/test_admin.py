@@ -7,6 +7,7 @@ import pytest
 
 from message.identity import decode_offset_msg_id
 from message.record import decode
+from remoting.bodies.cluster import HARuntimeInfo
 from remoting.bodies.table import BrokerStatsData, KVTable
 from remoting.codes import VERSION, RequestCode
 from remoting.properties_file import parse_properties
@@ -59,8 +60,20 @@ async def test_runtime_info_counts(client: Client, topic: str) -> None:
     assert after["brokerActive"] == "true"
     for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"):
         assert len([float(word) for word in after[name].split()]) == 3
-    assert 0 < float(after["commitLogDiskRatio"]) < 1
+    ratio = float(after["commitLogDiskRatio"])
+    assert 0 < ratio <= 1
+    assert ratio == round(ratio, 2)
     assert "Total : " in after["commitLogDirCapacity"]
+
+
+async def test_a_broker_is_the_only_copy(client: Client, topic: str) -> None:
+    await client.send(topic)
+
+    answer = await client.request(RequestCode.GET_BROKER_HA_STATUS)
+
+    body = HARuntimeInfo.decode(answer.body)
+    assert (body.master, body.in_sync_slave_nums) == (True, 0)
+    assert body.master_commit_log_max_offset > 0
 
 
 async def test_statistics(client: Client, topic: str) -> None:
@@ -115,6 +128,6 @@ async def test_places_without_a_message(client: Client, topic: str, offset: str)
 
 
 async def test_codes_that_are_not_served(client: Client) -> None:
-    for code in (RequestCode.CONSUMER_SEND_MSG_BACK, 999):
+    for code in (RequestCode.POP_MESSAGE, 999):
         answer = await client.request(code, ext_fields={})
         assert (answer.code, answer.remark) == (3, f" request type {int(code)} not supported")

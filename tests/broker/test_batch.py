@@ -97,7 +97,7 @@ async def test_unusual_sends_between_ordinary_ones(client: Client, topic: str) -
             send(topic, b"9", queue_id=-1),
         ],
     )
-    assert [answer.code for answer in answers] == [0, 13, 29, 1, 29, 0, 0, 0, 0]
+    assert [answer.code for answer in answers] == [0, 0, 29, 1, 29, 0, 0, 0, 0]
     assert answers[6].ext_fields["transactionId"] == "U7"
     assert [bytes(r.body) for r in await client.pulled(topic, 1)][:3] == [b"1", b"6", b"7"]
 
@@ -106,14 +106,14 @@ async def test_statistics_count_children_like_single_sends(
     broker: Broker, client: Client, topic: str
 ) -> None:
     await client.send(topic)
-    traffic = broker._statistics.put
+    traffic = broker.tables.statistics.put
     messages, times, size = traffic.messages, traffic.times, traffic.size
     await client.send(topic)
     one = traffic.size - size
     await batch(client, [send(topic)] * 10)
     assert (traffic.messages, traffic.times) == (messages + 11, times + 11)
     assert traffic.size - size == 11 * one
-    of_topic = broker._statistics.put_of(topic)
+    of_topic = broker.tables.statistics.put_of(topic)
     assert of_topic.messages == 12
 
 
@@ -159,7 +159,7 @@ async def test_a_child_that_needs_the_connection(broker: Broker, client: Client)
     data = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name="P")])
     (answer,) = await batch(client, [Child(34, None, data.encode())])
     assert answer.ext_fields["IS_SUPPORT_BATCH_PROTOCOL"] == "true"
-    assert [c.client_id for c in broker._producers.clients("P") or ()] == ["c"]
+    assert [c.client_id for c in broker.tables.producers.clients("P") or ()] == ["c"]
 
 
 async def test_runtime_info_says_that_batches_are_served(client: Client) -> None:
@@ -304,12 +304,12 @@ async def test_equal_children_take_over_what_was_left_waiting(
     await client.send(TOPICS[3])
     assert await waiting == {3: 0}
     assert held(broker) == 19, "they go on waiting"
-    misses = broker._statistics.get_miss
+    misses = broker.tables.statistics.get_miss
     waiting = asyncio.create_task(
         news(client, [*children[:3], pull(TOPICS[3], 2, hold=15_000), *children[4:]])
     )
     await until(lambda: held(broker) == 20)
-    assert broker._statistics.get_miss == misses
+    assert broker.tables.statistics.get_miss == misses
     await batch(client, [send(topic) for topic in TOPICS[10:12]])
     assert await waiting == {10: 0, 11: 0}
     await until(lambda: held(broker) == 0)  # nobody took them over this time
@@ -453,7 +453,8 @@ async def test_sends_above_the_limit_in_flight_are_refused(
     await client.send(topic)
     answers = await batch(client, [send(topic) for _ in range(30)])
     assert [answer.code for answer in answers] == [0] * 10 + [ResponseCode.SYSTEM_BUSY] * 20
-    assert broker._sends.in_flight == broker._sends.in_flight_bytes == 0
+    unflushed = broker.parts.sends.unflushed
+    assert (unflushed.count, unflushed.size) == (0, 0)
 
 
 async def test_sync_flush_commits_a_parent_as_one_group(
@@ -482,9 +483,8 @@ async def test_a_child_that_is_never_answered_does_not_keep_the_others(
     broker = await start_broker()
     dispatcher = Dispatcher()
     dispatcher.register(1, lambda request: Response() if request.body else None)
-    BatchProcessor(broker.config, dispatcher, broker._pulls.holds, base_deadline=0.05).register(
-        dispatcher
-    )
+    holds = broker.parts.pulls.holds
+    BatchProcessor(broker.config, dispatcher, holds, base_deadline=0.05).register(dispatcher)
     server = RemotingServer(dispatcher)
     await server.start()
     client = Client()
@@ -512,8 +512,8 @@ async def test_nothing_is_left_of_a_parent_whose_connection_closes(
     with pytest.raises(RemotingClosed):
         await waiting
     await client.send(TOPICS[0])  # wakes nobody
-    assert not broker._pulls.holds._buckets
-    assert not broker._pulls.holds._queues
+    assert not broker.parts.pulls.holds._buckets
+    assert not broker.parts.pulls.holds._queues
     await asyncio.sleep(0)
     assert live_batches() == before
 

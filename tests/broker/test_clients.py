@@ -45,6 +45,18 @@ async def test_heartbeats_of_the_first_version(client: Client, topic: str) -> No
     assert await members(client) == ["c1"]
 
 
+async def test_a_broker_that_knows_no_subscriptions_asks_for_them(
+    client: Client, topic: str
+) -> None:
+    # As after a restart: the client believes that the broker knows what it subscribes to.
+    answer = await client.heartbeat("c1", heartbeat_fingerprint=11, without_sub=True)
+    assert answer.ext_fields["IS_SUB_CHANGE"] == "true"
+
+    await client.heartbeat("c1", subscription(topic), heartbeat_fingerprint=11)
+    answer = await client.heartbeat("c1", heartbeat_fingerprint=11, without_sub=True)
+    assert answer.ext_fields["IS_SUB_CHANGE"] == "false"
+
+
 async def test_heartbeats_of_the_second_version(client: Client, topic: str) -> None:
     async def changed(fingerprint: int, *topics: str, without_sub: bool = False) -> str:
         answer = await client.heartbeat(

@@ -1,22 +1,19 @@
-"""Consumer and producer groups as admins create, change, look at and delete them."""
+"""Consumer groups as admins create, change, look at and delete them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from broker.broker import Broker
-from message.message import MessageQueue
-from remoting.bodies.consumer import ConsumerConnection, ConsumeStats, ProducerConnection
 from remoting.bodies.subscription_group import (
+    GroupForbidden,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
 from remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 
-SYSTEM_ERROR, NOT_ONLINE, NO_GROUP, INVALID = 1, 206, 26, 29
+SYSTEM_ERROR, NO_PERMISSION, NO_GROUP, INVALID = 1, 16, 26, 29
 
 
 async def update(client: Client, group: SubscriptionGroupConfig) -> int:
@@ -85,71 +82,59 @@ async def test_a_group_may_go_with_its_offsets(client: Client, topic: str) -> No
     assert await offset() is None
 
 
-async def test_who_is_online(client: Client, broker: Broker, connect: Connect, topic: str) -> None:
-    async def online(code: int, **ext: str) -> Any:
-        return await client.request(code, ext_fields=ext)
+async def test_several_at_once_or_none(client: Client) -> None:
+    async def update_list(*names: str) -> int:
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        groups = [SubscriptionGroupConfig(group_name=name, retry_max_times=3) for name in names]
+        body = SubscriptionGroupList(group_config_list=groups).encode()
+        return (await client.request(code, None, body)).code
 
-    consumers, producers = (
-        RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST,
-    )
-    answer = await online(consumers, consumerGroup="G")
-    assert (answer.code, answer.remark) == (NOT_ONLINE, "the consumer group[G] not online")
-    answer = await online(producers, producerGroup="PG")
-    assert (answer.code, answer.remark) == (SYSTEM_ERROR, "the producer group[PG] not exist")
+    async def table() -> dict[str, SubscriptionGroupConfig]:
+        answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
 
-    member = await connect(broker)
-    await member.heartbeat("c1", subscription(topic, "A"), producer="PG")
-
-    answer = await online(consumers, consumerGroup="G")
-    body = ConsumerConnection.decode(answer.body)
-    [connection] = body.connection_set
-    assert (connection.client_id, connection.language) == ("c1", "PYTHON")
-    assert connection.client_addr.startswith("127.0.0.1:")
-    assert connection.version > 0
-    assert body.consume_type == "CONSUME_PASSIVELY"
-    assert body.message_model == "CLUSTERING"
-    assert body.subscription_table[topic].sub_string == "A"
-    answer = await online(producers, producerGroup="PG")
-    assert ProducerConnection.decode(answer.body).connection_set == [connection]
-
-    await member.close()
-    while (await online(consumers, consumerGroup="G")).code == 0:
-        pass
-    assert (await online(producers, producerGroup="PG")).code == SYSTEM_ERROR
+    assert await update_list("G1", "not a name") == INVALID
+    assert "G1" not in await table()
+    assert await update_list() == 0
+    assert await update_list("G1", "G2") == 0
+    assert [(await table())[name].retry_max_times for name in ("G1", "G2")] == [3, 3]
 
 
-async def stats(client: Client, **ext: str) -> ConsumeStats:
-    fields = {"consumerGroup": "G"} | ext
-    answer = await client.request(RequestCode.GET_CONSUME_STATS, ext_fields=fields)
-    assert answer.code == 0
-    return ConsumeStats.decode(answer.body)
+async def test_no_attribute_is_known(client: Client) -> None:
+    group = SubscriptionGroupConfig(group_name="G", attributes={"+a": "1"})
+
+    assert await update(client, group) == SYSTEM_ERROR
+    group.attributes = {}
+    assert await update(client, group) == 0
 
 
-async def test_how_far_a_group_is(client: Client, topic: str) -> None:
-    assert (await stats(client)).offset_table == {}
-    for _ in range(5):
-        await client.send(topic)
-    records = await client.pulled(topic, max_msg_nums=3, sys_flag=5, commit_offset=2)
+async def test_a_group_that_may_not_read_a_topic(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    async def readable(client: Client, group: str, value: str | None = None) -> bool:
+        fields = {"group": group, "topic": topic} | ({"readable": value} if value else {})
+        code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+        answer = await client.request(code, ext_fields=fields)
+        assert answer.code == 0
+        body = GroupForbidden.decode(answer.body)
+        assert (body.group, body.topic) == (group, topic)
+        return body.readable
 
-    table = (await stats(client)).offset_table
+    broker = await start_broker()
+    client = await connect(broker)
+    await client.send(topic)
+    assert await readable(client, "G")
 
-    assert set(table) == {MessageQueue(topic, "b0", queue_id) for queue_id in range(4)}
-    first = table[MessageQueue(topic, "b0", 0)]
-    assert (first.broker_offset, first.consumer_offset, first.pull_offset) == (5, 2, 3)
-    assert first.last_timestamp == records[1].store_timestamp
-    other = table[MessageQueue(topic, "b0", 1)]
-    assert (other.broker_offset, other.consumer_offset, other.last_timestamp) == (0, 0, 0)
-    assert (await stats(client, topic=topic)).consume_tps > 0
-    assert (await stats(client, topic="unknown")).offset_table == {}
-
-
-async def test_only_subscribed_topics_of_an_online_group(client: Client, topic: str) -> None:
-    for name in (topic, topic + "_old"):
-        await client.send(name)
-        await client.pull(name, sys_flag=5, commit_offset=1)
+    # Checked where the broker knows the group's subscription from its heartbeats.
     await client.heartbeat("c1", subscription(topic))
+    assert (await client.pull(topic, sys_flag=0)).code == 0
+    assert not await readable(client, "G", "false")
+    assert (await client.pull(topic, sys_flag=0)).code == NO_PERMISSION
+    assert await readable(client, "other")
+    await broker.stop()
 
-    assert {queue.topic for queue in (await stats(client)).offset_table} == {topic}
-    listed = await stats(client, topicList=f"{topic};{topic}_old")
-    assert {queue.topic for queue in listed.offset_table} == {topic, topic + "_old"}
+    client = await connect(await start_broker())
+    assert not await readable(client, "G")
+    assert await readable(client, "G", "true")
+    await client.heartbeat("c1", subscription(topic))
+    assert (await client.pull(topic, sys_flag=0)).code == 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,12 +81,14 @@ class Holding:
     def __init__(self, limit: int = 100) -> None:
         self.store = FakeStore()
         self.executed: list[Request[Any]] = []
+        self.answer_size = 100
         self.changed = asyncio.Event()
         self.service = HoldService(self.store, self._execute, limit=limit)
 
-    def _execute(self, request: Request[Any]) -> None:
+    def _execute(self, request: Request[Any]) -> int:
         self.executed.append(request)
         self.changed.set()
+        return self.answer_size
 
     def hold(
         self,
@@ -288,11 +291,12 @@ async def test_one_failing_poll_does_not_keep_the_others_waiting(
     store = FakeStore()
     executed: list[int] = []
 
-    def execute(request: Request[Any]) -> None:
+    def execute(request: Request[Any]) -> int:
         if not executed:
             executed.append(-1)
             raise RuntimeError("broken")
         executed.append(request.opaque)
+        return 0
 
     service = HoldService(store, execute, limit=10)
     requests = [pull(connection), pull(connection)]
@@ -304,3 +308,51 @@ async def test_one_failing_poll_does_not_keep_the_others_waiting(
     assert executed == [-1, requests[1].opaque]
     assert "a woken pull failed" in caplog.text
     service.close()
+
+
+async def test_large_answers_leave_before_more_pulls_run(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    holding.answer_size = 3 << 20
+    waiting = [holding.hold(connection) for _ in range(5)]
+    holding.store.append()
+
+    seen = []
+    while len(holding.executed) < 5:
+        await asyncio.sleep(0)
+        seen.append(len(holding.executed))
+
+    assert seen == [2, 4, 5]
+    assert holding.executed == waiting
+
+
+async def test_properties_decide_who_wakes(holding: Holding, connection: FakeConnection) -> None:
+    asked = []
+
+    def properties_at(topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
+        asked.append((topic, queue_id, offset))
+        return {"offset": str(offset)} if offset < 2 else None
+
+    holding.store.properties_at = properties_at  # type: ignore[attr-defined]
+    requests = []
+    for wanted in ("0", "1", "5"):
+        request = pull(connection)
+        requests.append(request)
+        accept = partial(is_offset, wanted)
+        assert holding.service.hold(request, TOPIC, QUEUE, 0, None, 60_000, accept)
+
+    holding.store.append()
+    await next_turn()
+    assert holding.executed == requests[:1]
+    assert asked == [(TOPIC, QUEUE, 0)]
+    holding.store.append()
+    await next_turn()
+    assert holding.executed == requests[:2]
+    # One that can not be read is for the pull to judge.
+    holding.store.append()
+    await next_turn()
+    assert holding.executed == requests
+
+
+def is_offset(wanted: str, properties: Mapping[str, str]) -> bool:
+    return properties["offset"] == wanted

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from broker.broker import Broker
+from remoting.bodies.offset import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+)
 from remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, StartBroker
 
@@ -140,3 +144,23 @@ async def test_words_for_the_boundary(client: Client, topic: str, boundary: str)
         boundaryType=boundary,
     )
     assert code == 0
+
+
+async def test_the_whole_table(client: Client, topic: str) -> None:
+    await client.send(topic)
+    await client.pull(topic, sys_flag=5, commit_offset=1)
+
+    answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+
+    body = ConsumerOffsetSerializeWrapper.decode(answer.body)
+    assert body.offset_table == {f"{topic}@G": {0: 1}}
+    assert body.group_topic_map == {"G": [topic]}
+    assert b"{0:1}" in bytes(answer.body)
+
+
+async def test_the_table_of_the_delay_levels(client: Client, topic: str) -> None:
+    answer = await client.request(RequestCode.GET_ALL_DELAY_OFFSET)
+
+    body = DelayOffsetSerializeWrapper.decode(answer.body)
+    assert body.offset_table == {}
+    assert body.data_version is not None

@@ -189,7 +189,7 @@ async def test_subscriptions_of_the_group(client: Client, topic: str) -> None:
     [record] = await client.pulled(topic, sys_flag=0, sub_version=5, subscription="A")
     assert bytes(record.body) == b"m1"
 
-    await client.heartbeat("c1", subscription(topic, version=6, expression_type="SQL92"))
+    await client.heartbeat("c1", subscription(topic, "a > 1", version=6, expression_type="SQL92"))
     assert "SQL92" in await refused(client, 1, topic, sys_flag=0, sub_version=6)
 
 

@@ -114,6 +114,7 @@ def test_a_new_broker_has_its_own_topics(tables: Tables) -> None:
         "rmq_sys_SYNC_BROKER_MEMBER_b0": (1, 1, 1),
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 1, 6),
+        "rmq_sys_wheel_timer": (1, 1, 6),
     }
     assert all(map(topics.is_system, topics.table))
     assert not topics.is_system("T")

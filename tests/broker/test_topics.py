@@ -11,15 +11,13 @@ import pytest
 from message import fastjson
 from message.message import MessageQueue
 from remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
-from remoting.bodies.table import GroupList
-from remoting.bodies.topic import CreateTopicListRequestBody, TopicStatsTable
+from remoting.bodies.topic import CreateTopicListRequestBody, TopicList, TopicStatsTable
 from remoting.codes import RequestCode
 from tests.broker.conftest import (
     Client,
     Connect,
     NameServerStub,
     StartBroker,
-    subscription,
 )
 
 SYSTEM_ERROR, NO_TOPIC, INVALID = 1, 17, 29
@@ -174,21 +172,6 @@ async def test_state_of_the_queues(client: Client, topic: str) -> None:
     assert answer.code == NO_TOPIC
 
 
-async def test_who_consumes_a_topic(client: Client, topic: str) -> None:
-    async def groups() -> list[str]:
-        answer = await client.request(
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields={"topic": topic}
-        )
-        assert answer.code == 0
-        return GroupList.decode(answer.body).group_list
-
-    assert await groups() == []
-    await client.send(topic)
-    await client.pull(topic, sys_flag=5, commit_offset=1, consumer_group="Stored")
-    await client.heartbeat("c1", subscription(topic), group="Online")
-    assert await groups() == ["Online", "Stored"]
-
-
 async def test_auto_created_topics_survive_a_restart(
     start_broker: StartBroker, connect: Connect, topic: str
 ) -> None:
@@ -208,3 +191,22 @@ async def test_many_topics_at_once(client: Client) -> None:
     answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
     names = fastjson.decode(answer.body)["topicConfigTable"]
     assert {f"Many_{n}" for n in range(100)} <= set(names)
+
+
+async def test_system_topics(client: Client) -> None:
+    answer = await client.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    names = TopicList.decode(answer.body).topic_list
+    assert {"TBW102", "SELF_TEST_TOPIC", "DefaultCluster", "b0", "SCHEDULE_TOPIC_XXXX"} <= {*names}
+
+
+async def test_topics_for_every_kind_of_message(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker()
+    client = await connect(broker)
+    answer = await create(client, topic, attributes="+message.type=MIXED")
+    assert (answer.code, answer.remark) == (INVALID, "MIXED message type is not supported.")
+    await broker.stop()
+
+    client = await connect(await start_broker(enable_mixed_message_type=True))
+    assert (await create(client, topic, attributes="+message.type=MIXED")).code == 0

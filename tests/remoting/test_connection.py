@@ -375,7 +375,7 @@ async def test_no_server_is_a_connect_error() -> None:
 
 
 async def test_a_connect_that_takes_too_long_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_: object) -> None:
+    async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -86,11 +87,11 @@ async def test_a_caller_that_gives_up_does_not_take_the_connect_from_others(
     go_on = asyncio.Event()
     connects = 0
 
-    async def slow(*args: object) -> object:
+    async def slow(*args: Any, **options: Any) -> object:
         nonlocal connects
         connects += 1
         await go_on.wait()
-        return await create(*args)
+        return await create(*args, **options)
 
     async with echo_server() as (server, _), ConnectionPool() as pool:
         monkeypatch.setattr(loop, "create_connection", slow)
@@ -117,7 +118,7 @@ async def test_a_closed_pool_connects_no_more(monkeypatch: pytest.MonkeyPatch) -
         pool = ConnectionPool()
         await pool.request(address(server), ECHO)
 
-        async def never(*_: object) -> None:
+        async def never(*_: object, **__: object) -> None:
             await asyncio.Event().wait()
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)

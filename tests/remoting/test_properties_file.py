@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
 from remoting.properties_file import (
     ConfigError,
+    amend_properties,
     config_properties,
     format_properties,
     load_config,
@@ -161,6 +162,25 @@ class TestLoad:
         assert properties["traceOn"] == "true"
         assert "brokerIP1" not in properties
         assert load_config(Config, format_properties(properties)) == (config, [])
+
+
+class TestAmending:
+    def test_only_the_named_lines_change(self) -> None:
+        text = "# mine\nlistenPort=1\n\n  brokerName = b\n#traceOn=true\nlistenPort=2"
+        assert amend_properties(text, {"listenPort": "3", "traceOn": "false"}) == (
+            "# mine\nlistenPort=3\n\n  brokerName = b\n#traceOn=true\ntraceOn=false\n"
+        )
+
+    def test_values_over_several_lines(self) -> None:
+        amended = amend_properties("a=1\\\n  2\nb=x\\\n  a=5\n", {"a": "3"})
+        assert parse_properties(amended) == {"a": "3", "b": "xa=5"}
+
+    @given(
+        st.text(alphabet="ab=:#\\ \n\t\x0b\u6807", max_size=40),
+        st.dictionaries(st.text(alphabet="ab \u6807", min_size=1), st.text(max_size=8)),
+    )
+    def test_the_meaning(self, text: str, changes: dict[str, str]) -> None:
+        assert parse_properties(amend_properties(text, changes)) == parse_properties(text) | changes
 
 
 def test_the_reference_knows_these_keys() -> None:

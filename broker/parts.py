@@ -1,0 +1,218 @@
+"""The working parts of one broker, made for each other: what stores, delivers and answers.
+
+A processor serves one family of requests; `dispatcher` gives a table of all of them. What is made
+here gets everything that it needs from here and knows nothing of who made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from broker.alarm import CallLater
+from broker.config import BrokerConfig
+from broker.draft import Drafts
+from broker.late_delivery import LateDelivery
+from broker.live_config import LiveConfig
+from broker.processors.admin import AdminProcessor
+from broker.processors.batch import BatchProcessor
+from broker.processors.cleaning import CleaningProcessor
+from broker.processors.client import ClientProcessor
+from broker.processors.connections import ConnectionsProcessor
+from broker.processors.consume_stats import ConsumeStatsProcessor
+from broker.processors.end_transaction import EndTransactionProcessor
+from broker.processors.forward import ForwardProcessor
+from broker.processors.group import GroupProcessor
+from broker.processors.message_query import MessageQueryProcessor
+from broker.processors.offset import OffsetProcessor
+from broker.processors.offset_admin import OffsetAdminProcessor
+from broker.processors.pull import PullProcessor
+from broker.processors.queue_lock import QueueLockProcessor
+from broker.processors.recall import RecallProcessor
+from broker.processors.reply import ReplyProcessor
+from broker.processors.send_back import SendBackProcessor
+from broker.processors.send_checks import SendChecks
+from broker.processors.send_run import RunSendProcessor
+from broker.processors.settings import SettingsProcessor
+from broker.processors.topic import TopicProcessor
+from broker.runtime_info import RuntimeInfo
+from broker.tables import Tables
+from broker.transactions.transactions import Transactions
+from remoting.dispatch import Dispatcher
+from store.message_store import MessageStore
+
+
+class Processor(Protocol):
+    """Who serves one family of requests."""
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes of the family here."""
+
+
+class Parts:
+    """The parts of one broker; the constructor reads files and may raise ConfigFileError.
+
+    `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
+    milliseconds; `on_settings(keys)` is called with the property names of changed settings;
+    `announced()` waits (bounded) until the name servers know of the latest changes.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tables: Tables,
+        store: MessageStore,
+        *,
+        address: str,
+        store_host: bytes,
+        clock: Callable[[], int],
+        call_later: CallLater,
+        on_settings: Callable[[frozenset[str]], None],
+        announced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._tables = tables
+        self._store = store
+        self._address = address
+        self._clock = clock
+        self._announced = announced
+        self._live = LiveConfig(config, on_settings, clock)
+        drafts = self._drafts = Drafts(store)
+        self.transactions = Transactions(
+            config,
+            store,
+            drafts,
+            tables.topics,
+            tables.producers,
+            tables.offsets,
+            store_host,
+            clock,
+        )
+        self._late = LateDelivery(
+            config, store, drafts, tables.statistics, tables.directory, clock, call_later
+        )
+        checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
+        self.sends = RunSendProcessor(
+            config, store, drafts, checks, tables.statistics, store_host, announced
+        )
+        self._replies = ReplyProcessor(
+            config, store, drafts, checks, tables.producers, tables.statistics, store_host, clock
+        )
+        self.pulls = PullProcessor(
+            config,
+            store,
+            tables.topics,
+            tables.groups,
+            tables.consumers,
+            tables.filters,
+            tables.offsets,
+            tables.statistics,
+        )
+        self._processors = (*self._for_clients(), *self._for_admins())
+
+    def _for_clients(self) -> Sequence[Processor]:
+        """What applications need, but for pulls."""
+        config, tables, store, clock = self._config, self._tables, self._store, self._clock
+        return (
+            self.sends,
+            self._replies,
+            EndTransactionProcessor(
+                config,
+                store,
+                self._drafts,
+                self.transactions.ops,
+                tables.statistics,
+                clock,
+            ),
+            SendBackProcessor(
+                config, store, self._drafts, tables.topics, tables.groups, tables.statistics
+            ),
+            RecallProcessor(config, tables.topics, self._drafts, tables.statistics, clock),
+            OffsetProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.groups,
+                tables.offsets,
+                self._late.delay_offsets,
+            ),
+            QueueLockProcessor(tables.locks),
+            MessageQueryProcessor(config, store, tables.consumers),
+            ClientProcessor(
+                config,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.producers,
+                tables.late_save.ask,
+                clock,
+            ),
+        )
+
+    def _for_admins(self) -> Sequence[Processor]:
+        """What operators and their tools need."""
+        config, tables, store, clock = self._config, self._tables, self._store, self._clock
+        runtime_info = RuntimeInfo(
+            config, store, tables.statistics, self.sends, self.pulls, self._late, clock
+        )
+        wake_topic = self.pulls.holds.wake_topic
+        return (
+            AdminProcessor(runtime_info, tables.statistics, store),
+            SettingsProcessor(self._live, self._announced),
+            TopicProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.offsets,
+                tables.statistics,
+                self._announced,
+                wake_topic,
+            ),
+            GroupProcessor(tables.groups, tables.offsets, tables.statistics),
+            ConnectionsProcessor(tables.consumers, tables.producers),
+            ConsumeStatsProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.offsets,
+                tables.statistics,
+                self._address,
+                clock,
+            ),
+            OffsetAdminProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.offsets,
+                wake_topic,
+            ),
+            ForwardProcessor(config, store, tables.topics, tables.groups, tables.consumers),
+            CleaningProcessor(store, tables.topics),
+        )
+
+    def dispatcher(self, *, pulls: bool = True) -> Dispatcher:
+        """A table of everything that is served, alone and as children of batches; the VIP channel
+        does without pulls, which would hold it up."""
+        dispatcher = Dispatcher()
+        if pulls:
+            self.pulls.register(dispatcher)
+        for processor in self._processors:
+            processor.register(dispatcher)
+        # It looks up who serves its children, so it comes last.
+        BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        return dispatcher
+
+    def start(self, stack: contextlib.AsyncExitStack) -> None:
+        """Do from now on what is done without being asked, until `stack` is closed.
+
+        The store must have been started. Raises StoreError.
+        """
+        self.transactions.start()
+        stack.callback(self.transactions.stop)
+        stack.callback(self.pulls.holds.close)
+        self._late.start(stack)

@@ -1,0 +1,54 @@
+"""Sends that are stored and wait for the disk (SYNC_FLUSH), and the limits on how many may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.config import BrokerConfig
+from remoting.codes import ResponseCode
+from remoting.headers import SendMessageResponseHeader
+from remoting.request import Request, Response
+from store.message_store import MessageStore
+
+Waiting = tuple[Request[Any], SendMessageResponseHeader]
+
+
+class UnflushedSends:
+    """Answers sends when they are on the disk.
+
+    Attributes:
+        count, size: of those that wait; size in bytes of their records.
+        full: no more are to be taken for now.
+    """
+
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self.count = 0
+        self.size = 0
+        self.full = False
+        self._store = store
+        self._most = config.send_thread_pool_queue_capacity
+        self._most_bytes = config.max_in_flight_bytes
+
+    def answer_when_flushed(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
+        """Answer these when the log is on the disk up to the physical offset `end_offset`, with
+        FLUSH_DISK_TIMEOUT when that takes too long."""
+        count = len(sends)
+        self._add(count, size)
+
+        def flushed(done: bool) -> None:
+            self._add(-count, -size)
+            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
+            for request, answer in sends:
+                request.reply(Response(code, None, answer))
+
+        self._store.when_flushed(end_offset, flushed)
+
+    def nearly_full(self, count: int, size: int) -> bool:
+        """Whether so many more might pass the limits."""
+        return self.count + count >= self._most or self.size + size > self._most_bytes
+
+    def _add(self, count: int, size: int) -> None:
+        self.count += count
+        self.size += size
+        self.full = self.count >= self._most or self.size > self._most_bytes

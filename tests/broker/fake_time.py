@@ -1,0 +1,67 @@
+"""A clock that goes when it is told to, and the waiting that belongs to it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+START: Final = 1_700_000_000_000
+
+
+class FakeTimer:
+    """One callback that waits."""
+
+    def __init__(self, at: int, number: int, callback: Callable[[], None]) -> None:
+        self.at = at
+        self.order = (at, number)
+        self.callback = callback
+        self.cancelled = False
+
+    def __lt__(self, other: FakeTimer) -> bool:
+        return self.order < other.order
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeTime:
+    """Milliseconds; `clock` and `call_later` are what a broker takes.
+
+    A clock never stands still between two looks for real; here it does.
+    """
+
+    def __init__(self, now: int = START) -> None:
+        self.now = now
+        self._timers: list[FakeTimer] = []
+        self._numbers = itertools.count()
+        self.woken = 0
+
+    def clock(self) -> int:
+        return self.now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(self.now + round(seconds * 1000), next(self._numbers), callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def advance(self, milliseconds: int = 0) -> None:
+        """Let time pass and call what becomes due on the way, in order."""
+        end = self.now + milliseconds
+        while self._timers and self._timers[0].at <= end:
+            self.step()
+        self.now = end
+
+    def step(self) -> None:
+        """Let the time of the next callback come, and call it alone."""
+        timer = heapq.heappop(self._timers)
+        self.now = max(self.now, timer.at)
+        if not timer.cancelled:
+            self.woken += 1
+            timer.callback()
+
+    @property
+    def sleeping(self) -> int:
+        """How many callbacks wait."""
+        return sum(not timer.cancelled for timer in self._timers)

@@ -1,0 +1,103 @@
+"""The late deliveries of a broker without its network: a store, its drafts, and both services."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.draft import Draft, Drafts
+from broker.late_delivery import LateDelivery
+from broker.statistics import Statistics
+from message import properties as names
+from message.record import Record, iter_records
+from store.files import Files
+from store.message_store import MessageStore
+from store.results import PutResult
+from tests.broker.fake_time import FakeTime
+
+
+class FastFiles(Files):
+    """Without waiting for the disk: what ends here are processes, not machines."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def sync_directory(self, directory: Path) -> None:
+        pass
+
+
+class LateBroker:
+    """One life of a broker over the store in `root`; `send` stores as a producer's send would."""
+
+    def __init__(self, root: Path, time: FakeTime, **settings: Any) -> None:
+        settings.setdefault("mapped_file_size_commit_log", 1 << 20)
+        settings.setdefault("mapped_file_size_consume_queue", 20_000)
+        settings.setdefault("mapped_file_size_timer_log", 4096)
+        # Progress is only written when a test says so, and at a clean stop.
+        settings.setdefault("flush_delay_offset_interval", 3_600_000)
+        settings.setdefault("timer_flush_interval_ms", 3_600_000)
+        self.config = BrokerConfig(store_path_root_dir=str(root), broker_name="b0", **settings)
+        self.time = time
+        self.root = root
+        self.store = MessageStore(
+            self.config, store_host=bytes(8), files=FastFiles(), clock=time.clock
+        )
+        self.drafts = Drafts(self.store)
+        self._stack = AsyncExitStack()
+        self.late: LateDelivery
+
+    async def start(self) -> LateBroker:
+        self.store.open()
+        self._stack.push_async_callback(self.store.close)
+        self.store.start()
+        statistics = Statistics("C0", self.time.clock)
+        config = self.root / "config"
+        config.mkdir(exist_ok=True)
+        self.late = LateDelivery(
+            self.config,
+            self.store,
+            self.drafts,
+            statistics,
+            config,
+            self.time.clock,
+            self.time.call_later,
+        )
+        self.late.start(self._stack)
+        return self
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> LateBroker:
+        return await self.start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    async def save(self) -> None:
+        """Write the progress now."""
+        await self.late.schedule.save()
+        await self.late.timer.save()
+
+    def send(
+        self, body: bytes, *, topic: str = "T", queue_id: int = 0, **properties: str
+    ) -> PutResult:
+        values = {names.UNIQ_KEY: body.decode(), **properties}
+        draft = Draft(topic, queue_id, body, values, self.time.now, bytes(8))
+        return self.drafts.put(draft)
+
+    def records(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
+        """What consumers can read of a queue."""
+        found: list[Record] = []
+        offset = self.store.min_offset(topic, queue_id)
+        while offset < self.store.max_offset(topic, queue_id):
+            result = self.store.get(topic, queue_id, offset, 1000)
+            for buffer in result.buffers:
+                found += iter_records(bytes(buffer), strict=True)
+            offset = result.next_begin_offset
+        return found
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        return [bytes(record.body) for record in self.records(topic, queue_id)]

@@ -1,0 +1,178 @@
+"""Settings as admins see and change them while the broker runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.broker import Broker
+from broker.config import BrokerConfig
+from broker.live_config import LIVE
+from remoting.bodies.registration import TopicConfig
+from remoting.codes import RequestCode
+from remoting.frame import Command
+from remoting.properties_file import format_properties, parse_properties
+from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
+from tests.test_architecture import PROJECT
+
+SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, NO_TOPIC = 1, 13, 16, 17
+
+
+async def update(client: Client, **properties: str) -> Command:
+    body = format_properties(properties).encode()
+    return await client.request(RequestCode.UPDATE_BROKER_CONFIG, None, body)
+
+
+async def settings(client: Client) -> dict[str, str]:
+    answer = await client.request(RequestCode.GET_BROKER_CONFIG)
+    return parse_properties(bytes(answer.body).decode())
+
+
+async def topic_config(client: Client, topic: str) -> TopicConfig:
+    code = RequestCode.GET_TOPIC_CONFIG
+    return TopicConfig.decode((await client.request(code, ext_fields={"topic": topic})).body)
+
+
+def test_what_may_change_are_settings_of_ours() -> None:
+    names = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
+    assert names >= LIVE
+
+
+def test_nobody_keeps_a_copy_of_what_may_change() -> None:
+    """A constructor that reads such a setting would not see it change."""
+    fields = msgspec.structs.fields(BrokerConfig)
+    live = {field.name for field in fields if field.encode_name in LIVE}
+    copies = []
+    for path in (*(PROJECT / "broker").rglob("*.py"), *(PROJECT / "store").glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+                copies += [
+                    f"{path.relative_to(PROJECT)}: {node.attr}"
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Attribute)
+                    and node.attr in live
+                    and ast.unparse(node.value).endswith("config")
+                ]
+    assert copies == []
+
+
+async def test_new_values_count_at_once(client: Client, topic: str) -> None:
+    assert (await client.send(topic, b"x" * 2000)).code == 0
+    before = await client.request(RequestCode.GET_BROKER_CONFIG)
+
+    answer = await update(client, maxMessageSize="1024", autoCreateTopicEnable="false")
+
+    assert (answer.code, answer.remark) == (0, None)
+    shown = await settings(client)
+    assert (shown["maxMessageSize"], shown["autoCreateTopicEnable"]) == ("1024", "false")
+    assert (await client.send(topic, b"x" * 2000)).code == MESSAGE_ILLEGAL
+    assert (await client.send(f"{topic}_new")).code == NO_TOPIC
+    after = await client.request(RequestCode.GET_BROKER_CONFIG)
+    versions = [msgspec.json.decode(a.ext_fields["version"])["counter"] for a in (before, after)]
+    assert versions[1] == versions[0] + 1
+
+
+async def test_the_template_of_new_topics_follows(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    client = await connect(await start_broker(auto_create_topic_enable=False))
+    assert (await client.send(topic)).code == NO_TOPIC
+
+    await update(client, autoCreateTopicEnable="true", defaultTopicQueueNums="3")
+
+    assert (await client.send(topic, default_topic_queue_nums=8)).code == 0
+    assert (await topic_config(client, topic)).write_queue_nums == 3
+
+
+async def test_a_broker_without_read_permission(
+    start_broker: StartBroker, connect: Connect, name_server: NameServerStub, topic: str
+) -> None:
+    client = await connect(await start_broker(namesrv_addr=name_server.address))
+    await client.send(topic)
+    await name_server.registered.get()
+    await name_server.registered.get()
+
+    assert (await update(client, brokerPermission="2")).code == 0
+
+    # The name server heard of it before the admin got the answer.
+    _, body = name_server.registered.get_nowait()
+    table = body.topic_config_serialize_wrapper.topic_config_table
+    assert {topic, "SELF_TEST_TOPIC"} <= table.keys()
+    assert {config.perm & 6 for config in table.values() if config.perm & 6} == {2}
+    assert (await client.pull(topic)).code == NO_PERMISSION
+    assert (await topic_config(client, topic)).perm == 6
+    assert (await update(client, brokerPermission="6")).code == 0
+    assert (await client.pull(topic)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("properties", "code", "remark"),
+    [
+        ({"listenPort": "1"}, 1, "listenPort can not change while the broker runs: set it in"),
+        ({"haListenPort": "1"}, 1, "haListenPort has no effect with this broker"),
+        ({"nonsense": "1"}, 1, "nonsense is no property of a broker"),
+        ({"brokerPermission": "abc"}, 1, "brokerPermission = 'abc': must be a whole number from 0"),
+        ({"brokerConfigPath": "/x"}, NO_PERMISSION, "Can not update config in black list."),
+        ({"configBlackList": ""}, NO_PERMISSION, "Can not update config in black list."),
+    ],
+)
+async def test_what_can_not_change_says_so_and_nothing_changes(
+    client: Client, properties: dict[str, str], code: int, remark: str
+) -> None:
+    before = await settings(client)
+
+    answer = await update(client, maxMessageSize="2048", **properties)
+
+    assert answer.code == code
+    assert (answer.remark or "").startswith(remark)
+    assert await settings(client) == before
+
+
+async def test_all_that_can_not_change_is_named(client: Client) -> None:
+    answer = await update(client, brokerName="x", storePathRootDir="/x")
+
+    assert "brokerName can not" in (answer.remark or "")
+    assert "storePathRootDir can not" in (answer.remark or "")
+
+
+async def test_more_settings_can_be_closed(start_broker: StartBroker, connect: Connect) -> None:
+    client = await connect(await start_broker(config_black_list="maxMessageSize;x"))
+
+    assert (await update(client, maxMessageSize="2048")).code == NO_PERMISSION
+
+
+async def test_nothing_to_change(client: Client) -> None:
+    assert (await client.request(RequestCode.UPDATE_BROKER_CONFIG)).code == 0
+    answer = await client.request(RequestCode.UPDATE_BROKER_CONFIG, None, b"a=\xff")
+    assert (answer.code, (answer.remark or "")[:30]) == (1, "the settings are no UTF-8 text")
+
+
+async def test_changes_are_kept_in_the_file(
+    start_broker: StartBroker, connect: Connect, tmp_path: Path
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("# mine\nmaxMessageSize=4096\nhaListenPort=1\n")
+    client = await connect(await start_broker(broker_config_path=str(file)))
+
+    assert (await update(client, maxMessageSize="2048", longPollingEnable="false")).code == 0
+
+    assert file.read_text() == (
+        "# mine\nmaxMessageSize=2048\nhaListenPort=1\nlongPollingEnable=false\n"
+    )
+    assert (tmp_path / "broker.conf.bak").read_text().startswith("# mine\nmaxMessageSize=4096")
+
+
+async def test_a_file_that_can_not_be_written(
+    start_broker: StartBroker, connect: Connect, tmp_path: Path
+) -> None:
+    broker: Broker = await start_broker(broker_config_path=str(tmp_path))
+    client = await connect(broker)
+
+    answer = await update(client, maxMessageSize="2048")
+
+    assert answer.code == SYSTEM_ERROR
+    assert (answer.remark or "").startswith(f"changed, but not written to {tmp_path}: ")
+    assert (await settings(client))["maxMessageSize"] == "2048"

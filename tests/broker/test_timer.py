@@ -1,0 +1,381 @@
+"""Timed messages: what waits where, when it comes, what takes it back, and how exact that is."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from message.limits import TIMER_TOPIC
+from remoting.errors import RemotingError
+from store.timer_wheel import SIZE
+from tests.broker.fake_time import START, FakeTime
+from tests.broker.late_broker import LateBroker
+
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 24 * 3_600_000
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
+    async with LateBroker(tmp_path / "store", time) as broker:
+        yield broker
+
+
+async def test_a_timed_message_waits_in_the_timer_topic(broker: LateBroker, time: FakeTime) -> None:
+    time.advance(250)
+    broker.send(b"m", queue_id=5, TIMER_DELAY_MS="10000", TAGS="A")
+
+    assert broker.bodies() == []
+    [waiting] = broker.records(TIMER_TOPIC)
+    assert waiting.properties == {
+        "UNIQ_KEY": "m",
+        "TIMER_DELAY_MS": "10000",
+        "TAGS": "A",
+        "TIMER_OUT_MS": str(START + 10_000),
+        "REAL_TOPIC": "T",
+        "REAL_QID": "5",
+    }
+
+
+async def test_it_is_delivered_when_its_slot_has_passed(broker: LateBroker, time: FakeTime) -> None:
+    time.advance(250)
+    broker.send(b"m", queue_id=5, TIMER_DELAY_SEC="10")
+    time.advance(10_749)
+    assert broker.records(queue_id=5) == []
+    time.advance(1)
+    [record] = broker.records(queue_id=5)
+    assert record.store_timestamp == START + 11_000
+    assert record.properties == {
+        "UNIQ_KEY": "m",
+        "TIMER_DELAY_SEC": "10",
+        "TIMER_OUT_MS": str(START + 10_000),
+        "REAL_TOPIC": "T",
+        "REAL_QID": "5",
+        "TIMER_ENQUEUE_MS": str(START),
+        "TIMER_DEQUEUE_MS": str(START + 11_000),
+    }
+
+
+async def test_a_time_that_is_a_whole_slot_is_met_exactly(
+    broker: LateBroker, time: FakeTime
+) -> None:
+    broker.send(b"m", TIMER_DELIVER_MS=str(START + 5_000))
+    time.advance(4_999)
+    assert broker.bodies() == []
+    time.advance(1)
+    assert broker.bodies() == [b"m"]
+
+
+async def test_the_precision_is_a_setting(tmp_path: Path, time: FakeTime) -> None:
+    async with LateBroker(tmp_path, time, timer_precision_ms=150) as broker:
+        broker.send(b"m", TIMER_DELIVER_MS=str(START + 5_001))
+        time.advance(5_099)
+        assert broker.bodies() == []
+        time.advance(1)
+        assert broker.bodies() == [b"m"]
+
+
+async def test_the_first_of_several_properties_counts(broker: LateBroker, time: FakeTime) -> None:
+    times = {"TIMER_DELIVER_MS": "no number", "TIMER_DELAY_MS": "2000", "TIMER_DELAY_SEC": "1"}
+    broker.send(b"m", **times)
+    time.advance(1_000)
+    assert broker.bodies() == [b"m"]
+
+
+@pytest.mark.parametrize("deliver", [START, START - 1, -5])
+async def test_a_time_that_has_come_is_no_delay(broker: LateBroker, deliver: int) -> None:
+    broker.send(b"m", TIMER_DELIVER_MS=str(deliver))
+    assert broker.bodies() == [b"m"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELIVER_MS": "tomorrow"},
+        {"TIMER_DELAY_SEC": ""},
+        {"TIMER_DELAY_MS": "1e3"},
+        {"TIMER_DELAY_SEC": str(3 * 24 * 3600 + 1)},
+        {"TIMER_DELIVER_MS": str(START), "TIMER_DEL_UNIQKEY": "T+m"},
+    ],
+)
+async def test_an_illegal_time_is_refused(broker: LateBroker, properties: dict[str, str]) -> None:
+    with pytest.raises(RemotingError) as refusal:
+        broker.send(b"m", **properties)
+    assert refusal.value.code == 13
+    assert broker.bodies() == []
+
+
+async def test_timed_messages_can_be_switched_off(tmp_path: Path, time: FakeTime) -> None:
+    async with LateBroker(tmp_path, time, timer_wheel_enable=False) as broker:
+        with pytest.raises(RemotingError, match="timerWheelEnable") as refusal:
+            broker.send(b"m", TIMER_DELAY_SEC="1")
+        assert refusal.value.code == 1
+
+
+def fill(broker: LateBroker, time: FakeTime) -> None:
+    for n in range(20):
+        broker.send(b"more %d" % n, TIMER_DELAY_SEC="60")
+        time.advance()
+
+
+async def test_a_slot_that_is_full_refuses(tmp_path: Path, time: FakeTime) -> None:
+    async with LateBroker(tmp_path, time, timer_congest_num_each_slot=5) as broker:
+        for n in range(6):
+            broker.send(b"%d" % n, TIMER_DELAY_SEC="60")
+        time.advance()
+        with pytest.raises(RemotingError, match="flow control") as refusal:
+            fill(broker, time)
+        assert refusal.value.code == 1
+        broker.send(b"another time", TIMER_DELAY_SEC="50")
+
+
+async def test_files_come_with_the_first_timed_message(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"m", DELAY="1")
+    time.advance()
+    assert not (broker.root / "timerwheel").exists()
+    broker.send(b"m", TIMER_DELAY_SEC="1")
+    time.advance()
+    assert (broker.root / "timerwheel").stat().st_size == SIZE
+    assert (broker.root / "timerlog" / "00000000000000000000").exists()
+    assert (broker.root / "config" / "timercheck").stat().st_size == 4096
+
+
+async def test_an_idle_broker_sleeps(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"m", TIMER_DELAY_SEC="1")
+    assert time.sleeping == 1
+    time.advance(SECOND)
+    assert broker.bodies() == [b"m"]
+    assert time.sleeping == 0
+
+
+async def test_slots_come_in_order_and_each_in_order_of_arrival(
+    broker: LateBroker, time: FakeTime
+) -> None:
+    for n in range(200):
+        broker.send(b"%d late" % n, TIMER_DELAY_SEC="20")
+        broker.send(b"%d soon" % n, TIMER_DELAY_SEC="10")
+    time.advance(10 * SECOND)
+    assert broker.bodies() == [b"%d soon" % n for n in range(200)]
+    time.advance(10 * SECOND)
+    assert broker.bodies()[200:] == [b"%d late" % n for n in range(200)]
+
+
+async def test_a_message_without_a_time_does_not_hold_up_the_others(
+    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.send(b"lost", topic=TIMER_TOPIC, TIMER_OUT_MS="x")
+    broker.send(b"m", TIMER_DELAY_SEC="1")
+    time.advance(SECOND)
+    assert broker.bodies() == [b"m"]
+    assert "TIMER_OUT_MS='x'" in caplog.text
+
+
+async def test_a_store_that_refuses_gets_it_again(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"m", TIMER_DELAY_SEC="1")
+    time.advance()
+    broker.store._refuse("the disk is full")
+    time.advance(3 * SECOND)
+    broker.store._refuse("")
+    time.advance(SECOND)
+    assert broker.bodies() == [b"m"]
+
+
+# --- taking back ------------------------------------------------------------------------------
+
+
+async def test_a_message_is_taken_back(broker: LateBroker, time: FakeTime) -> None:
+    deliver = str(START + 10_000)
+    for name in (b"a", b"b"):
+        broker.send(name, TIMER_DELIVER_MS=deliver)
+    broker.send(b"a", topic="Other", TIMER_DELIVER_MS=deliver)
+    broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+a")
+    time.advance(10_000)
+    assert broker.bodies() == [b"b"]
+    assert broker.bodies("Other") == [b"a"]
+
+
+async def test_only_one_of_the_same_slot_is_taken_back(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"a", TIMER_DELIVER_MS=str(START + 10_000))
+    broker.send(b"-", TIMER_DELIVER_MS=str(START + 9_000), TIMER_DEL_UNIQKEY="T+a")
+    time.advance(10_000)
+    assert broker.bodies() == [b"a"]
+
+
+# --- rolling ----------------------------------------------------------------------------------
+
+
+async def test_a_long_wait_is_stored_anew_in_between(tmp_path: Path, time: FakeTime) -> None:
+    async with LateBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
+        broker.send(b"m", TIMER_DELAY_SEC=str(3 * 3600 + 600))
+        time.advance(3 * HOUR + 599 * SECOND)
+        assert broker.bodies() == []
+        waits = broker.records(TIMER_TOPIC)
+        assert [int(r.properties.get("TIMER_ROLL_TIMES", "0")) for r in waits] == [0, 1, 2, 3]
+        # After whole windows, and half of one when little more than one is left.
+        assert [(r.store_timestamp - START) // MINUTE for r in waits] == [0, 60, 120, 150]
+        time.advance(SECOND)
+        [record] = broker.records()
+        assert record.properties["TIMER_ROLL_TIMES"] == "3"
+        assert record.properties["TIMER_OUT_MS"] == waits[0].properties["TIMER_OUT_MS"]
+
+
+async def test_a_long_wait_is_taken_back_too(tmp_path: Path, time: FakeTime) -> None:
+    async with LateBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
+        deliver = str(START + 3 * HOUR)
+        broker.send(b"m", TIMER_DELIVER_MS=deliver)
+        time.advance(HOUR // 2)
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
+        time.advance(4 * HOUR)
+        assert broker.bodies() == []
+
+
+# --- progress on the disk ---------------------------------------------------------------------
+
+
+async def test_a_clean_stop_forgets_nothing(broker: LateBroker, time: FakeTime) -> None:
+    for n in range(1, 7):
+        broker.send(b"%d" % n, TIMER_DELAY_SEC=str(n))
+    time.advance(3 * SECOND)
+    await broker.stop()
+    time.advance(2 * SECOND)
+    async with LateBroker(broker.root, time) as again:
+        time.advance()
+        assert again.bodies() == [b"1", b"2", b"3", b"4", b"5"]
+        time.advance(MINUTE)
+        assert again.bodies() == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+async def test_a_stop_within_a_slot_delivers_the_rest_of_it(
+    broker: LateBroker, time: FakeTime
+) -> None:
+    bodies = [b"%d" % n for n in range(300)]
+    for body in bodies:
+        broker.send(body, TIMER_DELAY_SEC="1")
+    while not broker.bodies():
+        time.step()
+    assert len(broker.bodies()) < 300
+    await broker.stop()
+    async with LateBroker(broker.root, time) as again:
+        time.advance(MINUTE)
+        assert again.bodies() == bodies
+
+
+async def test_after_a_kill_only_slots_since_the_last_save_come_again(
+    broker: LateBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    for n in range(1, 5):
+        broker.send(b"%d" % n, TIMER_DELAY_SEC=str(n))
+    time.advance(SECOND)
+    await broker.save()
+    time.advance(SECOND)
+    broker.send(b"5", TIMER_DELAY_SEC="3")
+    time.advance()
+    killed = shutil.copytree(broker.root, tmp_path / "killed")
+
+    async with LateBroker(killed, time) as again:
+        time.advance(MINUTE)
+        assert again.bodies() == [b"1", b"2", b"2", b"3", b"4", b"5"]
+
+
+async def test_a_wheel_that_is_lost_is_made_anew(
+    broker: LateBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    """A power cut: the log lost the newest units, which the wheel knows."""
+    for n in range(100):  # more than one file of the timer log
+        broker.send(b"%d" % n, TIMER_DELAY_SEC=str(10 + n % 3))
+    time.advance()
+    await broker.save()
+    broker.send(b"last", TIMER_DELAY_SEC="10")
+    time.advance()
+    killed = shutil.copytree(broker.root, tmp_path / "killed")
+    end = broker.late.timer.index.progress()[1] - 52
+    file = sorted((killed / "timerlog").iterdir())[-1]
+    with file.open("r+b") as stream:
+        stream.seek(end - int(file.name))
+        stream.write(bytes(52))
+
+    async with LateBroker(killed, time) as again:
+        time.advance(MINUTE)
+        assert sorted(again.bodies()) == sorted([b"last", *(b"%d" % n for n in range(100))])
+
+
+async def test_without_index_files_the_queue_is_read_from_its_beginning(
+    broker: LateBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    broker.send(b"m", TIMER_DELAY_SEC="10")
+    killed = shutil.copytree(broker.root, tmp_path / "killed")  # before it was entered
+    assert not (killed / "timerwheel").exists()
+    async with LateBroker(killed, time) as again:
+        time.advance(10 * SECOND)
+        assert again.bodies() == [b"m"]
+
+
+async def test_what_was_due_during_a_stop_comes_at_once(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"m", TIMER_DELAY_SEC="10")
+    broker.send(b"n", TIMER_DELAY_SEC="200")
+    await broker.stop()
+    time.advance(3 * DAY)
+    async with LateBroker(broker.root, time) as again:
+        time.advance()
+        assert again.bodies() == [b"m", b"n"]
+
+
+async def test_timer_log_files_expire_with_the_wheel(broker: LateBroker, time: FakeTime) -> None:
+    def files() -> list[str]:
+        return sorted(path.name for path in (broker.root / "timerlog").iterdir())
+
+    for n in range(300):
+        broker.send(b"%d" % n, TIMER_DELAY_SEC="1")
+    time.advance(SECOND)
+    await broker.save()
+    first = files()
+    assert len(first) == 4
+    time.advance(8 * DAY)
+    broker.send(b"last", TIMER_DELAY_SEC="1")
+    time.advance(SECOND)
+    await broker.save()
+    assert files() == first[-1:]
+    await broker.stop()
+    async with LateBroker(broker.root, time) as again:
+        again.send(b"more", TIMER_DELAY_SEC="1")
+        time.advance(SECOND)
+        assert len(again.bodies()) == 302
+
+
+async def test_figures_for_the_operator(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"level", DELAY="1")
+    for delay in (5, 5, 9):
+        broker.send(b"m", TIMER_DELAY_SEC=str(delay))
+    time.advance(SECOND)
+    assert broker.late.figures() == {
+        "scheduleMessageOffset_1": "1,1",
+        "timerReadBehind": 0,
+        "timerOffsetBehind": 0,
+        "timerCongestNum": 3,
+    }
+    await broker.stop()
+    time.advance(7 * SECOND)
+    async with LateBroker(broker.root, time) as again:
+        assert again.late.figures()["timerCongestNum"] == 3
+        assert again.late.figures()["timerReadBehind"] == 3
+        time.advance()
+        assert again.late.figures()["timerCongestNum"] == 1
+
+
+async def test_the_checkpoint_is_the_official_one(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"m", TIMER_DELAY_SEC="10")
+    broker.send(b"n", TIMER_DELAY_SEC="20")
+    time.advance(10 * SECOND)
+    await broker.stop()
+    content = (broker.root / "config" / "timercheck").read_bytes()
+    fields = struct.unpack_from(">7q", content)
+    # Read time, flushed position of the timer log, queue offset twice, data version.
+    assert fields == (START + 10_000, 104, 2, 2, 0, time.now, 1)

@@ -1,0 +1,283 @@
+"""Transactions against a model: whatever their producers say, and whenever the broker dies.
+
+Every commit stores the message once. Nobody is asked about a transaction that is ended or too
+young, and everybody about one that is neither, until it is given up. A crash may only bring back
+questions whose answers were not on the disk yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from broker.config import BrokerConfig
+from broker.consumer_groups import ClientInfo
+from broker.consumer_offset import ConsumerOffsets
+from broker.draft import Draft, Drafts
+from broker.processors.end_transaction import EndTransactionProcessor
+from broker.producer_groups import ProducerGroups
+from broker.statistics import Statistics
+from broker.topic_config import TopicConfigs
+from broker.transactions.checks import GROUP, TransactionChecks
+from broker.transactions.half_message import HalfDetour
+from broker.transactions.ops import Ops
+from message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from message.record import Record, decode, iter_records
+from remoting.headers import EndTransactionRequestHeader
+from remoting.request import Request
+from store.files import Files
+from store.message_store import MessageStore
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
+COMMIT, ROLLBACK = 8, 12
+TIMEOUT, CHECK_MAX = 6_000, 3
+
+
+class FastFiles(Files):
+    """Without waiting for the disk: these crashes are of processes, not of machines."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def sync_directory(self, directory: Path) -> None:
+        pass
+
+
+class Transaction:
+    """What a producer knows of one, and what the model expects."""
+
+    def __init__(self, number: int, born: int, immunity: int | None) -> None:
+        self.body = b"%d" % number
+        self.born = born
+        self.immunity = TIMEOUT if immunity is None else immunity
+        self.places: list[tuple[int, int]] = []
+        self.commits = 0
+        self.ended = False
+        self.op_lost = False  # ended, but the broker died before it was written
+        self.times_asked = 0
+        self.given_up = False
+
+
+class ProducerConnection:
+    """A connection that keeps what the broker asks."""
+
+    closed = False
+    writable = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, Record]] = []
+
+    def add_close_callback(self, callback: Callable[[Any], None]) -> None:
+        pass
+
+    def send_oneway(self, code: int, header: Any, body: bytes) -> None:
+        self.asked.append((header, decode(body)))
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    transactions: Bundle[Transaction] = Bundle("transactions")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="transactions-"))
+        self.lives = 0
+        self.now = 1_700_000_000_000
+        self.all: dict[bytes, Transaction] = {}
+        self.crashed = False
+        self.open(self.directory / "0")
+
+    def clock(self) -> int:
+        self.now += 1
+        return self.now
+
+    def open(self, root: Path) -> None:
+        config = BrokerConfig(
+            store_path_root_dir=str(root),
+            broker_name="b0",
+            mapped_file_size_commit_log=1 << 14,
+            mapped_file_size_consume_queue=200,
+            transaction_check_max=CHECK_MAX,
+        )
+        self.root = root
+        directory = root / "config"
+        directory.mkdir(parents=True, exist_ok=True)
+        clock = self.clock
+        self.store = MessageStore(config, store_host=HOST, files=FastFiles(), clock=clock)
+        self.store.open()
+        self.offsets = ConsumerOffsets(directory / "consumerOffset.json", clock)
+        self.offsets.load()
+        drafts = self.drafts = Drafts(self.store)
+        drafts.detours.append(HalfDetour(config))
+        self.connection = ProducerConnection()
+        producers = ProducerGroups(clock)
+        producers.register("PG", ClientInfo(self.connection, "p", "JAVA", 479, 0))
+        topics = TopicConfigs(config, directory / "topics.json", clock, lambda names: None)
+        self.ops = Ops(self.store, drafts, HOST, clock, 12)
+        self.checks = TransactionChecks(
+            config, self.store, drafts, self.ops, topics, producers, self.offsets, HOST, clock
+        )
+        self.checks.load()
+        statistics = Statistics("c0", clock)
+        self.ends = EndTransactionProcessor(config, self.store, drafts, self.ops, statistics, clock)
+
+    # --- what happens -------------------------------------------------------------------------
+
+    @rule(target=transactions, immunity=st.sampled_from([None, None, None, 20, 90]))
+    def begin(self, immunity: int | None) -> Transaction:
+        new = Transaction(len(self.all), self.clock(), immunity and immunity * 1000)
+        properties = {"TRAN_MSG": "true", "PGROUP": "PG"}
+        if immunity is not None:
+            properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity)
+        result = self.drafts.put(Draft("T", 0, new.body, properties, new.born, HOST, sys_flag=4))
+        new.places.append((result.queue_offset, result.physical_offset))
+        self.all[new.body] = new
+        return new
+
+    @rule(
+        ended=st.one_of(transactions, consumes(transactions)),
+        which=st.integers(0, 3),
+        how=st.sampled_from([COMMIT, ROLLBACK]),
+    )
+    def end(self, ended: Transaction, which: int, how: int) -> None:
+        """By any place that the producer was ever told, also a second time."""
+        queue_offset, physical_offset = ended.places[which % len(ended.places)]
+        header = EndTransactionRequestHeader(
+            producer_group="PG",
+            tran_state_table_offset=queue_offset,
+            commit_log_offset=physical_offset,
+            commit_or_rollback=how,
+            msg_id="U",
+            from_transaction_check=True,
+        )
+        response = self.ends.end(Request(37, header))
+        assert response is not None
+        assert response.code == 0, response.remark
+        ended.commits += how == COMMIT
+        ended.ended = True
+        ended.op_lost = False
+
+    @rule(seconds=st.sampled_from([1, 5, 30, 60]))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds * 1000
+
+    @rule()
+    def ops_are_written(self) -> None:
+        self.ops.write()
+
+    @rule()
+    def offsets_are_written(self) -> None:
+        self.offsets.save()
+
+    @rule()
+    def check(self) -> None:
+        self.round()
+
+    @rule()
+    def check_when_all_are_old(self) -> None:
+        """Then a round reaches everything."""
+        self.now += 100_000
+        open_before = {t.body for t in self.all.values() if not t.ended and not t.given_up}
+        asked = self.round()
+        given_up = {body for body in open_before if self.all[body].given_up}
+        assert open_before <= asked | given_up
+        assert not asked & given_up
+
+    def round(self) -> set[bytes]:
+        before = len(self.read(TRANS_CHECK_MAX_TIME_TOPIC))
+        asyncio.run(self.checks.check())
+        asked = Counter()
+        for header, half in self.connection.asked:
+            body = bytes(half.body)
+            asked[body] += 1
+            about = self.all[body]
+            assert not about.ended or about.op_lost
+            assert self.now - about.born >= about.immunity
+            about.places.append((header.tran_state_table_offset, header.commit_log_offset))
+            about.times_asked += 1
+            if not self.crashed:
+                assert half.properties["TRANSACTION_CHECK_TIMES"] == str(about.times_asked)
+                assert about.times_asked <= CHECK_MAX
+        self.connection.asked.clear()
+        assert set(asked.values()) <= {1}
+        for record in self.read(TRANS_CHECK_MAX_TIME_TOPIC)[before:]:
+            about = self.all[bytes(record.body)]
+            assert not about.ended or about.op_lost
+            assert not about.given_up or self.crashed
+            assert self.crashed or about.times_asked == CHECK_MAX
+            about.given_up = True
+        return set(asked)
+
+    # --- brokers come and go ------------------------------------------------------------------
+
+    @rule()
+    def restart(self) -> None:
+        self.ops.write()
+        self.offsets.save()
+        asyncio.run(self.store.close())
+        self.open(self.root)
+
+    @rule()
+    def crash(self) -> None:
+        """Whatever was not written into a file is gone."""
+        written = {offset for op in self.read(OP_HALF_TOPIC)
+                   for offset in bytes(op.body).decode().split(",") if offset}  # fmt: skip
+        for one in self.all.values():
+            ended = {str(queue_offset) for queue_offset, _ in one.places} & written
+            one.op_lost = one.ended and not ended
+        self.crashed = True
+        self.lives += 1
+        root = self.directory / str(self.lives)
+        shutil.copytree(self.root, root)
+        (root / "lock").unlink(missing_ok=True)
+        abandoned = self.store
+        self.open(root)
+        asyncio.run(abandoned.close())
+
+    # --- what holds ---------------------------------------------------------------------------
+
+    def read(self, topic: str) -> list[Record]:
+        found: list[Record] = []
+        offset = self.store.min_offset(topic, 0)
+        while offset < self.store.max_offset(topic, 0):
+            result = self.store.get(topic, 0, offset, 1000)
+            for buffer in result.buffers:
+                found += iter_records(buffer)
+            offset = result.next_begin_offset
+        return found
+
+    @invariant()
+    def commits_are_stored_once_each(self) -> None:
+        stored = Counter(bytes(record.body) for record in self.read("T"))
+        assert stored == Counter({t.body: t.commits for t in self.all.values() if t.commits})
+
+    @invariant()
+    def positions_are_within_their_queues(self) -> None:
+        for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+            offset = self.offsets.query(GROUP, topic, 0)
+            assert offset <= self.store.max_offset(topic, 0)
+
+    def teardown(self) -> None:
+        """In the end all is asked about or given up, and nothing is kept in memory."""
+        for _ in range(CHECK_MAX + 2):
+            self.check_when_all_are_old()
+        assert all(t.ended or t.given_up for t in self.all.values())
+        assert self.round() == set()
+        assert self.ops.ended == set()
+        for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+            if self.all and self.read(topic):
+                assert self.offsets.query(GROUP, topic, 0) == self.store.max_offset(topic, 0)
+        asyncio.run(self.store.close())
+        shutil.rmtree(self.directory)
+
+
+TestTransactionMachine = TransactionMachine.TestCase
+TestTransactionMachine.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

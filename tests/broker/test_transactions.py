@@ -1,0 +1,506 @@
+"""Transactions: half messages, their ends, the checks of those that nobody ended."""
+
+from __future__ import annotations
+
+import asyncio
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from broker.broker import Broker
+from message.limits import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
+from message.record import Record
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RemotingTimeout
+from remoting.headers import ResumeCheckHalfMessageRequestHeader
+from store.config import FlushDiskType
+from tests.broker.conftest import Connect, subscription
+from tests.broker.transacting import (
+    COMMIT,
+    ROLLBACK,
+    SECOND,
+    UNKNOWN,
+    Clock,
+    Half,
+    Produce,
+    Producer,
+    StartClocked,
+    clock,
+    halves,
+    ops,
+    produce,
+    records,
+    start_clocked,
+)
+
+__all__ = ["clock", "produce", "start_clocked"]
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+
+
+@pytest.fixture
+async def broker(start_clocked: StartClocked) -> Broker:
+    return await start_clocked()
+
+
+@pytest.fixture
+async def producer(broker: Broker, produce: Produce) -> Producer:
+    return await produce(broker)
+
+
+def bodies(found: list[Record]) -> list[bytes]:
+    return [bytes(record.body) for record in found]
+
+
+# --- half messages and their ends -----------------------------------------------------------------
+
+
+async def test_a_half_message_is_where_the_official_broker_has_it(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    answer = await producer.send(
+        topic,
+        b"half",
+        properties={"TRAN_MSG": "true", "PGROUP": "PG", "TAGS": "a", "UNIQ_KEY": "U1"},
+        queue_id=3,
+        sys_flag=4,
+    )
+    [half] = halves(broker)
+    assert (half.topic, half.queue_id, half.queue_offset) == (HALF_TOPIC, 0, 0)
+    assert half.sys_flag == 0
+    assert (
+        half.properties.items()
+        >= {
+            "REAL_TOPIC": topic,
+            "REAL_QID": "3",
+            "__transactionId__": "U1",
+            "PGROUP": "PG",
+            "TRAN_MSG": "true",
+            "TAGS": "a",
+        }.items()
+    )
+    fields = answer.ext_fields
+    assert (answer.code, fields["queueId"], fields["queueOffset"]) == (0, "3", "0")
+    assert int(fields["msgId"][16:], 16) == half.physical_offset
+    assert records(broker, topic, 3) == []
+
+
+async def test_a_commit_makes_the_message_readable(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    half = await producer.begin(topic, clock, TAGS="a", UNIQ_KEY="U1")
+    waiting = asyncio.ensure_future(producer.pulled(topic, subscription="a", sys_flag=6))
+    answer = await producer.end(half)
+    assert (answer.code, answer.remark) == (0, None)
+    [message] = await waiting
+    assert (message.topic, message.queue_id, bytes(message.body)) == (topic, 0, b"half")
+    assert message.sys_flag == 8
+    assert message.prepared_transaction_offset == half.physical_offset
+    assert message.properties["UNIQ_KEY"] == "U1"
+    assert ops(broker) == ["0,"]
+    assert broker.tables.statistics.put_of(topic).messages == 1
+
+
+async def test_a_rollback_leaves_nothing_to_read(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    halves = [await producer.begin(topic, clock) for _ in range(3)]
+    for half in halves:
+        assert (await producer.end(half, ROLLBACK)).code == 0
+    assert records(broker, topic) == []
+    assert ops(broker) == ["0,1,2,"]
+    [op] = records(broker, OP_HALF_TOPIC)
+    assert op.properties == {"TAGS": "d", "WAIT": "true"}
+
+
+@pytest.mark.parametrize("how", [UNKNOWN, 4])
+async def test_who_does_not_know_gets_no_answer(
+    producer: Producer, clock: Clock, topic: str, how: int
+) -> None:
+    half = await producer.begin(topic, clock)
+    with pytest.raises(RemotingTimeout):
+        await producer.end(half, how, timeout=0.1)
+    assert (await producer.end(half)).code == 0
+
+
+async def test_an_end_must_name_the_half_message_rightly(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    half = await producer.begin(topic, clock)
+    plain = await producer.send(topic)
+    elsewhere = int(plain.ext_fields["msgId"][16:], 16)
+    for fields, remark in (
+        ({"commit_log_offset": 10**9}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": -1}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": elsewhere}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": half.physical_offset + 1}, "Find prepared transaction"),
+        ({"producer_group": "Other"}, "The producer group wrong"),
+        ({"tran_state_table_offset": 7}, "The transaction state table offset wrong"),
+    ):
+        for how in (COMMIT, ROLLBACK):
+            answer = await producer.end(half, how, **fields)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert remark in (answer.remark or "")
+    assert len(records(broker, topic)) == 1
+    assert ops(broker) == []
+
+
+async def test_transactions_can_be_forbidden(
+    start_clocked: StartClocked, produce: Produce, topic: str
+) -> None:
+    broker = await start_clocked(reject_transaction_message=True)
+    producer = await produce(broker)
+    answer = await producer.send(topic, properties={"TRAN_MSG": "true"})
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "sending transaction message is forbidden" in (answer.remark or "")
+    assert (await producer.send(topic)).code == 0
+
+
+async def test_a_message_that_was_consumed_before_is_no_half_message(
+    broker: Broker, producer: Producer, topic: str
+) -> None:
+    answer = await producer.send(topic, properties={"TRAN_MSG": "true"}, reconsume_times=1)
+    assert answer.code == 0
+    assert len(records(broker, topic)) == 1
+
+
+async def test_a_delay_begins_with_the_commit(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    half = await producer.begin(topic, clock, DELAY="2")
+    assert len(halves(broker)) == 1
+    await producer.end(half)
+    assert records(broker, topic) == []
+    [delayed] = records(broker, SCHEDULE_TOPIC, 1)
+    assert delayed.properties["REAL_TOPIC"] == topic
+
+
+async def test_ops_are_written_when_they_are_large_enough(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked(transaction_op_msg_max_size=5)
+    producer = await produce(broker)
+    started = [await producer.begin(topic, clock) for _ in range(12)]
+    for half in started[:2]:
+        await producer.end(half)
+    assert records(broker, OP_HALF_TOPIC) == []
+    for half in started[2:]:
+        await producer.end(half)
+    assert bodies(records(broker, OP_HALF_TOPIC)) == [b"0,1,2,", b"3,4,5,", b"6,7,8,", b"9,10,"]
+    await broker.stop()
+    broker = await start_clocked()
+    assert bodies(records(broker, OP_HALF_TOPIC))[4:] == [b"11,"]
+
+
+async def test_with_sync_flush_a_commit_is_answered_when_it_is_on_the_disk(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    producer = await produce(broker)
+    half = await producer.begin(topic, clock)
+    assert (await producer.end(half)).code == 0
+    [message] = records(broker, topic)
+    assert broker.store.flushed_offset >= message.physical_offset + message.size
+
+
+async def test_a_store_that_takes_nothing_leaves_the_transaction_open(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    half = await producer.begin(topic, clock)
+    broker.store._refuse("the disk is full")
+    answer = await producer.end(half)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (await producer.end(half, ROLLBACK)).code == 0
+    broker.parts.transactions.ops.write()
+    clock.forward(60 * SECOND)
+    assert await producer.asked(broker) == []
+    broker.store._refuse("")
+    assert ops(broker) == ["0,"]
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+async def test_who_did_not_end_is_asked(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    half = await producer.begin(topic, clock, b"pending", UNIQ_KEY="U1", KEYS="k")
+    ended = await producer.begin(topic, clock)
+    await producer.end(ended, ROLLBACK)
+    clock.forward(6 * SECOND - 1)
+    assert await producer.asked(broker) == []
+    clock.forward(1)
+    [check] = await producer.asked(broker)
+    copy = halves(broker)[2]
+    assert check.place == Half(copy.queue_offset, copy.physical_offset)
+    assert check.header.topic == HALF_TOPIC
+    assert check.header.msg_id == check.header.transaction_id == "U1"
+    assert check.header.bname == "b0"
+    assert (check.half.topic, check.half.queue_id) == (topic, 0)
+    assert (check.half.queue_offset, check.half.physical_offset) == check.place
+    assert bytes(check.half.body) == b"pending"
+    assert check.half.born_timestamp == halves(broker)[half.queue_offset].born_timestamp
+    assert check.half.properties == copy.properties
+    assert copy.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert copy.properties["KEYS"] == "k"
+
+    assert (await producer.end(check.place, from_transaction_check=True)).code == 0
+    assert bodies(records(broker, topic)) == [b"pending"]
+    clock.forward(60 * SECOND)
+    assert await producer.asked(broker) == []
+
+
+async def test_an_end_counts_for_all_copies(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    first, second = [await producer.begin(topic, clock) for _ in range(2)]
+    for _ in range(2):
+        clock.forward(30 * SECOND)
+        checks = await producer.asked(broker)
+    assert [check.half.properties["TRANSACTION_CHECK_TIMES"] for check in checks] == ["2", "2"]
+    # The producer's own, late word; and one that was on its way when it was asked again.
+    await producer.end(first)
+    await producer.end(Half(2 + second.queue_offset, halves(broker)[3].physical_offset))
+    clock.forward(30 * SECOND)
+    assert await producer.asked(broker) == []
+    assert len(records(broker, topic)) == 2
+
+
+async def test_a_round_looks_at_every_half_message(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    """More than one turn of the loop's worth."""
+    pending = [await producer.begin(topic, clock) for _ in range(450)]
+    for half in pending[::3]:
+        await producer.end(half, ROLLBACK)
+    clock.forward(10 * SECOND)
+    checks = await producer.asked(broker)
+    assert [check.place.queue_offset for check in checks] == list(range(450, 750))
+
+
+async def test_who_is_asked_too_often_is_given_up(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked(transaction_check_max=2)
+    producer = await produce(broker)
+    await producer.begin(topic, clock, b"lost", UNIQ_KEY="U1")
+    asked = []
+    for _ in range(4):
+        clock.forward(30 * SECOND)
+        asked.append(len(await producer.asked(broker)))
+    assert asked == [1, 1, 0, 0]
+    [given_up] = records(broker, TRANS_CHECK_MAX_TIME_TOPIC)
+    assert bytes(given_up.body) == b"lost"
+    assert (
+        given_up.properties.items()
+        >= {
+            "REAL_TOPIC": topic,
+            "UNIQ_KEY": "U1",
+            "TRANSACTION_CHECK_TIMES": "2",
+        }.items()
+    )
+
+    # An operator may begin anew.
+    msg_id = f"{broker.parts.transactions.ops._store_host.hex()}{given_up.physical_offset:016X}"
+    header = ResumeCheckHalfMessageRequestHeader(msg_id=msg_id)
+    answer = await producer.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+    assert answer.code == 0, answer.remark
+    clock.forward(30 * SECOND)
+    [check] = await producer.asked(broker)
+    assert check.half.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    await producer.end(check.place, from_transaction_check=True)
+    assert bodies(records(broker, topic)) == [b"lost"]
+
+
+@pytest.mark.parametrize("msg_id", [None, "", "x", "0" * 32, "7F0000010000000000000000FFFFFFFF"])
+async def test_only_what_is_there_can_be_resumed(producer: Producer, msg_id: str | None) -> None:
+    header = ResumeCheckHalfMessageRequestHeader(msg_id=msg_id)
+    answer = await producer.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_what_is_older_than_the_store_keeps_is_given_up(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked(file_reserved_time=1)
+    producer = await produce(broker)
+    await producer.begin(topic, clock)
+    clock.forward(3600 * SECOND + 1)
+    assert await producer.asked(broker) == []
+    assert len(records(broker, TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+
+
+async def test_immunity_puts_off_the_checks_and_bounds_the_end(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    immune = [
+        await producer.begin(topic, clock, CHECK_IMMUNITY_TIME_IN_SECONDS="100") for _ in range(3)
+    ]
+    other = await producer.begin(topic, clock)
+    for _ in range(3):
+        clock.forward(30 * SECOND)
+        for check in await producer.asked(broker):
+            assert check.half.properties["TRAN_PREPARED_QUEUE_OFFSET"] == str(other.queue_offset)
+    # 90 s: put again three times, never asked; what is asked for is behind no immune one.
+    copies = [h for h in halves(broker) if h.properties.get("TRAN_PREPARED_QUEUE_OFFSET") == "0"]
+    assert len(copies) == 3
+    assert all("TRANSACTION_CHECK_TIMES" not in copy.properties for copy in copies)
+    assert (await producer.end(immune[0])).code == 0
+    clock.forward(11 * SECOND)
+    answer = await producer.end(immune[1])
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    asked = {check.half.properties["TRAN_PREPARED_QUEUE_OFFSET"] for check in
+             await producer.asked(broker)}  # fmt: skip
+    assert asked == {"1", "2", "3"}
+    assert (await producer.end(immune[1], from_transaction_check=True)).code == 0
+
+
+@pytest.mark.parametrize("text", ["soon", "-1"])
+async def test_an_immunity_that_is_no_time_is_the_timeout(
+    broker: Broker, producer: Producer, clock: Clock, topic: str, text: str
+) -> None:
+    await producer.begin(topic, clock, CHECK_IMMUNITY_TIME_IN_SECONDS=text)
+    clock.forward(5 * SECOND)
+    assert await producer.asked(broker) == []
+    clock.forward(2 * SECOND)
+    assert len(await producer.asked(broker)) == 1
+
+
+async def test_a_producer_whose_clock_is_ahead_is_asked(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    await producer.begin(topic, Clock(clock() + 3600 * SECOND))
+    clock.forward(1)
+    assert len(await producer.asked(broker)) == 1
+
+
+async def test_members_of_the_group_are_asked_in_turn(
+    broker: Broker, produce: Produce, clock: Clock, topic: str
+) -> None:
+    members = [await produce(broker, "PG", f"p{n}") for n in range(3)]
+    stranger = await produce(broker, "Other")
+    for _ in range(6):
+        await members[0].begin(topic, clock)
+    clock.forward(10 * SECOND)
+    await members[0].asked(broker)
+    for member in members:
+        await member.heartbeat("settled", producer="PG")
+        await stranger.heartbeat("settled", producer="Other")
+    assert members[1].checks.qsize() == members[2].checks.qsize() == 2
+    assert stranger.checks.empty()
+
+
+async def test_nobody_to_be_asked_is_as_good_as_no_answer(
+    broker: Broker, connect: Connect, clock: Clock, topic: str
+) -> None:
+    client = await connect(broker)
+    await client.send(topic, properties={"TRAN_MSG": "true", "PGROUP": "Gone"},
+                      born_timestamp=clock())  # fmt: skip
+    clock.forward(10 * SECOND)
+    await broker.parts.transactions.checks.check()
+    assert [h.properties.get("TRANSACTION_CHECK_TIMES") for h in halves(broker)] == [None, "1"]
+
+
+# --- the next broker ------------------------------------------------------------------------------
+
+
+async def test_the_next_broker_goes_on(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked()
+    producer = await produce(broker)
+    started = [await producer.begin(topic, clock, b"%d" % n) for n in range(5)]
+    clock.forward(10 * SECOND)
+    await producer.end(started[0])
+    assert len(await producer.asked(broker)) == 4
+    await producer.end(started[1], ROLLBACK)
+    await producer.close()
+    await broker.stop()
+    file = Path(broker.config.store_path_root_dir) / "config" / "consumerOffset.json"
+    assert f'"{HALF_TOPIC}@CID_RMQ_SYS_TRANS":{{0:5}}' in file.read_text()
+
+    broker = await start_clocked()
+    producer = await produce(broker)
+    clock.forward(10 * SECOND)
+    checks = await producer.asked(broker)
+    assert [bytes(check.half.body) for check in checks] == [b"2", b"3", b"4"]
+    for check in checks:
+        await producer.end(check.place, from_transaction_check=True)
+    assert bodies(records(broker, topic)) == [b"0", b"2", b"3", b"4"]
+    clock.forward(10 * SECOND)
+    assert await producer.asked(broker) == []
+    clock.forward(10 * SECOND)
+    await producer.asked(broker)
+    assert broker.tables.offsets.query("CID_RMQ_SYS_TRANS", OP_HALF_TOPIC, 0) == len(
+        records(broker, OP_HALF_TOPIC)
+    )
+
+
+async def test_an_op_is_kept_for_the_halves_that_wait_behind_a_young_one(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked()
+    producer = await produce(broker)
+    young, ended = [await producer.begin(topic, clock) for _ in range(2)]
+    await producer.end(ended)
+    assert await producer.asked(broker) == []
+    await broker.stop()
+    broker = await start_clocked()
+    producer = await produce(broker)
+    clock.forward(10 * SECOND)
+    [check] = await producer.asked(broker)
+    assert check.half.properties["TRAN_PREPARED_QUEUE_OFFSET"] == str(young.queue_offset)
+
+
+async def test_offsets_behind_the_end_are_set_right(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    """The last messages were lost with the machine's power, the file of offsets was not."""
+    broker = await start_clocked()
+    for name in (HALF_TOPIC, OP_HALF_TOPIC):
+        broker.tables.offsets.commit("CID_RMQ_SYS_TRANS", name, 0, 1000)
+    await broker.stop()
+    broker = await start_clocked()
+    producer = await produce(broker)
+    await producer.begin(topic, clock)
+    clock.forward(10 * SECOND)
+    assert len(await producer.asked(broker)) == 1
+
+
+async def test_pending_halves_of_the_official_broker_are_asked(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, tmp_path: Path
+) -> None:
+    """Its store has nine halves, six of them ended by one op, and copies of the three others."""
+    with tarfile.open(GOLDEN / "store-5.3.3-clean.tar.gz") as archive:
+        archive.extractall(tmp_path / "golden", filter="data")
+    broker = await start_clocked(
+        store_path_root_dir=str(tmp_path / "golden"),
+        mapped_file_size_commit_log=131072,
+        mapped_file_size_consume_queue=4000,
+    )
+    found = halves(broker)
+    clock.now = found[-1].store_timestamp + 30 * SECOND
+    producer = await produce(broker, "Golden_tx")
+    checks = await producer.asked(broker)
+    assert [(c.half.properties["KEYS"], c.half.properties["TRANSACTION_CHECK_TIMES"])
+            for c in checks] == [("t2", "3"), ("t5", "3"), ("t8", "3")]  # fmt: skip
+    before = len(records(broker, "Golden_tx", 1))
+    assert (await producer.end(checks[0].place, from_transaction_check=True)).code == 0
+    assert len(records(broker, "Golden_tx", 1)) == before + 1
+
+
+async def test_a_subscriber_gets_what_its_tag_filter_lets_through(
+    broker: Broker, producer: Producer, connect: Connect, clock: Clock, topic: str
+) -> None:
+    consumer = await connect(broker)
+    await consumer.heartbeat("c", subscription(topic, "b"))
+    for tag in ("a", "b"):
+        await producer.end(await producer.begin(topic, clock, tag.encode(), TAGS=tag))
+    found = await consumer.pulled(topic, sys_flag=0, subscription=None)
+    assert bodies(found) == [b"b"]
