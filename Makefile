@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench java clean
+.PHONY: help demo test lint format bench docs java clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
@@ -18,6 +18,7 @@ help:
 	@echo 'make lint     ruff and mypy --strict'
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
+	@echo 'make docs     build the API reference into build/docs'
 	@echo 'make clean    remove $(VENV) and caches'
 
 demo: $(INSTALLED) java
@@ -37,6 +38,9 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m bench $(ARGS)
+
+docs: $(INSTALLED)
+	$(BIN)/python -W ignore scripts/build_docs.py
 
 # Spark needs a Java runtime of version 17 or newer.
 java:

@@ -9,6 +9,8 @@
 | BrokerNotFound | the routes name no address of that broker |
 | SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
 | BatchSendError | parts of a batch failed; `results` holds what was stored |
+| RequestTimeout | a request was sent, and no reply came in time |
+| TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
 | TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
 | RemotingConnectError, RemotingTimeout, RemotingClosed | no answer |
 
@@ -72,12 +74,14 @@ __all__ = [
     "RemotingError",
     "RemotingTimeout",
     "RequestCodeNotSupported",
+    "RequestTimeout",
     "SendError",
     "ServiceNotAvailable",
     "SubscriptionGroupNotExist",
     "SubscriptionParseFailed",
     "SystemBusy",
     "TopicNotExist",
+    "TransactionNotPrepared",
     "Try",
     "error_for",
     "is_silence",
@@ -215,6 +219,34 @@ class BatchSendError(ClientError):
 
     def __str__(self) -> str:
         return f"{len(self.failed)} of {len(self.results)} messages not stored; {self.remark}"
+
+
+class RequestTimeout(ClientError):
+    """No reply to a request came within its timeout; the request itself was stored."""
+
+    retriable = True
+
+    def __init__(self, topic: str, timeout: float) -> None:
+        super().__init__(
+            ClientErrorCode.REQUEST_TIMEOUT,
+            f"the request to topic {topic} was sent, no reply came within {timeout:.3f} s",
+        )
+        self.topic = topic
+
+
+class TransactionNotPrepared(ClientError):
+    """The half message is stored, but not flushed or replicated as the broker should have: it was
+    rolled back, and the local transaction has not begun. `result` has the status."""
+
+    retriable = True
+
+    def __init__(self, result: SendResult) -> None:
+        super().__init__(
+            result.status,
+            f"the half message {result.msg_id} was rolled back: {result.status.name}",
+            result.queue.broker_name,
+        )
+        self.result = result
 
 
 def is_silence(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from client.errors import RemotingError, error_for
+from client.log_fields import fields
 from client.route import MASTER_ID, RouteTable
 from remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from remoting.codes import RequestCode, ResponseCode
@@ -82,7 +83,12 @@ class Heartbeat:
             if answer.code != ResponseCode.SUCCESS:
                 raise error_for(answer.code, answer.remark, address)
         except RemotingError as error:
-            log.warning("heartbeat to broker %s failed: %s", address, error)
+            log.warning(
+                "heartbeat to broker %s failed: %s",
+                address,
+                error,
+                extra=fields(error, broker=address, client_id=self._client_id),
+            )
             return False
         self.versions[address] = answer.version
         return True

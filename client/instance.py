@@ -12,18 +12,24 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from client.batching import Batching
+from client.credentials import Credentials
 from client.errors import NoRouteInfo, NotRunning, RemotingError, error_for
 from client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
-from client.name_servers import NameServers, parse_addresses
+from client.log_fields import fields
+from client.name_server_list import REFRESH_PERIOD, NameServerList
+from client.name_servers import NameServers
+from client.namespace import Namespace
 from client.route import RouteTable
 from message.limits import TBW102
 from message.message import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
+from remoting.connection import split_address
 from remoting.dispatch import Dispatcher
 from remoting.frame import Command
 from remoting.headers.base import Header
@@ -53,9 +59,10 @@ def local_ip(towards: str) -> str:
             return "127.0.0.1"
 
 
-def client_id(instance_name: str, unit_name: str, ip: str) -> str:
-    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds (spec 6.2)."""
-    if instance_name == "DEFAULT":
+def client_id(instance_name: str, unit_name: str, ip: str, *, lasting: bool = False) -> str:
+    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds (spec 6.2), unless the
+    id is to be the same in every run."""
+    if instance_name == "DEFAULT" and not lasting:
         instance_name = f"{os.getpid()}#{time.time_ns()}"
     return f"{ip}@{instance_name}" + (f"@{unit_name}" if unit_name else "")
 
@@ -63,8 +70,10 @@ def client_id(instance_name: str, unit_name: str, ip: str) -> str:
 class ClientInstance:
     """One client of the cluster.
 
-    `namesrv` is `"host:port;host:port"`, a list, or None for the environment's NAMESRV_ADDR;
-    raises NoNameServer and InvalidName.
+    `namesrv` is `"host:port;host:port"`, a list, the URL of a list, or None for the environment's
+    NAMESRV_ADDR (client.name_server_list); raises NoNameServer and InvalidName. client.options says
+    what the other options mean; `lasting_id`: the clientId is the same in every run; `template` and
+    `template_queues` are those of RouteTable.
     """
 
     def __init__(
@@ -73,19 +82,34 @@ class ClientInstance:
         *,
         instance_name: str = "DEFAULT",
         unit_name: str = "",
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | bool = False,
+        vip_channel: bool = False,
+        namespace: str = "",
+        lasting_id: bool = False,
         template: str = TBW102,
         template_queues: int = 4,
     ) -> None:
-        addresses = parse_addresses(namesrv)
-        self.client_id = client_id(instance_name, unit_name, local_ip(addresses[0]))
+        self.namespace = Namespace(namespace)
+        self._list = NameServerList(namesrv, unit_name)
+        self.client_id = client_id(
+            instance_name, unit_name, local_ip(self._list.somewhere), lasting=lasting_id
+        )
         self.dispatcher = Dispatcher()
-        self.pool = ConnectionPool(self.dispatcher)
+        self.pool = ConnectionPool(
+            self.dispatcher,
+            tls=ssl.create_default_context() if tls is True else tls or None,
+            sign=None if credentials is None else credentials.sign,
+        )
         self.pool.on_connected.append(self._connected)
         self.batching = Batching(self.pool)
-        self.name_servers = NameServers(addresses, self.pool)
+        self.name_servers = NameServers(self._list.addresses, self.pool)
         self.routes = RouteTable(
             self.name_servers, self.spawn, template=template, template_queues=template_queues
         )
+        #: Where to send, by broker name: its master's address, with the VIP channel the second one.
+        #: Heartbeats, pulls and END_TRANSACTION never go there (spec 6.1, MixAll.brokerVIPChannel).
+        self.master = self._vip_master if vip_channel else self.routes.master
         self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
         self.running = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -97,12 +121,18 @@ class ClientInstance:
         self._with_route_poll.append(job)
 
     async def start(self) -> None:
-        """Begin the periodic work; raises NotRunning after a shutdown."""
+        """Begin the periodic work; raises NotRunning after a shutdown, and NoNameServer when the
+        list of name servers is at a URL that can not be read."""
         if self.running:
             return
+        await self._list.fetch()
         if self._closed:
             raise NotRunning("a client that was shut down")
+        if self.running:
+            return  # by another caller, while the list was fetched
         self.running = True
+        if self._list.url is not None:
+            self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
         self.spawn(self._poll(), "route poll")
         self.every(HEARTBEAT_PERIOD, self.heartbeat.send_all, "heartbeat")
 
@@ -156,6 +186,10 @@ class ClientInstance:
             raise NoRouteInfo(queue.topic)
         return self.routes.address(queue.broker_name)
 
+    def _vip_master(self, broker_name: str) -> str:
+        host, port = split_address(self.routes.master(broker_name))
+        return f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}"
+
     async def request(
         self,
         address: str,
@@ -193,9 +227,9 @@ class ClientInstance:
         try:
             await job()
         except RemotingError as error:
-            log.warning("%s: %s", name, error)
+            log.warning("%s: %s", name, error, extra=fields(error, client_id=self.client_id))
         except Exception:
-            log.exception("%s failed", name)
+            log.exception("%s failed", name, extra=fields(client_id=self.client_id))
 
     def _connected(self, address: str) -> None:
         if self.running:

@@ -8,24 +8,20 @@ next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import time
 from collections.abc import Sequence
 
-from client.errors import InvalidName, NoNameServer, RemotingError, error_for, is_silence
+from client.errors import NoNameServer, RemotingError, error_for, is_silence
+from client.log_fields import fields
 from remoting.codes import RequestCode, ResponseCode
-from remoting.connection import split_address
 from remoting.frame import Command
 from remoting.headers.base import Header
 from remoting.pool import ConnectionPool
 
-__all__ = ["NAMESRV_ADDR", "NameServers", "parse_addresses"]
+__all__ = ["NameServers"]
 
 log = logging.getLogger(__name__)
-
-#: The environment variable that mqadmin and the images of RocketMQ use.
-NAMESRV_ADDR = "NAMESRV_ADDR"
 
 #: Seconds for a request to the name servers, all failovers included.
 NAMESRV_TIMEOUT = 3.0
@@ -33,38 +29,17 @@ NAMESRV_TIMEOUT = 3.0
 LEAST_SHARE = 0.01
 
 
-def parse_addresses(addresses: str | Sequence[str] | None) -> list[str]:
-    """`"host:port;host:port"` (commas too) or a list of addresses, without duplicates.
-
-    None or an empty text means the environment variable NAMESRV_ADDR. Raises NoNameServer when
-    there is none in either, InvalidName for one that is not `host:port`.
-    """
-    given = addresses if addresses else os.environ.get(NAMESRV_ADDR, "")
-    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
-    result: list[str] = []
-    for part in (part.strip() for part in parts):
-        if not part:
-            continue
-        try:
-            split_address(part)
-        except ValueError as error:
-            raise InvalidName(f"name server: {error}") from None
-        if part not in result:
-            result.append(part)
-    if not result:
-        raise NoNameServer(
-            f"no name server address: pass namesrv='host:port' or set {NAMESRV_ADDR}"
-        )
-    return result
-
-
 class NameServers:
-    """Requests to whichever name server answers."""
+    """Requests to whichever name server answers.
+
+    `addresses` may change at any time, but for the time it takes to fetch a first list
+    (client.name_server_list) it is never empty.
+    """
 
     def __init__(self, addresses: Sequence[str], pool: ConnectionPool) -> None:
-        self.addresses = list(addresses)
+        self.addresses = addresses
         self._pool = pool
-        self._current = random.randrange(len(self.addresses))
+        self._current = random.randrange(1 << 16)
 
     async def request(
         self,
@@ -81,11 +56,12 @@ class NameServers:
         """
         deadline = time.monotonic() + timeout
         silent: list[str] = []
+        addresses = tuple(self.addresses)
         first = self._current
-        count = len(self.addresses)
+        count = len(addresses)
         for tried in range(count):
             index = (first + tried) % count
-            address = self.addresses[index]
+            address = addresses[index]
             share = max((deadline - time.monotonic()) / (count - tried), LEAST_SHARE)
             try:
                 answer = await self._pool.request(address, code, header, body, timeout=share)
@@ -93,7 +69,9 @@ class NameServers:
                 if not is_silence(error):
                     raise
                 silent.append(f"{address}: {error}")
-                log.warning("name server %s did not answer: %s", address, error)
+                log.warning(
+                    "name server %s did not answer: %s", address, error, extra=fields(error)
+                )
                 continue
             self._current = index
             return _success(answer, address)
@@ -109,7 +87,7 @@ class NameServers:
     ) -> None:
         """Have every name server do it; raises the first error after all were asked."""
         first_error: RemotingError | None = None
-        for address in self.addresses:
+        for address in tuple(self.addresses):
             try:
                 _success(
                     await self._pool.request(address, code, header, body, timeout=timeout), address

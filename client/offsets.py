@@ -23,7 +23,7 @@ from remoting.headers.offset import (
     SearchOffsetResponseHeader,
 )
 
-__all__ = ["Position", "QueueOffsets", "check_position", "milliseconds"]
+__all__ = ["Position", "QueueOffsets", "check_position", "consume_from_where", "milliseconds"]
 
 #: Where to start reading a queue: an offset, one of its ends, or a store time.
 Position = int | Literal["begin", "end"] | datetime
@@ -90,3 +90,10 @@ def check_position(position: Position) -> Position:
     elif isinstance(position, int) and position < 0:
         raise ValueError(f"a queue offset can not be negative: {position}")
     return position
+
+
+def consume_from_where(start: Position) -> str:
+    """What heartbeats call the place where a new group begins."""
+    if isinstance(start, datetime):
+        return "CONSUME_FROM_TIMESTAMP"
+    return "CONSUME_FROM_FIRST_OFFSET" if start == "begin" else "CONSUME_FROM_LAST_OFFSET"

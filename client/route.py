@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from client.errors import BrokerNotFound, NoRouteInfo, RemotingError, RemotingTimeout
+from client.log_fields import fields
 from client.name_servers import NAMESRV_TIMEOUT, NameServers
 from client.selector.pipeline import PublishQueues
 from message.limits import TBW102
@@ -213,7 +214,12 @@ class RouteTable:
                 try:
                     await self.refresh(topic)
                 except RemotingError as error:
-                    log.warning("route of topic %s could not be asked: %s", topic, error)
+                    log.warning(
+                        "route of topic %s could not be asked: %s",
+                        topic,
+                        error,
+                        extra=fields(error, topic=topic),
+                    )
 
         await asyncio.gather(*(ask(topic) for topic in self.topics))
         self._forget_brokers()
@@ -284,6 +290,7 @@ class RouteTable:
             len(route.subscribe),
             sorted(route.addresses()),
             " (topic is created by the first send)" if route.provisional else "",
+            extra=fields(topic=route.topic),
         )
         for listener in self._listeners:
             listener(route)
@@ -293,4 +300,4 @@ class RouteTable:
         named = {name for route in self._routes.values() for name in route.addresses()}
         for name in [name for name in self._brokers if name not in named]:
             del self._brokers[name]
-            log.info("broker %s is in no route any more", name)
+            log.info("broker %s is in no route any more", name, extra=fields(broker=name))

@@ -29,6 +29,7 @@ __all__ = [
     "check_property",
     "check_topic_name",
     "consumer_group",
+    "is_delayed",
     "producer_group",
 ]
 
@@ -146,7 +147,12 @@ def check_properties_length(text: str) -> None:
 
 def check_batchable(message: Message) -> None:
     """What may not travel in a batch: delays and retries (spec 4.3); raises InvalidMessage."""
-    if message.delay_level > 0:
-        raise InvalidMessage("a message with a delay level can not be sent in a batch")
+    if is_delayed(message):
+        raise InvalidMessage("a message with a delay level or timer can not be sent in a batch")
     if message.topic.startswith(RETRY_PREFIX):
         raise InvalidMessage(f"topic {message.topic}: retry messages can not be sent in a batch")
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether it has a delay level or a timer."""
+    return bool(message.delay_level or message.delay_ms or message.deliver_at)

@@ -17,8 +17,20 @@ from pocketmq._version import __version__
 if TYPE_CHECKING:
     from client import errors
     from client.admin import Admin
+    from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+    from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
     from client.consumer.pull import PullConsumer
     from client.consumer.puller import PullResult, PullStatus
+    from client.consumer.push import PushConsumer
+    from client.consumer.rebalance_strategy import (
+        ByConfig,
+        ByMachineRoom,
+        ConsistentHash,
+        NearbyMachineRoom,
+        average,
+        circle,
+    )
+    from client.credentials import Credentials
     from client.errors import (
         BatchSendError,
         BrokerNotFound,
@@ -41,17 +53,27 @@ if TYPE_CHECKING:
         RemotingError,
         RemotingTimeout,
         RequestCodeNotSupported,
+        RequestTimeout,
         SendError,
         ServiceNotAvailable,
         SubscriptionGroupNotExist,
         SubscriptionParseFailed,
         SystemBusy,
         TopicNotExist,
+        TransactionNotPrepared,
         Try,
     )
+    from client.producer.hooks import SendContext, SendHook, SendKind
     from client.producer.producer import Producer
     from client.producer.result import SendResult, SendStatus
+    from client.producer.transaction import (
+        Transaction,
+        TransactionProducer,
+        TransactionResult,
+        TransactionState,
+    )
     from client.selector.filters import QueueFilter
+    from client.telemetry import OpenTelemetryHook, consumer_span
     from message.message import Message, MessageExt, MessageQueue
     from store.datasource import RocketMQDataSource
 
@@ -59,9 +81,16 @@ __all__ = [
     "Admin",
     "BatchSendError",
     "BrokerNotFound",
+    "ByConfig",
+    "ByMachineRoom",
     "ClientError",
     "ClientErrorCode",
+    "ConsistentHash",
+    "ConsumedMessage",
+    "ConsumerEvent",
+    "ConsumerEventKind",
     "ConsumerNotOnline",
+    "Credentials",
     "FlowControl",
     "InvalidMessage",
     "InvalidName",
@@ -70,24 +99,32 @@ __all__ = [
     "MessageExt",
     "MessageIllegal",
     "MessageQueue",
+    "NearbyMachineRoom",
     "NoNameServer",
     "NoPermission",
     "NoRouteInfo",
     "NotRunning",
+    "OpenTelemetryHook",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "QueryNotFound",
     "QueueFilter",
+    "ReconsumeLater",
     "RemoteSystemError",
     "RemotingClosed",
     "RemotingConnectError",
     "RemotingError",
     "RemotingTimeout",
     "RequestCodeNotSupported",
+    "RequestTimeout",
     "RocketMQDataSource",
+    "SendContext",
     "SendError",
+    "SendHook",
+    "SendKind",
     "SendResult",
     "SendStatus",
     "ServiceNotAvailable",
@@ -95,18 +132,44 @@ __all__ = [
     "SubscriptionParseFailed",
     "SystemBusy",
     "TopicNotExist",
+    "Transaction",
+    "TransactionNotPrepared",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "Try",
     "__version__",
+    "average",
+    "circle",
+    "consumer_span",
     "errors",
 ]
 
 _MODULES = {
     "client.admin": ("Admin",),
+    "client.consumer.consumed_message": (
+        "ConsumedMessage",
+        "ReconsumeLater",
+    ),
+    "client.consumer.consumer_event": (
+        "ConsumerEvent",
+        "ConsumerEventKind",
+    ),
     "client.consumer.pull": ("PullConsumer",),
     "client.consumer.puller": (
         "PullResult",
         "PullStatus",
     ),
+    "client.consumer.push": ("PushConsumer",),
+    "client.consumer.rebalance_strategy": (
+        "ByConfig",
+        "ByMachineRoom",
+        "ConsistentHash",
+        "NearbyMachineRoom",
+        "average",
+        "circle",
+    ),
+    "client.credentials": ("Credentials",),
     "client.errors": (
         "BatchSendError",
         "BrokerNotFound",
@@ -129,20 +192,37 @@ _MODULES = {
         "RemotingError",
         "RemotingTimeout",
         "RequestCodeNotSupported",
+        "RequestTimeout",
         "SendError",
         "ServiceNotAvailable",
         "SubscriptionGroupNotExist",
         "SubscriptionParseFailed",
         "SystemBusy",
         "TopicNotExist",
+        "TransactionNotPrepared",
         "Try",
+    ),
+    "client.producer.hooks": (
+        "SendContext",
+        "SendHook",
+        "SendKind",
     ),
     "client.producer.producer": ("Producer",),
     "client.producer.result": (
         "SendResult",
         "SendStatus",
     ),
+    "client.producer.transaction": (
+        "Transaction",
+        "TransactionProducer",
+        "TransactionResult",
+        "TransactionState",
+    ),
     "client.selector.filters": ("QueueFilter",),
+    "client.telemetry": (
+        "OpenTelemetryHook",
+        "consumer_span",
+    ),
     "message.message": (
         "Message",
         "MessageExt",

@@ -115,9 +115,27 @@ class EmbeddedServer:
             await stack.enter_async_context(self.name_server)
             self._broker_config.store_path_root_dir = str(root)
             self._broker_config.namesrv_addr = self.namesrv
-            self.broker = Broker(self._broker_config)
+            self.broker = self._make_broker()
             await stack.enter_async_context(self.broker)
             self._stack = stack.pop_all()
+
+    async def restart_broker(self) -> None:
+        """Stop the broker and start it again with the same port and the same store.
+
+        RuntimeError before `start`.
+        """
+        if self._stack is None:
+            raise RuntimeError("the server is not running")
+        await self.broker.stop()
+        self._broker_config.listen_port, asked = self.broker.port, self._broker_config.listen_port
+        try:
+            self.broker = self._make_broker()
+        finally:
+            self._broker_config.listen_port = asked
+        await self._stack.enter_async_context(self.broker)
+
+    def _make_broker(self) -> Broker:
+        return Broker(self._broker_config)
 
     async def stop(self) -> None:
         """Stops the broker, then the name server; removes a temporary store. Again: nothing."""

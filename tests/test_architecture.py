@@ -41,6 +41,7 @@ MAY_NOT_IMPORT = {
     "namesrv/route_table.py": {"asyncio", "socket", "time"},
     "client/selector/filters.py": {"asyncio", "socket", "time"},
     "client/selector/latency.py": {"asyncio", "socket", "time"},
+    "client/selector/penalty.py": {"asyncio", "socket", "time"},
     "client/selector/pipeline.py": {"asyncio", "socket", "time"},
 }
 
@@ -55,6 +56,7 @@ ONLY_IN = {
         "pocketmq/demo/spark_report.py",
     ),
     "pyarrow": ("store/scan", "store/datasource"),
+    "lark": ("message/sql_filter/parser.py",),
     "rich": ("pocketmq/cli", "pocketmq/demo"),
     "uvloop": ("remoting/service.py",),
 }

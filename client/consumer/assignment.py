@@ -1,126 +1,157 @@
-"""What a pull consumer reads: its topics, the queues of each, and what they have ready.
-
-| kind | a topic's queues are |
-|---|---|
-| FIXED | those the user named |
-| FOLLOWED | all of the topic's route, as it changes |
-| SHARED | this client's share of them (client.consumer.rebalance) |
+"""What a consumer reads: its topics, and a fetcher for each of their queues that it has.
 
 A queue begins where the group's stored offset says, else at the consumer's `start`. A queue that
-did not exist when its topic was assigned begins at its first message: none of them is older than
-the assignment.
+did not exist when its topic was subscribed to begins at its first message: none of them is older
+than the subscription.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from enum import Enum
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from client.consumer.fetcher import FetchBudget, QueueFetcher
-from client.consumer.offset_store import RemoteOffsetStore
+from client.consumer.expression import Expression
+from client.consumer.fetcher import QueueFetcher
+from client.consumer.flow_control import FlowControl
+from client.consumer.offset_store import OffsetStore
+from client.consumer.process_queue import ProcessQueue
 from client.consumer.puller import Puller
+from client.consumer.subscription import Kind, Subscription, check_expression
 from client.errors import RemotingError
 from client.instance import ClientInstance
 from client.offsets import Position, QueueOffsets
 from client.route import TopicRoute
+from client.validation import check_topic_name
 from message.message import MessageExt, MessageQueue
-from message.tags import TagExpression
 from remoting.bodies.heartbeat import SubscriptionData
 
-__all__ = ["Assignment", "FetchOptions", "Kind", "Subscription"]
+__all__ = ["Assignment", "FetchOptions", "Owner"]
 
+log = logging.getLogger(__name__)
 
-class Kind(Enum):
-    """How the queues of a subscription are chosen."""
+#: A topic that does not exist yet is asked for this often, seconds.
+MISSING_TOPIC_PERIOD = 1.0
 
-    FIXED = "fixed"
-    FOLLOWED = "followed"
-    SHARED = "shared"
-
-
-class Subscription(msgspec.Struct):
-    """A topic that is read. `at_first` holds the queues that existed when it was assigned;
-    `version` is that time, ms."""
-
-    topic: str
-    kind: Kind
-    tags: TagExpression
-    version: int
-    at_first: set[MessageQueue] = msgspec.field(default_factory=set)
-
-    def data(self) -> SubscriptionData:
-        """As heartbeats tell it."""
-        return SubscriptionData(
-            code_set=sorted(self.tags.codes),
-            sub_string=self.tags.text,
-            sub_version=self.version,
-            tags_set=sorted(self.tags.tags),
-            topic=self.topic,
-        )
+M = TypeVar("M", bound=MessageExt)
 
 
 class FetchOptions(msgspec.Struct, frozen=True):
-    """`start`: for a group without a stored offset. `batch`: messages in one pull.
-    `max_buffered`: messages kept for each queue."""
+    """`start`: for a group without a stored offset. `batch`: messages in one pull."""
 
     start: Position
     batch: int
-    max_buffered: int
 
 
-class Assignment:
-    """The fetchers of one consumer, and the messages they have ready."""
+class Owner(Protocol[M]):
+    """What an assignment tells its consumer."""
+
+    def arrived(self, pq: ProcessQueue[M]) -> None:
+        """A queue's buffer is not empty any more."""
+
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        """Reading a queue failed, so many times in a row; it is tried again."""
+
+    def recovered(self, queue: MessageQueue) -> None:
+        """Reading a queue works again."""
+
+    def appeared(self, topic: str) -> None:
+        """A topic that was waited for exists now."""
+
+
+class Assignment(Generic[M]):
+    """The subscriptions of one consumer, and the fetchers of its queues."""
 
     def __init__(
         self,
         instance: ClientInstance,
-        puller: Puller,
-        store: RemoteOffsetStore,
-        offsets: QueueOffsets,
-        budget: FetchBudget,
+        group: str,
+        puller: Puller[M],
+        store: OffsetStore,
+        flow: FlowControl,
         options: FetchOptions,
-        on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
+        owner: Owner[M],
     ) -> None:
         self.subscriptions: dict[str, Subscription] = {}
-        self.fetchers: dict[MessageQueue, QueueFetcher] = {}
-        #: Set while messages are ready, and when those who wait for some should look again.
-        self.arrival = asyncio.Event()
+        self.fetchers: dict[MessageQueue, QueueFetcher[M]] = {}
+        #: Whether queues that are added are paused.
+        self.pause_new = False
         self._instance = instance
+        self._group = group
         self._puller = puller
         self._store = store
-        self._offsets = offsets
-        self._budget = budget
+        self._offsets = QueueOffsets(instance)
+        self._flow = flow
         self._options = options
-        self._on_error = on_error
-        self._ready: deque[QueueFetcher] = deque()
-        self._held: set[QueueFetcher] = set()
+        self._owner = owner
+        self.arrived: Callable[[ProcessQueue[M]], None] = owner.arrived
+        self.recovered: Callable[[MessageQueue], None] = owner.recovered
+        instance.routes.on_change(self.route_changed)
 
-    def begin(self, topic: str, kind: Kind, tags: TagExpression, route: TopicRoute | None) -> bool:
-        """Read this topic from now on; False when it is read in this way already.
+    @property
+    def queues(self) -> list[ProcessQueue[M]]:
+        """The process queues of all that is read now."""
+        return [fetcher.pq for fetcher in self.fetchers.values()]
 
-        `route` is the topic's present one, None while it does not exist. Raises ValueError when the
-        topic is read in another way.
+    async def begin(
+        self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
+    ) -> TopicRoute | None:
+        """Read this topic from now on. Returns its route; None while it does not exist, and then
+        the owner is told when it does.
+
+        Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
+        way; what a broker answers to a SQL92 condition that it can not evaluate.
         """
+        self._instance.check_running("consumer")
+        check_topic_name(topic)
+        route = await self._instance.routes.for_subscribe(topic)
+        if route is not None:
+            await check_expression(self._instance, self._group, route, expression)
+        if self._begin(topic, kind, expression, start, route) and route is None:
+            self._instance.spawn(self._look_for(topic), f"look for {topic}")
+        return route
+
+    def _begin(
+        self,
+        topic: str,
+        kind: Kind,
+        expression: Expression,
+        start: Position | None,
+        route: TopicRoute | None,
+    ) -> bool:
+        """False when it is read in this way already."""
         old = self.subscriptions.get(topic)
         if old is not None:
-            if old.kind is kind and old.tags == tags:
+            if old.kind is kind and old.expression == expression:
                 return False
             raise ValueError(
-                f"topic {topic} is read already ({old.kind.value}, tags {old.tags.text!r}): "
-                "unassign it first"
+                f"topic {topic} is read already ({old.kind.value}, {old.expression.type} "
+                f"{old.expression.text!r}): unassign it first"
             )
         existing = set(route.subscribe) if route is not None else set()
         now = time.time_ns() // 1_000_000
-        self.subscriptions[topic] = Subscription(topic, kind, tags, now, existing)
+        self.subscriptions[topic] = Subscription(topic, kind, expression, now, existing, start)
         return True
 
-    def end(self, topic: str) -> list[QueueFetcher]:
-        """Read this topic no more; returns the fetchers that were removed."""
+    async def _look_for(self, topic: str) -> None:
+        log.info("topic %s does not exist yet, waiting for it", topic)
+        while topic in self.subscriptions:
+            await asyncio.sleep(MISSING_TOPIC_PERIOD)
+            try:
+                if await self._instance.routes.for_subscribe(topic) is not None:
+                    # The route table has told route_changed.
+                    await self._instance.heartbeat.send_all()
+                    self._owner.appeared(topic)
+                    return
+            except RemotingError as error:
+                log.debug("route of topic %s: %s", topic, error)
+
+    def end(self, topic: str) -> list[ProcessQueue[M]]:
+        """Read this topic no more; returns the queues that were dropped."""
         self.subscriptions.pop(topic, None)
         self._instance.routes.unwatch(topic)
         return [self.remove(queue) for queue in self.of_topic(topic)]
@@ -129,54 +160,52 @@ class Assignment:
         """The queues of the topic that are read now."""
         return [queue for queue in self.fetchers if queue.topic == topic]
 
-    def add_all(self, queues: Iterable[MessageQueue]) -> None:
+    def add_all(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue[M]]:
         """Have these queues read; new fetchers are not started yet."""
-        for queue in queues:
-            self.add(queue)
+        return [self.add(queue).pq for queue in queues]
 
-    def add(self, queue: MessageQueue) -> QueueFetcher:
+    def add(self, queue: MessageQueue) -> QueueFetcher[M]:
         """Have the queue read; a new fetcher is not started yet."""
         fetcher = self.fetchers.get(queue)
         if fetcher is None:
             fetcher = self.fetchers[queue] = QueueFetcher(
-                queue,
-                self.subscriptions[queue.topic].tags,
+                ProcessQueue(queue),
+                self.subscriptions[queue.topic].expression,
                 self._puller,
                 self,
-                self._budget,
-                max_buffered=self._options.max_buffered,
-                batch=self._options.batch,
+                self._flow,
+                self._options.batch,
             )
+            fetcher.pq.paused = self.pause_new
         return fetcher
 
-    def remove(self, queue: MessageQueue) -> QueueFetcher:
-        """Stop reading the queue; what it had ready is dropped, its offsets stay in it."""
+    def remove(self, queue: MessageQueue) -> ProcessQueue[M]:
+        """Drop the queue: what it had ready is forgotten, its offsets stay in what is returned."""
         fetcher = self.fetchers.pop(queue)
-        fetcher.stop()
-        if fetcher.buffer:
-            self._ready.remove(fetcher)
-        fetcher.rewind()
-        self._held.discard(fetcher)
+        fetcher.drop()
         self._puller.forget(queue)
-        return fetcher
+        return fetcher.pq
 
     async def start_all(self) -> None:
         """Begin every fetcher that does not run. First each looks up its offset, so that messages
         sent after this call are not before the end that a queue begins at."""
-        fresh = [fetcher for fetcher in self.fetchers.values() if fetcher.next_offset is None]
-        await asyncio.gather(*(self._settle(fetcher) for fetcher in fresh))
+        fresh = [pq for pq in self.queues if pq.next_offset is None]
+        await asyncio.gather(*(self._settle(pq) for pq in fresh))
+        self._start(self.fetchers.values())
+
+    def _start(self, fetchers: Iterable[QueueFetcher[M]]) -> None:
         if self._instance.running:
-            for fetcher in self.fetchers.values():
+            for fetcher in fetchers:
                 fetcher.start(self._instance.spawn)
 
-    async def _settle(self, fetcher: QueueFetcher) -> None:
+    async def _settle(self, pq: ProcessQueue[M]) -> None:
         try:
-            offset = await self.first_offset(fetcher.queue)
+            offset = await self.first_offset(pq.queue)
         except RemotingError as error:
-            self.failed(fetcher.queue, error)  # the fetcher itself tries again
+            self.failed(pq.queue, error, 1)  # the fetcher itself tries again
             return
-        if fetcher.next_offset is None:
-            fetcher.next_offset = offset
+        if pq.next_offset is None:
+            pq.next_offset = offset
 
     def route_changed(self, route: TopicRoute) -> None:
         """Take up new queues of a followed topic, and drop those that a live broker has no more.
@@ -192,52 +221,38 @@ class Assignment:
         for queue in self.of_topic(route.topic):
             if queue not in present and queue.broker_name in brokers:
                 self.remove(queue)
-        for queue in route.subscribe:
-            fetcher = self.add(queue)
-            if self._instance.running:
-                fetcher.start(self._instance.spawn)
-
-    def take(self, count: int) -> list[MessageExt]:
-        """Hand out up to `count` messages, from the queues in turn."""
-        messages: list[MessageExt] = []
-        ready = self._ready
-        while ready and len(messages) < count:
-            fetcher = ready.popleft()
-            messages += fetcher.take(count - len(messages))
-            self._held.add(fetcher)
-            if fetcher.buffer:
-                ready.append(fetcher)
-        if not ready:
-            self.arrival.clear()
-        return messages
-
-    def release(self) -> None:
-        """All that was handed out is done."""
-        if self._held:
-            for fetcher in self._held:
-                fetcher.held_at = None
-            self._held.clear()
+        self._start([self.add(queue) for queue in route.subscribe])
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Have a queue go on at another offset."""
         fetcher = self.fetchers[queue]
         fetcher.stop()
-        if fetcher.buffer:
-            self._ready.remove(fetcher)
         fetcher.seek(offset)
-        self._held.discard(fetcher)
-        if not self._ready:
-            self.arrival.clear()
-        if self._instance.running:
-            fetcher.start(self._instance.spawn)
+        self._start([fetcher])
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull and hand out nothing of these queues until `resume`."""
+        for queue in queues:
+            fetcher = self.fetchers[queue]
+            fetcher.pq.paused = True
+            fetcher.stop()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with these queues."""
+        for queue in queues:
+            fetcher = self.fetchers[queue]
+            fetcher.pq.paused = False
+            if fetcher.pq.buffer:
+                self._owner.arrived(fetcher.pq)
+            self._start([fetcher])
 
     def stop(self) -> None:
-        """End every fetcher, and the wait of everyone who waits for messages."""
+        """End every fetcher."""
         for fetcher in self.fetchers.values():
             fetcher.stop()
-        self.arrival.set()
 
     def subscription_data(self) -> list[SubscriptionData]:
+        """As heartbeats tell it."""
         return [subscription.data() for subscription in self.subscriptions.values()]
 
     # What fetchers ask (client.consumer.fetcher.Reader)
@@ -246,20 +261,15 @@ class Assignment:
         stored = await self._store.read(queue)
         if stored is not None:
             return stored
+        start = self._options.start
         subscription = self.subscriptions.get(queue.topic)
-        new = (
-            subscription is not None
-            and subscription.kind is not Kind.FIXED
-            and queue not in subscription.at_first
-        )
-        return await self._offsets.resolve(queue, "begin" if new else self._options.start)
+        if subscription is not None:
+            if subscription.kind is not Kind.FIXED and queue not in subscription.at_first:
+                start = "begin"
+            elif subscription.start is not None:
+                start = subscription.start
+        return await self._offsets.resolve(queue, start)
 
-    def arrived(self, fetcher: QueueFetcher) -> None:
-        if fetcher not in self._ready:
-            self._ready.append(fetcher)
-        self.arrival.set()
-
-    def failed(self, queue: MessageQueue, error: RemotingError) -> None:
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         self._instance.routes.doubt(queue.topic, time.monotonic())
-        if self._on_error is not None:
-            self._on_error(queue, error)
+        self._owner.failed(queue, error, times)

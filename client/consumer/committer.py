@@ -1,13 +1,14 @@
-"""Committing: the offsets of fetchers, stored at the brokers when they have moved."""
+"""Committing: the offsets of process queues, stored when they have moved."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable
+from typing import Any
 
-from client.consumer.fetcher import QueueFetcher
-from client.consumer.offset_store import RemoteOffsetStore
+from client.consumer.offset_store import OffsetStore
+from client.consumer.process_queue import ProcessQueue
 from client.errors import RemotingError
 from message.message import MessageQueue
 
@@ -19,37 +20,35 @@ log = logging.getLogger(__name__)
 class Committer:
     """Stores how far each queue is done, and remembers what is stored."""
 
-    def __init__(self, store: RemoteOffsetStore) -> None:
+    def __init__(self, store: OffsetStore) -> None:
         self._store = store
         self._failing: set[MessageQueue] = set()
 
-    async def commit(self, fetchers: Iterable[QueueFetcher], *, strict: bool = False) -> None:
-        """Store the safe offset of each fetcher where it differs from the stored one.
+    async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
+        """Store the safe offset of each queue where it differs from the stored one.
 
         An error is logged, and the offset stored the next time; with `strict` the first error is
         raised after every queue was tried.
         """
         moved = [
-            (fetcher, offset)
-            for fetcher in fetchers
-            if (offset := fetcher.safe_offset) is not None and offset != fetcher.committed
+            (pq, offset)
+            for pq in queues
+            if (offset := pq.safe_offset) is not None and offset != pq.committed
         ]
-        outcomes = await asyncio.gather(
-            *(self._store_one(fetcher, offset) for fetcher, offset in moved)
-        )
+        outcomes = await asyncio.gather(*(self._store_one(pq, offset) for pq, offset in moved))
         errors = [error for error in outcomes if error is not None]
         if strict and errors:
             raise errors[0]
 
-    async def _store_one(self, fetcher: QueueFetcher, offset: int) -> RemotingError | None:
+    async def _store_one(self, pq: ProcessQueue[Any], offset: int) -> RemotingError | None:
         try:
-            await self._store.store(fetcher.queue, offset)
+            await self._store.store(pq.queue, offset)
         except RemotingError as error:
             # While a broker is away this fails every few seconds for each of its queues.
-            level = logging.DEBUG if fetcher.queue in self._failing else logging.WARNING
-            log.log(level, "commit of %s at %d failed: %s", fetcher.queue, offset, error)
-            self._failing.add(fetcher.queue)
+            level = logging.DEBUG if pq.queue in self._failing else logging.WARNING
+            log.log(level, "commit of %s at %d failed: %s", pq.queue, offset, error)
+            self._failing.add(pq.queue)
             return error
-        fetcher.committed = offset
-        self._failing.discard(fetcher.queue)
+        pq.committed = offset
+        self._failing.discard(pq.queue)
         return None

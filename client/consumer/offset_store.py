@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from client.errors import RemotingError
 from client.instance import ClientInstance
 from message.message import MessageQueue
@@ -12,11 +14,21 @@ from remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-__all__ = ["RemoteOffsetStore"]
+__all__ = ["OffsetStore", "RemoteOffsetStore"]
+
+
+class OffsetStore(Protocol):
+    """Keeps the offsets of one group; an offset is the next one to consume."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset; None when there is none. Raises RemotingError."""
+
+    async def store(self, queue: MessageQueue, offset: int) -> None:
+        """Store an offset; returns when that is done. Raises RemotingError."""
 
 
 class RemoteOffsetStore:
-    """Reads and stores the offsets of one group; the offset is the next one to consume."""
+    """The offsets of one group at the brokers that hold the queues."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance

@@ -18,24 +18,26 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from client.consumer.assignment import Assignment, FetchOptions, Kind
+from client.consumer.assignment import Assignment, FetchOptions
 from client.consumer.committer import Committer
-from client.consumer.fetcher import FetchBudget, QueueFetcher
+from client.consumer.expression import Expression
+from client.consumer.flow_control import FlowControl, Limits
+from client.consumer.handout import Handout
 from client.consumer.offset_store import RemoteOffsetStore
-from client.consumer.poll_gatherer import PollGatherer
+from client.consumer.process_queue import ProcessQueue
 from client.consumer.puller import Puller, PullResult
 from client.consumer.rebalance import Rebalancer
-from client.errors import InvalidName, RemotingError
+from client.consumer.rebalance_strategy import average
+from client.consumer.subscription import Kind
+from client.errors import RemotingError
 from client.instance import ClientInstance
-from client.offsets import Position, QueueOffsets, check_position
-from client.route import TopicRoute
-from client.validation import check_topic_name, consumer_group
+from client.offsets import Position, QueueOffsets, check_position, consume_from_where
+from client.options import ClientOptions
+from client.validation import consumer_group
 from message.message import MessageExt, MessageQueue
-from message.tags import TagExpression, TagExpressionError
 from remoting.bodies.heartbeat import ConsumerData
 
 __all__ = ["PullConsumer"]
@@ -44,8 +46,6 @@ log = logging.getLogger(__name__)
 
 #: Shutdown does not wait longer than this for the last commit, seconds.
 LAST_COMMIT_TIMEOUT = 3.0
-#: A topic that does not exist yet is asked for this often, seconds.
-MISSING_TOPIC_PERIOD = 1.0
 
 
 class PullConsumer:
@@ -65,7 +65,7 @@ class PullConsumer:
       broker serves that (Batch-Protocol), for up to twice as long; else each has its own.
     - `max_buffered`: messages read ahead for each queue; `max_buffered_bytes`: for all together.
     - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
-    - `instance_name`, `unit_name`: parts of the clientId.
+    - `options`: those of every client (client.options).
 
     The constructor touches no event loop. `start` and `shutdown` are what `async with` calls; both
     may be called again without effect.
@@ -85,32 +85,32 @@ class PullConsumer:
         max_buffered: int = 1000,
         max_buffered_bytes: int = 64 * 1024 * 1024,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
-        instance_name: str = "DEFAULT",
-        unit_name: str = "",
+        **options: Unpack[ClientOptions],
     ) -> None:
         self.group = consumer_group(group)
         self._auto_commit = auto_commit
         self._auto_commit_interval = auto_commit_interval
         self._start_position = check_position(start)
-        self._instance = ClientInstance(namesrv, instance_name=instance_name, unit_name=unit_name)
+        self._instance = ClientInstance(namesrv, **options)
         self._offsets = QueueOffsets(self._instance)
         self._store = RemoteOffsetStore(self._instance, group)
         self._committer = Committer(self._store)
-        polls = None
-        if share_polls and suspend > 0:
-            polls = PollGatherer(self._instance.pool, self._instance.batching, suspend)
-        self._puller = Puller(self._instance, group, polls, suspend)
+        self._on_error = on_error
+        self._puller = Puller(
+            self._instance, group, MessageExt, suspend=suspend, share_polls=share_polls
+        )
+        flow = FlowControl(Limits(queue_count=max_buffered, total_size=max_buffered_bytes))
+        self._handout: Handout[MessageExt] = Handout(flow)
         self._assignment = Assignment(
             self._instance,
+            group,
             self._puller,
             self._store,
-            self._offsets,
-            FetchBudget(max_buffered_bytes),
-            FetchOptions(start, batch, max_buffered),
-            on_error,
+            flow,
+            FetchOptions(start, batch),
+            self,
         )
-        self._rebalancer = Rebalancer(self._instance, group, self._rebalanced)
-        self._instance.routes.on_change(self._assignment.route_changed)
+        self._rebalancer = Rebalancer(self._instance, group, average, self._rebalanced)
         self._instance.heartbeat.add_consumer(group, self._describe)
         self._running = False
 
@@ -135,7 +135,7 @@ class PullConsumer:
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            self._assignment.release()
+            self._handout.release()
         await self._close()
 
     async def start(self) -> None:
@@ -150,13 +150,14 @@ class PullConsumer:
 
     async def shutdown(self) -> None:
         """Stop reading, commit what was handed out (with auto_commit), close everything."""
-        self._assignment.release()
+        self._handout.release()
         await self._close()
 
     async def _close(self) -> None:
         if self._running:
             self._running = False
             self._assignment.stop()
+            self._handout.arrival.set()
             if self._auto_commit:
                 try:
                     async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
@@ -167,34 +168,39 @@ class PullConsumer:
 
     # What is read
 
-    async def assign(self, what: str | Iterable[MessageQueue], tags: str = "*") -> None:
+    async def assign(
+        self, what: str | Iterable[MessageQueue], tags: str = "*", *, sql: str | None = None
+    ) -> None:
         """Read a topic (all its queues, also future ones), or exactly the given queues.
 
-        `tags`: "*", or "TagA || TagB". A topic that does not exist yet is waited for. Returns when
-        each queue's offset is looked up, so that what is sent from then on is read.
+        `tags`: "*", or "TagA || TagB"; or else `sql`: a SQL92 condition on properties. A topic that
+        does not exist yet is waited for. Returns when each queue's offset is looked up, so that
+        what is sent from then on is read.
 
         Raises InvalidName; NotRunning; NoNameServer; ValueError for a topic that is read in another
-        way already (`unassign` it first).
+        way already (`unassign` it first); what a broker answers to a condition that it can not
+        evaluate.
         """
+        expression = Expression.of(tags, sql)
         if isinstance(what, str):
-            route = await self._begin(what, Kind.FOLLOWED, tags)
+            route = await self._assignment.begin(what, Kind.FOLLOWED, expression)
             if route is not None:
                 self._assignment.add_all(route.subscribe)
         else:
             queues = list(what)
             for topic in dict.fromkeys(queue.topic for queue in queues):
-                await self._begin(topic, Kind.FIXED, tags)
+                await self._assignment.begin(topic, Kind.FIXED, expression)
             self._assignment.add_all(queues)
         await self._assignment.start_all()
         await self._instance.heartbeat.send_all()
 
-    async def subscribe(self, topic: str, tags: str = "*") -> None:
+    async def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
         """Read this client's share of a topic's queues; the group's other clients read the rest.
 
         The share is worked out in the background and follows as clients come and go; `assignment`
-        tells it. Raises as `assign` does.
+        tells it. Arguments and errors are those of `assign`.
         """
-        await self._begin(topic, Kind.SHARED, tags)
+        await self._assignment.begin(topic, Kind.SHARED, Expression.of(tags, sql))
         self._rebalancer.topics.add(topic)
         # A broker must know this client before the division can give it anything.
         await self._instance.heartbeat.send_all()
@@ -205,35 +211,29 @@ class PullConsumer:
         self._rebalancer.topics.discard(topic)
         await self._let_go(self._assignment.end(topic))
 
-    async def _begin(self, topic: str, kind: Kind, tags: str) -> TopicRoute | None:
-        self._instance.check_running("consumer")
-        check_topic_name(topic)
-        try:
-            expression = TagExpression(tags)
-        except TagExpressionError as error:
-            raise InvalidName(str(error)) from None
-        route = await self._instance.routes.for_subscribe(topic)
-        if self._assignment.begin(topic, kind, expression, route) and route is None:
-            self._instance.spawn(self._look_for(topic), f"look for {topic}")
-        return route
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Read and hand out nothing of these queues (None: of all there are now) until `resume`.
 
-    async def _look_for(self, topic: str) -> None:
-        log.info("topic %s does not exist yet, waiting for it", topic)
-        while topic in self._assignment.subscriptions:
-            await asyncio.sleep(MISSING_TOPIC_PERIOD)
-            try:
-                if await self._instance.routes.for_subscribe(topic) is not None:
-                    # The route table has told the assignment.
-                    await self._instance.heartbeat.send_all()
-                    self._rebalancer.soon()
-                    return
-            except RemotingError as error:
-                log.debug("route of topic %s: %s", topic, error)
+        What was read ahead of them is kept. Raises ValueError for a queue that is not read.
+        """
+        self._assignment.pause(self._read_here(queues))
 
-    async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> None:
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on with these queues, or with all. Raises ValueError for one that is not read."""
+        self._assignment.resume(self._read_here(queues))
+
+    def _read_here(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        fetchers = self._assignment.fetchers
+        wanted = list(fetchers if queues is None else queues)
+        for queue in wanted:
+            if queue not in fetchers:
+                raise ValueError(f"{queue} is not read by this consumer")
+        return wanted
+
+    async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         subscription = self._assignment.subscriptions.get(topic)
         if subscription is None or subscription.kind is not Kind.SHARED or not self._running:
-            return
+            return True
         lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
         gained = [queue for queue in share if queue not in self._assignment.fetchers]
         if lost or gained:
@@ -241,10 +241,26 @@ class PullConsumer:
         await self._let_go([self._assignment.remove(queue) for queue in lost])
         self._assignment.add_all(gained)
         await self._assignment.start_all()
+        return True
 
-    async def _let_go(self, fetchers: Sequence[QueueFetcher]) -> None:
+    async def _let_go(self, queues: Sequence[ProcessQueue[MessageExt]]) -> None:
         if self._auto_commit:
-            await self._committer.commit(fetchers)
+            await self._committer.commit(queues)
+
+    # What the assignment tells (client.consumer.assignment.Owner)
+
+    def arrived(self, pq: ProcessQueue[MessageExt]) -> None:
+        self._handout.arrived(pq)
+
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        if self._on_error is not None:
+            self._on_error(queue, error)
+
+    def recovered(self, queue: MessageQueue) -> None:
+        pass
+
+    def appeared(self, topic: str) -> None:
+        self._rebalancer.soon()
 
     # Messages
 
@@ -255,28 +271,32 @@ class PullConsumer:
         the messages handed out before as done.
         """
         self._instance.check_running("consumer")
-        assignment = self._assignment
-        assignment.release()
-        if not assignment.arrival.is_set() and timeout > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await assignment.arrival.wait()
-        return assignment.take(max_messages)
+        handout = self._handout
+        handout.release()
+        messages = handout.take(max_messages)
+        if messages or timeout <= 0:
+            return messages
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not messages and self._running:
+                    await handout.arrival.wait()
+                    messages = handout.take(max_messages)
+        return messages
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> MessageExt:
         """The next message, waiting for it; ends when the consumer is shut down."""
-        assignment = self._assignment
-        assignment.release()
+        handout = self._handout
+        handout.release()
         while True:
-            messages = assignment.take(1)
+            messages = handout.take(1)
             if messages:
                 return messages[0]
             if not self._running:
                 raise StopAsyncIteration
-            await assignment.arrival.wait()
+            await handout.arrival.wait()
 
     async def pull(
         self,
@@ -285,9 +305,10 @@ class PullConsumer:
         *,
         max_messages: int = 32,
         tags: str = "*",
+        sql: str | None = None,
         suspend: float = 0.0,
         timeout: float | None = None,
-    ) -> PullResult:
+    ) -> PullResult[MessageExt]:
         """One pull from any queue at any offset, apart from what is assigned.
 
         `suspend`: seconds the broker may wait for a message; 0 answers at once. The result's
@@ -298,7 +319,7 @@ class PullConsumer:
         return await self._puller.pull(
             queue,
             offset,
-            TagExpression(tags),
+            Expression.of(tags, sql),
             max_messages=max_messages,
             suspend=suspend,
             timeout=timeout,
@@ -328,7 +349,7 @@ class PullConsumer:
         fetcher = self._assignment.fetchers.get(queue)
         if fetcher is None:
             raise ValueError(f"{queue} is not read by this consumer")
-        return fetcher.position
+        return fetcher.pq.position
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store the offsets of everything handed out so far, or the given ones, at the brokers.
@@ -337,13 +358,13 @@ class PullConsumer:
         """
         self._instance.check_running("consumer")
         if offsets is None:
-            self._assignment.release()
-            await self._committer.commit(self._assignment.fetchers.values(), strict=True)
+            self._handout.release()
+            await self._committer.commit(self._assignment.queues, strict=True)
             return
         await asyncio.gather(*(self._store.store(queue, at) for queue, at in offsets.items()))
         for queue, offset in offsets.items():
             if queue in self._assignment.fetchers:
-                self._assignment.fetchers[queue].committed = offset
+                self._assignment.fetchers[queue].pq.committed = offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset; None when it has none."""
@@ -367,18 +388,11 @@ class PullConsumer:
         return () if route is None else route.subscribe
 
     async def _commit_safe(self) -> None:
-        await self._committer.commit(self._assignment.fetchers.values())
+        await self._committer.commit(self._assignment.queues)
 
     def _describe(self) -> ConsumerData:
-        start = self._start_position
-        if isinstance(start, datetime):
-            where = "CONSUME_FROM_TIMESTAMP"
-        elif start == "begin":
-            where = "CONSUME_FROM_FIRST_OFFSET"
-        else:
-            where = "CONSUME_FROM_LAST_OFFSET"
         return ConsumerData(
-            consume_from_where=where,
+            consume_from_where=consume_from_where(self._start_position),
             consume_type="CONSUME_ACTIVELY",
             group_name=self.group,
             message_model="CLUSTERING",

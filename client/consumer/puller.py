@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 from enum import IntEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
+from client.consumer.expression import Expression
 from client.consumer.poll_gatherer import HOLD_SLACK, PollGatherer
 from client.errors import error_for
 from client.instance import ClientInstance
@@ -20,7 +22,6 @@ from message.compression import CompressionError
 from message.message import MessageExt, MessageQueue
 from message.record import Record, RecordError, iter_records
 from message.sysflag import COMPRESSED
-from message.tags import TagExpression
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.frame import Command
@@ -46,40 +47,53 @@ class PullStatus(IntEnum):
 _STATUS_BY_CODE = {int(status): status for status in PullStatus}
 
 
-class PullResult(msgspec.Struct):
+M = TypeVar("M", bound=MessageExt)
+
+
+class PullResult(msgspec.Struct, Generic[M]):
     """`messages` passed the filter. Go on at `next_begin_offset`, whatever the status: with
     OFFSET_ILLEGAL it is the nearest offset that exists. `max_offset` is the last one plus 1."""
 
     status: PullStatus
-    messages: list[MessageExt]
+    messages: list[M]
     next_begin_offset: int
     min_offset: int
     max_offset: int
 
 
-class Puller:
-    """Pulls for one consumer group."""
+class Puller(Generic[M]):
+    """Pulls for one consumer group; messages are of the given type."""
 
     def __init__(
-        self, instance: ClientInstance, group: str, polls: PollGatherer | None, suspend: float
+        self,
+        instance: ClientInstance,
+        group: str,
+        message_type: type[M],
+        *,
+        suspend: float,
+        share_polls: bool,
     ) -> None:
-        """`polls` shares long polls; None: each goes alone. `suspend`: seconds they are held."""
+        """`suspend`: seconds that long polls are held; `share_polls`: those to one broker go
+        together where it serves that (client.consumer.poll_gatherer)."""
         self._instance = instance
-        self._polls = polls
+        self._polls = None
+        if share_polls and suspend > 0:
+            self._polls = PollGatherer(instance.pool, instance.batching, suspend)
         self._suspend = suspend
         self._group = group
+        self._message_type = message_type
         self._replicas: dict[MessageQueue, int] = {}
 
     async def pull(
         self,
         queue: MessageQueue,
         offset: int,
-        tags: TagExpression,
+        expression: Expression,
         *,
         max_messages: int,
         suspend: float,
         timeout: float | None = None,
-    ) -> PullResult:
+    ) -> PullResult[M]:
         """Messages from `offset` on, at most `max_messages`, or as the broker limits it.
 
         With nothing there the broker holds the request for up to `suspend` seconds (0: not at
@@ -91,22 +105,24 @@ class Puller:
         answer = await self._instance.pool.request(
             await self._address(queue),
             RequestCode.PULL_MESSAGE,
-            self._header(queue, offset, tags, max_messages, suspend),
+            self._header(queue, offset, expression, max_messages, suspend),
             timeout=suspend + HOLD_SLACK if timeout is None else timeout,
         )
-        return self._read(answer, queue, tags)
+        return self._read(answer, queue, expression)
 
     async def poll(
-        self, queue: MessageQueue, offset: int, tags: TagExpression, max_messages: int
-    ) -> PullResult:
+        self, queue: MessageQueue, offset: int, expression: Expression, max_messages: int
+    ) -> PullResult[M]:
         """A long poll, in one request with those of the consumer's other queues where that helps
         (client.consumer.poll_gatherer). Raises as `pull` does."""
         suspend = self._suspend
         if self._polls is None or suspend <= 0:
-            return await self.pull(queue, offset, tags, max_messages=max_messages, suspend=suspend)
-        header = self._header(queue, offset, tags, max_messages, suspend)
+            return await self.pull(
+                queue, offset, expression, max_messages=max_messages, suspend=suspend
+            )
+        header = self._header(queue, offset, expression, max_messages, suspend)
         answer = await self._polls.pull(await self._address(queue), header)
-        return self._read(answer, queue, tags)
+        return self._read(answer, queue, expression)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
@@ -116,7 +132,7 @@ class Puller:
         self,
         queue: MessageQueue,
         offset: int,
-        tags: TagExpression,
+        expression: Expression,
         max_messages: int,
         suspend: float,
     ) -> PullMessageRequestHeader:
@@ -130,15 +146,15 @@ class Puller:
             commit_offset=0,
             suspend_timeout_millis=int(suspend * 1000),
             sub_version=0,
-            subscription=tags.text,
-            expression_type="TAG",
+            subscription=expression.text,
+            expression_type=expression.type,
         )
 
-    def _read(self, answer: Command, queue: MessageQueue, tags: TagExpression) -> PullResult:
+    def _read(self, answer: Command, queue: MessageQueue, expression: Expression) -> PullResult[M]:
         status = _STATUS_BY_CODE.get(answer.code)
         if status is None:
             raise error_for(answer.code, answer.remark, queue.broker_name)
-        return self._result(status, answer, queue, tags)
+        return self._result(status, answer, queue, expression)
 
     async def _address(self, queue: MessageQueue) -> str:
         replica = self._replicas.get(queue)
@@ -147,8 +163,8 @@ class Puller:
         return self._instance.routes.address(queue.broker_name, replica)
 
     def _result(
-        self, status: PullStatus, answer: Command, queue: MessageQueue, tags: TagExpression
-    ) -> PullResult:
+        self, status: PullStatus, answer: Command, queue: MessageQueue, expression: Expression
+    ) -> PullResult[M]:
         header = PullMessageResponseHeader.from_ext(answer.ext_fields)
         if header.next_begin_offset is None:
             raise BodyError("the answer to a pull lacks nextBeginOffset", queue.broker_name)
@@ -156,21 +172,23 @@ class Puller:
             self._replicas[queue] = header.suggest_which_broker_id
         else:
             self._replicas.pop(queue, None)
-        result = PullResult(
+        result: PullResult[M] = PullResult(
             status, [], header.next_begin_offset, header.min_offset or 0, header.max_offset or 0
         )
         if status is PullStatus.FOUND:
-            self._decode(result, answer, queue, tags)
+            self._decode(result, answer, queue, expression)
         return result
 
     def _decode(
-        self, result: PullResult, answer: Command, queue: MessageQueue, tags: TagExpression
+        self, result: PullResult[M], answer: Command, queue: MessageQueue, expression: Expression
     ) -> None:
+        tags = expression.tags
+        everything = tags.matches_all
         last: Record | None = None
         try:
             for record in iter_records(answer.body, strict=True):
-                if tags.matches_all or tags.matches(record.properties.get(names.TAGS)):
-                    result.messages.append(_message(record, queue))
+                if everything or tags.matches(record.properties.get(names.TAGS)):
+                    result.messages.append(self._message(record, queue))
                 last = record
         except RecordError as error:
             if last is None:
@@ -183,14 +201,16 @@ class Puller:
             log.warning("pull of %s: %s", queue, error)
             result.next_begin_offset = last.queue_offset + 1
 
-
-def _message(record: Record, queue: MessageQueue) -> MessageExt:
-    try:
-        return MessageExt.from_record(record, queue.broker_name)
-    except CompressionError as error:
-        log.warning("%s offset %d is handed out as stored: %s", queue, record.queue_offset, error)
-    # Compressed by something else than it says: the user may know by what, so nothing is lost.
-    record.sys_flag &= ~COMPRESSED
-    message = MessageExt.from_record(record, queue.broker_name)
-    message.sys_flag |= COMPRESSED
-    return message
+    def _message(self, record: Record, queue: MessageQueue) -> M:
+        make = self._message_type.from_record
+        try:
+            return make(record, queue.broker_name)
+        except CompressionError as error:
+            log.warning(
+                "%s offset %d is handed out as stored: %s", queue, record.queue_offset, error
+            )
+        # Compressed by something else than it says: the user may know by what, so nothing is lost.
+        record.sys_flag &= ~COMPRESSED
+        message = make(record, queue.broker_name)
+        message.sys_flag |= COMPRESSED
+        return message

@@ -1,6 +1,6 @@
-"""Sharing the queues of a topic among the clients of a group (AllocateMessageQueueAveragely).
+"""Sharing the queues of a topic among the clients of a group.
 
-Every client computes the same division from the same two sorted lists, so no server decides. A
+Every client computes the same division (client.consumer.rebalance_strategy). A
 broker tells the clients of a group when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); apart
 from that each looks every 20 s. While two of them see different lists, a queue may be read by both
 or by none: delivery is at least once. Spec 6.1, 6.6.
@@ -14,18 +14,19 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from client.errors import NoRouteInfo, RemotingError
+from client.consumer.rebalance_strategy import Strategy
+from client.errors import ClientError, NoRouteInfo, RemoteSystemError, RemotingError
 from client.instance import ClientInstance
 from message.message import MessageQueue
 from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
 from remoting.request import Request, Response
 
-__all__ = ["REBALANCE_PERIOD", "Rebalancer", "average"]
+__all__ = ["REBALANCE_PERIOD", "NotInGroup", "Rebalancer"]
 
 log = logging.getLogger(__name__)
 
@@ -33,39 +34,44 @@ REBALANCE_PERIOD = 20.0
 #: After a round in which something could not be asked, seconds.
 RETRY_PERIOD = 1.0
 CONSUMER_LIST_TIMEOUT = 3.0
+#: A group that no broker knows from the beginning is told of after so many rounds.
+PATIENCE = 5
 
 
-def average(
-    queues: Sequence[MessageQueue], client_ids: Sequence[str], own: str
-) -> list[MessageQueue]:
-    """The consecutive queues of client `own`: equal shares, the first clients get one more.
+class NotInGroup(ClientError):
+    """A broker does not count this client among those of its group, or knows no such group."""
 
-    Both lists in any order. No queue for a client that is not in the list.
-    """
-    ids = sorted(client_ids)
-    if own not in ids:
-        return []
-    index = ids.index(own)
-    least, extra = divmod(len(queues), len(ids))
-    start = index * least + min(index, extra)
-    return sorted(queues)[start : start + least + (index < extra)]
+    retriable = True
+
+    def __init__(self, group: str, broker: str, why: str) -> None:
+        super().__init__(ResponseCode.CONSUMER_NOT_ONLINE, f"group {group}: {why}", broker)
+        self.group = group
 
 
 class Rebalancer:
     """Keeps one client's share of each subscribed topic.
 
-    `assign(topic, queues)` is awaited whenever a share was computed, changed or not.
+    `assign(topic, queues)` is awaited whenever a share was computed, changed or not; it says
+    whether it could take all of it, else there is another round soon. `on_group` is told when the
+    group is lost (why) and when it is there again (None).
     """
 
     def __init__(
         self,
         instance: ClientInstance,
         group: str,
-        assign: Callable[[str, Sequence[MessageQueue]], Awaitable[None]],
+        strategy: Strategy,
+        assign: Callable[[str, Sequence[MessageQueue]], Awaitable[bool]],
+        on_group: Callable[[NotInGroup | None], object] | None = None,
     ) -> None:
         self._instance = instance
         self._group = group
+        self._strategy = strategy
         self._assign = assign
+        self._on_group = on_group
+        self._known = False
+        self._lost = False
+        self._missing = 0
         self._wake = asyncio.Event()
         self._failing: set[str] = set()
         self.topics: set[str] = set()
@@ -91,18 +97,39 @@ class Rebalancer:
     async def round(self) -> bool:
         """Compute every topic's share; False when some could not be."""
         complete = True
+        missing: NotInGroup | None = None
         for topic in sorted(self.topics):
             try:
-                await self._assign(topic, await self._share(topic))
+                complete &= await self._assign(topic, await self._share(topic))
                 self._failing.discard(topic)
+            except NotInGroup as error:
+                missing = error
             except RemotingError as error:
-                # A topic that does not exist yet and a group that the broker does not know yet
-                # are usual, so only the first time is told.
+                # A topic that does not exist yet is usual, so only the first time is told.
                 level = logging.DEBUG if topic in self._failing else logging.INFO
                 log.log(level, "topic %s can not be shared out yet: %s", topic, error)
                 self._failing.add(topic)
                 complete = False
-        return complete
+            except Exception:
+                # The strategy may be the application's.
+                log.exception("topic %s can not be shared out", topic)
+                complete = False
+        if missing is not None:
+            await self._rejoin(missing)
+        return complete and missing is None
+
+    async def _rejoin(self, error: NotInGroup) -> None:
+        """Register again. It is usual that this is needed until the first heartbeat has arrived."""
+        self._missing += 1
+        if not self._lost and (self._known or self._missing >= PATIENCE):
+            self._lost = True
+            log.warning("%s; registering again", error)
+            self._tell_group(error)
+        await self._instance.heartbeat.send_all()
+
+    def _tell_group(self, error: NotInGroup | None) -> None:
+        if self._on_group is not None:
+            self._on_group(error)
 
     async def _share(self, topic: str) -> list[MessageQueue]:
         route = await self._instance.routes.for_subscribe(topic)
@@ -113,15 +140,29 @@ class Rebalancer:
             raise NoRouteInfo(topic, "no broker")
         # Any broker of the topic knows every client of the group: all heartbeat to all.
         broker = random.choice(brokers)
-        answer = await self._instance.request(
-            self._instance.routes.address(broker),
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            GetConsumerListByGroupRequestHeader(consumer_group=self._group),
-            timeout=CONSUMER_LIST_TIMEOUT,
-            broker=broker,
-        )
+        try:
+            answer = await self._instance.request(
+                self._instance.routes.address(broker),
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                GetConsumerListByGroupRequestHeader(consumer_group=self._group),
+                timeout=CONSUMER_LIST_TIMEOUT,
+                broker=broker,
+            )
+        except RemoteSystemError as error:
+            raise NotInGroup(self._group, broker, error.remark or "unknown") from None
+        own = self._instance.client_id
         ids = GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
-        return average(route.subscribe, ids, self._instance.client_id)
+        if own not in ids:
+            # The others divide all queues among them; what is read here is read twice until the
+            # next heartbeat has arrived. Giving it up and taking it again would be no better.
+            raise NotInGroup(self._group, broker, f"does not have {own}")
+        self._known = True
+        self._missing = 0
+        if self._lost:
+            self._lost = False
+            log.info("group %s has this client again", self._group)
+            self._tell_group(None)
+        return self._strategy(sorted(route.subscribe), sorted(ids), own)
 
     def _notified(self, request: Request[NotifyConsumerIdsChangedRequestHeader]) -> Response | None:
         if request.header.consumer_group == self._group:

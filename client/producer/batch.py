@@ -16,10 +16,13 @@ from message.batch_body import encode_batch, item_size
 from message.message import Message
 from remoting.codes import RequestCode
 
-__all__ = ["BatchPart", "split"]
+__all__ = ["BatchPart", "batch_properties", "split"]
 
 #: Messages in one batch at most: the answer names an id of 32 or 56 characters for each.
 MAX_BATCH_MESSAGES = 10_000
+
+#: Properties text that fits in any case, characters.
+SHORT = 30_000
 
 Item = tuple[int, bytes | bytearray | memoryview, bytes]
 
@@ -34,7 +37,17 @@ class BatchPart(msgspec.Struct):
     items: list[Item] = msgspec.field(default_factory=list)
     msg_ids: list[str] = msgspec.field(default_factory=list)
 
-    def outgoing(self) -> Outgoing:
+    def add(self, message: Message, properties: bytes, size: int, msg_id: str) -> None:
+        """One message more, of `size` bytes in the batch body."""
+        self.size += size
+        self.items.append((message.flag, message.body, properties))
+        self.msg_ids.append(msg_id)
+
+    def full_for(self, size: int, max_bytes: int) -> bool:
+        """Whether a message of `size` bytes must go into the next batch."""
+        return self.size + size > max_bytes or len(self.items) >= MAX_BATCH_MESSAGES
+
+    def outgoing(self, extra: str = "") -> Outgoing:
         # The header's properties are appended to those of each message: WAIT needs no place of
         # its own in every one. The unique ids stay with the messages, where the reference's one
         # id for the whole batch would make them indistinguishable.
@@ -42,7 +55,7 @@ class BatchPart(msgspec.Struct):
             RequestCode.SEND_BATCH_MESSAGE,
             self.topic,
             encode_batch(self.items),
-            wait_property(self.wait_stored),
+            extra + wait_property(self.wait_stored),
             self.msg_ids,
             batch=True,
             gathered=True,
@@ -72,18 +85,23 @@ def _parts(
         check_batchable(message)
         wait = message.wait_stored
         msg_id = new_id()
-        text = message_properties(message, msg_id)
-        check_properties_length(text + wait_property(wait))
-        properties = text.encode()
+        properties = batch_properties(message, msg_id)
         size = item_size(len(message.body), len(properties))
         key = (message.topic, wait)
         part = growing.get(key)
-        if part is None or part.size + size > max_bytes or len(part.items) >= MAX_BATCH_MESSAGES:
+        if part is None or part.full_for(size, max_bytes):
             if part is not None:
                 yield part
             part = growing[key] = BatchPart(message.topic, wait)
-        part.size += size
+        part.add(message, properties, size, msg_id)
         part.indexes.append(index)
-        part.items.append((message.flag, message.body, properties))
-        part.msg_ids.append(msg_id)
     yield from growing.values()
+
+
+def batch_properties(message: Message, msg_id: str) -> bytes:
+    """The properties text of one message of a batch; raises InvalidMessage."""
+    text = message_properties(message, msg_id)
+    # The usual text is short and plain: then it fits, and it can be encoded.
+    if not text.isascii() or len(text) > SHORT:
+        check_properties_length(text + wait_property(message.wait_stored))
+    return text.encode()

@@ -7,7 +7,8 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (sp
 - An answer that is not among the retried codes ends the send at once. Silence (no connection, lost,
   too late) is always retried, on another broker than the last where there is one.
 - `timeout` is the total. While another broker could still be tried, an attempt gets only its share
-  of what is left, so that one broker that hangs does not use up the time of the others.
+  of what is left, so that brokers that hang do not use up the time of the others. It is a larger
+  share while no other broker is available: brokers that are all slow need patience, not retries.
 
 Reference: DefaultMQProducerImpl.sendDefaultImpl.
 """
@@ -52,12 +53,17 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """How many attempts a send to a topic of so many queues may make."""
         return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
 
-    def share(self, remaining: float, made: int, other_broker: bool) -> float:
-        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds."""
-        if not other_broker or (left := 1 + self.retries - made) <= 1:
+    def share(
+        self, remaining: float, made: int, other_broker: bool, other_available: bool = True
+    ) -> float:
+        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds;
+        `other_broker`: there is one that another attempt could go to; `other_available`: one of
+        which nothing bad is known."""
+        if not other_broker or self.retries <= 0:
             return remaining
         if self.attempt_timeout is not None:
             return min(self.attempt_timeout, remaining)
+        left = max(1 + self.retries - made, 2) if other_available else 2
         return max(remaining / left, min(LEAST_SHARE, remaining))
 
 
@@ -111,7 +117,9 @@ class Delivery:
         failures: list[Try] = []
         tries: Tries | None = None
         while True:
-            share = policy.share(deadline - now, len(failures), elsewhere)
+            hopeful = selector.other_available(queues, queue.broker_name)
+            share = policy.share(deadline - now, len(failures), elsewhere, hopeful)
+            item = selector.began(queue.broker_name)
             try:
                 result = await attempt(queue, share)
             except EncodeError:
@@ -129,12 +137,16 @@ class Delivery:
                 if not oneway:
                     selector.answered(queue.broker_name, clock() - now)
                 return result
+            finally:
+                item.in_flight -= 1
             tries = tries or Tries()
             tries.failed(queue)
             # Once every queue was tried, the retries that remain go to any.
             following = selector.select(queues, tries) or selector.select(queues)
             assert following is not None
             queue = following
+            if len(failures) >= policy.retries:
+                elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
 
     def _learn(
         self, queue: MessageQueue, elapsed: float, error: RemotingError, policy: RetryPolicy

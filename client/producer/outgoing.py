@@ -22,13 +22,11 @@ from message.sysflag import COMPRESSED
 from remoting.codes import RequestCode
 from remoting.errors import BodyError
 from remoting.frame import Command
-from remoting.headers.base import encode_json
 from remoting.headers.send import SendMessageRequestHeaderV2
 
 __all__ = [
     "Compression",
     "Outgoing",
-    "SendHeader",
     "compress_body",
     "message_properties",
     "prepare",
@@ -42,31 +40,6 @@ COMPRESS_IN_THREAD = 64 * 1024
 MAX_DELAY_LEVEL = 18
 
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
-
-
-class SendHeader(SendMessageRequestHeaderV2):
-    """The V2 send header with a writer for the fields a producer sets: the hot path of sending."""
-
-    def ext_json(self) -> bytes:
-        return _EXT_FIELDS % (
-            encode_json(self.producer_group),
-            encode_json(self.topic),
-            encode_json(self.default_topic),
-            self.default_topic_queue_nums,
-            self.queue_id,
-            self.sys_flag,
-            self.born_timestamp,
-            self.flag,
-            encode_json(self.properties),
-            b"true" if self.batch else b"false",
-            encode_json(self.bname),
-        )
-
-
-_EXT_FIELDS = (
-    b'{"a":%b,"b":%b,"c":%b,"d":"%d","e":"%d","f":"%d","g":"%d","h":"%d","i":%b,'
-    b'"j":"0","k":"false","m":"%b","n":%b}'
-)
 
 
 class Compression(msgspec.Struct, frozen=True):
@@ -110,8 +83,8 @@ class Outgoing(msgspec.Struct):
 
     def header(
         self, group: str, template: str, template_queues: int, queue: MessageQueue
-    ) -> SendHeader:
-        return SendHeader(
+    ) -> SendMessageRequestHeaderV2:
+        return SendMessageRequestHeaderV2(
             producer_group=group,
             topic=self.topic,
             default_topic=template,
@@ -128,13 +101,15 @@ class Outgoing(msgspec.Struct):
     def result(self, answer: Command, queue: MessageQueue) -> SendResult:
         """The answer to a single message; raises the error of an error answer."""
         status, stored, offset, offset_msg_id = self._read(answer, queue)
+        ext = answer.ext_fields
         return SendResult(
             status,
             self.msg_ids[0],
             offset_msg_id,
             stored,
             offset,
-            answer.ext_fields.get("transactionId"),
+            ext.get("transactionId"),
+            ext.get("recallHandle"),
         )
 
     def results(self, answer: Command, queue: MessageQueue) -> list[SendResult]:
@@ -186,6 +161,8 @@ def message_properties(message: Message, msg_id: str) -> str:
         if not 0 < message.delay_level <= MAX_DELAY_LEVEL:
             raise InvalidMessage(f"delay level {message.delay_level} is not 1..{MAX_DELAY_LEVEL}")
         text += f"{names.DELAY}\x01{message.delay_level}\x02"
+    if message.delay_ms or message.deliver_at:
+        text += _timer_property(message)
     if message.properties:
         check_properties(message.properties)
         text += names.encode(message.properties)
@@ -194,14 +171,29 @@ def message_properties(message: Message, msg_id: str) -> str:
     return text
 
 
+def _timer_property(message: Message) -> str:
+    if bool(message.delay_level) + bool(message.delay_ms) + bool(message.deliver_at) > 1:
+        raise InvalidMessage("only one of delay_level, delay_ms and deliver_at may be set")
+    if message.delay_ms < 0 or message.deliver_at < 0:
+        raise InvalidMessage(
+            f"delay_ms {message.delay_ms} and deliver_at {message.deliver_at} can not be negative"
+        )
+    if message.delay_ms:
+        return f"{names.TIMER_DELAY_MS}\x01{message.delay_ms}\x02"
+    return f"{names.TIMER_DELIVER_MS}\x01{message.deliver_at}\x02"
+
+
 def wait_property(wait_stored: bool) -> str:
     """The property WAIT, which a batch carries once for all its messages."""
     return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
 
 
-def prepare(message: Message, msg_id: str, *, gathered: bool = False) -> Outgoing:
-    """A checked message made ready; raises InvalidMessage for its properties."""
-    properties = message_properties(message, msg_id) + wait_property(message.wait_stored)
+def prepare(message: Message, msg_id: str, *, gathered: bool = False, extra: str = "") -> Outgoing:
+    """A checked message made ready; raises InvalidMessage for its properties.
+
+    `extra` is properties text of RocketMQ's own, which a message may not set itself.
+    """
+    properties = message_properties(message, msg_id) + extra + wait_property(message.wait_stored)
     check_properties_length(properties)
     return Outgoing(
         RequestCode.SEND_MESSAGE_V2,

@@ -3,25 +3,33 @@
     async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
         result = await producer.send(Message("orders", b"...", tags="paid", keys=["o-1"]))
 
-The way of a send: validation.check_message → outgoing.prepare → route of the topic →
+The way of a send: validation.check_message → outgoing.prepare → Sender.send → route of the topic →
 Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool → SendResult.
+What has hooks, a key or a namespace goes through Calls, what lingers through the Accumulator.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Self, Unpack
 
-from client.errors import BatchSendError, InvalidMessage, NotRunning, RemotingError
+from client.errors import NotRunning
 from client.in_flight import InFlight
 from client.instance import ClientInstance
-from client.producer.batch import BatchPart, split
-from client.producer.delivery import Delivery, RetryPolicy
-from client.producer.outgoing import Compression, Outgoing, compress_body, prepare
+from client.options import ClientOptions
+from client.producer.accumulator import Accumulator
+from client.producer.batch_sender import BatchSender
+from client.producer.calls import Calls, check_queue
+from client.producer.delivery import RetryPolicy
+from client.producer.hooks import HookList, SendHook, SendKind
+from client.producer.outgoing import Compression, prepare
+from client.producer.queue_choice import Selector, ShardingKey, selector_named
+from client.producer.request_reply import RequestReply
 from client.producer.result import SendResult
+from client.producer.sender import Sender
 from client.remote_switches import RemoteSwitches
 from client.selector.detector import Detector
 from client.selector.filters import QueueFilter
@@ -30,24 +38,18 @@ from client.selector.latency import (
     NOT_AVAILABLE_DURATION_MS,
     LatencyFaultTolerance,
 )
-from client.selector.pipeline import PublishQueues, QueueSelector
+from client.selector.penalty import Selection
+from client.selector.pipeline import QueueSelector
 from client.selector.switches import Switches
-from client.validation import check_message, producer_group
+from client.trace import SendTrace, TraceDispatcher, recalled
+from client.validation import check_message, is_delayed, producer_group
 from message.identity import new_unique_id
-from message.limits import MAX_BODY, TBW102
-from message.message import Message, MessageQueue
-from remoting.codes import RequestCode
-from remoting.frame import Command
-from remoting.headers.offset import GetMaxOffsetRequestHeader
+from message.limits import MAX_BODY, TBW102, TRACE_TOPIC
+from message.message import Message, MessageExt, MessageQueue
 
 __all__ = ["Producer"]
 
-#: Parts of one `send_batch` that are on the way at the same time; those to one broker together.
-BATCH_CONCURRENCY = 32
-#: For a chosen queue: its order would not survive a message that goes elsewhere, or twice.
-ONE_ATTEMPT = RetryPolicy(retries=0)
-
-R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 
 class Producer:
@@ -55,28 +57,36 @@ class Producer:
 
     Options, with the reference's names in brackets:
 
-    - `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR.
+    - `namesrv`: "host:port;host:port", a list, or the URL of a list (client.name_server_list);
+      default the environment's NAMESRV_ADDR.
     - `timeout`: seconds for a send, all attempts together (sendMsgTimeout).
     - `retries`: attempts after the first (retryTimesWhenSendFailed); after those, every queue not
       tried yet is tried once. 0: one attempt.
     - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
       left of `timeout` (sendMsgMaxTimeoutPerRequest).
+    - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
+      or a function (client.producer.queue_choice).
+    - `linger_ms`: have `send` wait so long for company in a batch (autoBatch, batchMaxDelayMs);
+      0: send at once. `max_buffered_bytes`: lingered or posted messages not answered yet, beyond
+      which further ones wait (totalBatchMaxBytes).
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
       `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
     - `max_message_size`: bytes of a body before compression (maxMessageSize).
-    - `batch_bytes`: body size at which `send_batch` begins the next batch.
+    - `batch_bytes`: body size at which the next batch begins.
     - `max_in_flight`: sends under way; further ones wait for a place within their timeout.
+    - `hooks`: called around sends (client.producer.hooks); `producer.hooks` may be changed.
+    - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
-    - `filters`: the user's own queue filters (client.selector.filters); `producer.selector.filters`
-      may be changed at any time.
+    - `filters`: your own queue filters (client.selector.filters), also `producer.selector.filters`.
     - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
       the switches of RIP-63 (client.selector.switches says how the name server overrides them).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
-    - `instance_name`, `unit_name`: parts of the clientId.
+    - `selection`: "penalised" or "round-robin" (client.selector.penalty).
+    - what every client takes: credentials, TLS, namespace … (client.options).
 
-    The constructor touches no event loop. `start` and `shutdown` are what `async with` calls; both
-    may be called again without effect. A producer that was shut down is not started again.
+    The constructor touches no event loop. `async with` calls `start` and `shutdown`; both may be
+    called again without effect, but a producer that was shut down is not started again.
     """
 
     def __init__(
@@ -87,12 +97,17 @@ class Producer:
         timeout: float = 3.0,
         retries: int = 2,
         attempt_timeout: float | None = None,
+        queue_selector: str | Selector = "hash",
+        linger_ms: float = 0,
+        max_buffered_bytes: int = 32 * 1024 * 1024,
         compression: str | None = "zlib",
         compress_over: int = 4096,
         compression_level: int = 5,
         max_message_size: int = MAX_BODY,
         batch_bytes: int = 1024 * 1024,
         max_in_flight: int = 32_768,
+        hooks: Sequence[SendHook] = (),
+        trace: bool | str = False,
         template_topic: str = TBW102,
         template_queues: int = 4,
         filters: Sequence[QueueFilter] = (),
@@ -102,54 +117,93 @@ class Producer:
         detect_timeout: int = 200,
         latency_max_ms: Sequence[float] = LATENCY_MAX_MS,
         not_available_duration_ms: Sequence[float] = NOT_AVAILABLE_DURATION_MS,
-        instance_name: str = "DEFAULT",
-        unit_name: str = "",
+        selection: Selection | str = Selection.PENALISED,
+        **client: Unpack[ClientOptions],
     ) -> None:
         self.group = producer_group(group)
-        self.timeout = timeout
-        self._compression = Compression.named(compression, compress_over, compression_level)
+        self.hooks = HookList(hooks)
         self._max_message_size = max_message_size
-        self._batch_bytes = min(batch_bytes, max_message_size)
-        self._template = template_topic
-        self._template_queues = template_queues
         self._clock = time.monotonic
         self._in_flight = InFlight(max_in_flight)
         self._instance = ClientInstance(
-            namesrv,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            template=template_topic,
-            template_queues=template_queues,
+            namesrv, template=template_topic, template_queues=template_queues, **client
         )
-        self._instance.heartbeat.add_producer(group)
+        self._namespace = self._instance.namespace
+        self._instance.heartbeat.add_producer(self._namespace.wrap(group))
         self._routes = self._instance.routes
         self._pool = self._instance.pool
-        switches = Switches(
-            send_latency_enable=send_latency_enable,
-            start_detector_enable=start_detector_enable,
-            detect_interval=detect_interval,
-            detect_timeout=detect_timeout,
-        )
         self.selector = QueueSelector(
             self._clock,
-            switches=switches,
+            switches=Switches(
+                send_latency_enable=send_latency_enable,
+                start_detector_enable=start_detector_enable,
+                detect_interval=detect_interval,
+                detect_timeout=detect_timeout,
+            ),
             filters=filters,
+            selection=Selection(selection),
             tolerance=LatencyFaultTolerance(
                 self._clock,
                 latency_max_ms=latency_max_ms,
                 not_available_duration_ms=not_available_duration_ms,
             ),
         )
-        self._delivery = Delivery(
+        self._sender = Sender(
+            self._instance,
+            self._namespace.wrap(group),
             self.selector,
             RetryPolicy(retries=retries, attempt_timeout=attempt_timeout),
-            self._clock,
-            self._doubt,
+            compression=Compression.named(compression, compress_over, compression_level),
+            template=template_topic,
+            template_queues=template_queues,
         )
-        self.detector = Detector(self.selector, self._routes.masters, self._probe)
+        batch_bytes = min(batch_bytes, max_message_size)
+        batches = BatchSender(
+            self._sender,
+            max_bytes=batch_bytes,
+            max_message_size=max_message_size,
+            extra=self._namespace.property,
+        )
+        self._calls = Calls(
+            self._sender,
+            batches,
+            self._namespace,
+            self.hooks,
+            self._in_flight,
+            selector_named(queue_selector),
+            group=group,
+            client_id=self.client_id,
+            timeout=timeout,
+            max_message_size=max_message_size,
+        )
+        self._lingers = linger_ms > 0
+        self._accumulator = Accumulator(
+            self._calls.send_lingered,
+            self._instance.spawn,
+            linger=linger_ms / 1000,
+            max_bytes=batch_bytes,
+            max_buffered=max_buffered_bytes,
+        )
+        self._replies = RequestReply(self._instance, self._calls.send_one)
+        self.detector = Detector(
+            self.selector, self._routes.masters, self._sender.probe, self._routes.poll
+        )
         self._remote_switches = RemoteSwitches(self._instance.name_servers, self.selector)
         self._instance.with_route_poll(self._remote_switches.read)
-        self._running = False
+        self._trace: TraceDispatcher | None = None
+        if trace:
+            topic = TRACE_TOPIC if trace is True else trace
+            self._trace = TraceDispatcher(self._calls.send_plain, topic)
+            self.hooks.append(SendTrace(self._trace))
+
+    @property
+    def timeout(self) -> float:
+        """The seconds of a call that is given none; may be changed."""
+        return self._calls.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._calls.timeout = seconds
 
     @property
     def client_id(self) -> str:
@@ -160,241 +214,183 @@ class Producer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin: route polls, heartbeats and the detector. Raises NotRunning after a shutdown."""
-        if self._running:
+        """Begin; raises NotRunning after a shutdown, NoNameServer for a list that is not there."""
+        if self._calls.running:
             return
         await self._instance.start()
-        self._instance.spawn(self.detector.run(), "detector")
-        self._running = True
+        if not self._calls.running:
+            self._calls.running = True
+            self._instance.spawn(self.detector.run(), "detector")
+            if self._trace is not None:
+                self._instance.spawn(self._trace.run(), "trace")
 
     async def shutdown(self) -> None:
         """Take no more sends, wait up to `timeout` for those under way, and close everything."""
-        if self._running:
-            self._running = False
-            await self._in_flight.drained(self.timeout)
-        await self._instance.shutdown()
+        if self._calls.running:
+            self._calls.running = False
+            deadline = self._calls.deadline(None)
+            try:
+                async with asyncio.timeout(self.timeout):
+                    await self._accumulator.flush()
+                    await self._in_flight.drained(max(deadline - self._clock(), 0.0))
+                    if self._trace is not None:
+                        await self._trace.flush()
+            except TimeoutError:
+                log.warning("%d bytes of messages were not answered", self._accumulator.buffered)
+        try:
+            await self._instance.shutdown()
+        finally:
+            self._accumulator.abandon()
+            self._replies.abandon()
 
     async def send(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
         timeout: float | None = None,
     ) -> SendResult:
         """Send one message and return where it was stored.
 
-        With `queue` it goes to that queue in one attempt; else the selector chooses, and failed
-        attempts are repeated on other brokers. `timeout` in seconds is the total.
+        With `queue` it goes to that queue, with `key` to the queue of that key, in one attempt:
+        messages of equal keys stay in order as long as each is awaited before the next, or lingers.
+        Else the selector chooses, and failed attempts are repeated on other brokers. `timeout` in
+        seconds is the total, and keeps the message from lingering.
 
         Raises InvalidMessage or InvalidName before anything is sent, NoRouteInfo when the topic has
         no route and can not be created, SendError when every attempt failed.
         """
+        if self._lingers and timeout is None:
+            return await (await self.post(message, queue=queue, key=key))
+        if self.hooks or self._namespace or key is not None:
+            return await self._calls.send_one(
+                SendKind.SINGLE, message, queue=queue, key=key, timeout=timeout
+            )
+        # What send_one does, without its frames, for the send that everyone makes.
         check_message(message, self._max_message_size)
-        deadline = self._clock() + (self.timeout if timeout is None else timeout)
-        if not (self._running and self._in_flight.try_enter()):
-            await self._enter(deadline)
+        check_queue(queue, message.topic)
+        deadline = self._clock() + (self._calls.timeout if timeout is None else timeout)
+        if not (self._calls.running and self._in_flight.try_enter()):
+            await self._calls.enter(deadline)
         try:
-            return await self._send_one(prepare(message, new_unique_id()), queue, deadline)
+            return await self._sender.send(prepare(message, new_unique_id()), queue, deadline)
         finally:
             self._in_flight.leave()
+
+    async def post(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+    ) -> Awaitable[SendResult]:
+        """Put a message on its way in a batch with others; awaiting what is returned waits for it.
+
+            results = [await each for each in [await producer.post(m) for m in messages]]
+
+        Batches leave as `linger_ms` and `batch_bytes` say (client.producer.accumulator). The call
+        itself waits only while `max_buffered_bytes` are not answered. What can not travel in a
+        batch (delays, timers) goes by itself. Raises what `send` raises before anything is sent.
+        """
+        if is_delayed(message):
+            await self._calls.enter(self._calls.deadline(None))
+            alone = self._calls.send_one(
+                SendKind.SINGLE, message, queue=queue, key=key, entered=True
+            )
+            self._accumulator.count(task := self._instance.spawn(alone, "send"))
+            return task
+        if queue is not None or key is not None or self.hooks or self._namespace:
+            return await self._calls.post(self._accumulator, message, queue, key)
+        # What it does, without its frame, for what everyone posts.
+        check_message(message, self._max_message_size)
+        if self._accumulator.full:
+            await self._accumulator.room()
+        if not self._calls.running:
+            raise NotRunning("producer")
+        return self._accumulator.add(message, None)
+
+    async def flush(self) -> None:
+        """Send what lingers now, and wait until every message posted so far was answered."""
+        await self._accumulator.flush()
 
     async def send_oneway(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
         timeout: float | None = None,
     ) -> None:
         """Hand one message to the connection of a broker; nobody says whether it arrived.
-
-        Raises what `send` raises; SendError only when no broker could be connected.
-        """
-        check_message(message, self._max_message_size)
-        deadline = self._clock() + (self.timeout if timeout is None else timeout)
-        await self._enter(deadline)
-        try:
-            outgoing = prepare(message, new_unique_id())
-            if self._compression is not None and self._compression.applies(message.body):
-                await compress_body(outgoing, self._compression)
-
-            async def attempt(target: MessageQueue, share: float) -> None:
-                await self._pool.send_oneway(
-                    self._routes.master(target.broker_name),
-                    outgoing.code,
-                    outgoing.header(self.group, self._template, self._template_queues, target),
-                    outgoing.body,
-                    timeout=share,
-                )
-
-            await self._attempts(outgoing.topic, queue, attempt, deadline, oneway=True)
-        finally:
-            self._in_flight.leave()
+        Raises what `send` raises; SendError only when no broker could be connected."""
+        await self._calls.send_oneway(message, queue=queue, key=key, timeout=timeout)
 
     async def send_batch(
         self,
         messages: Sequence[Message],
         *,
         queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
         timeout: float | None = None,
     ) -> list[SendResult]:
         """Send messages in as few requests as fit; the results are in the order of `messages`.
 
-        They are split by topic, by wait_stored and at `batch_bytes`. The messages of one batch go
-        to one queue in their order; different batches may go to different queues. With `queue`
-        (all messages of its topic) the batches follow one another in it, up to the first failure.
+        They are split by topic, by wait_stored and at `batch_bytes`. Each batch goes to one queue,
+        in order; different ones may go to different queues. With `queue` or `key` (all messages of
+        one topic) the batches follow one another in it, up to the first failure.
 
         Raises InvalidMessage before anything is sent when any message is wrong, BatchSendError when
         some were not stored. `timeout` in seconds is the total.
         """
-        for message in messages if queue is not None else ():
-            _check_queue(queue, message.topic)
-        deadline = self._clock() + (self.timeout if timeout is None else timeout)
-        await self._enter(deadline)
-        try:
-            parts = split(
-                messages,
-                new_unique_id,
-                max_bytes=self._batch_bytes,
-                max_message_size=self._max_message_size,
-            )
-            results: list[SendResult | None] = [None] * len(messages)
-            errors = await self._send_parts(parts, messages, results, queue, deadline)
-        finally:
-            self._in_flight.leave()
-        if errors:
-            failed = [
-                message for message, result in zip(messages, results, strict=True) if result is None
-            ]
-            raise BatchSendError(errors[0], results, failed) from errors[0]
-        return [result for result in results if result is not None]
+        return await self._calls.send_batch(messages, queue=queue, key=key, timeout=timeout)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt:
+        """Send a message that somebody is to reply to, and return the reply.
+
+        `timeout` in seconds is for both together. Raises what `send` raises, and RequestTimeout
+        when the message was stored and no reply came.
+        """
+        await self.queues(message.topic)
+        timeout = self.timeout if timeout is None else timeout
+        return await self._replies.request(message, queue=queue, key=key, timeout=timeout)
+
+    async def reply(
+        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+    ) -> SendResult:
+        """Answer a received message that was sent by `request`.
+
+        Raises InvalidMessage for a message that nobody waits for, else what `send` raises.
+        """
+        return await self._replies.reply(request, body, timeout)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message with a timer that is not due yet: its unique id.
+
+        `recall_handle` is that of its SendResult. Raises InvalidMessage for what is no handle,
+        BrokerNotFound, and the broker's error (too late, or it allows no recalls).
+        """
+        self._instance.check_running("producer")
+        deadline = self._calls.deadline(timeout)
+        wire_topic = self._namespace.wrap(topic)
+        msg_id = await self._sender.recall(wire_topic, recall_handle, deadline)
+        if self._trace is not None:
+            self._trace.append(recalled(self.group, topic, msg_id))
+        return msg_id
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may be sent to (fetchPublishMessageQueues)."""
         self._instance.check_running("producer")
-        return (await self._routes.for_publish(topic, timeout=self.timeout)).publish.queues
-
-    async def _enter(self, deadline: float) -> None:
-        """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
-        if not self._running:
-            raise NotRunning("producer")
-        await self._in_flight.enter(max(deadline - self._clock(), 0.0))
-        if not self._running:
-            self._in_flight.leave()
-            raise NotRunning("producer")
-
-    async def _send_parts(
-        self,
-        parts: Sequence[BatchPart],
-        messages: Sequence[Message],
-        results: list[SendResult | None],
-        queue: MessageQueue | None,
-        deadline: float,
-    ) -> list[RemotingError]:
-        errors: list[RemotingError] = []
-        waiting = iter(parts)
-
-        async def work() -> None:
-            for part in waiting:
-                try:
-                    stored = await self._send_part(part, messages, queue, deadline)
-                except RemotingError as error:
-                    errors.append(error)
-                    if queue is not None:
-                        return
-                    continue
-                for index, result in zip(part.indexes, stored, strict=True):
-                    results[index] = result
-
-        if len(parts) == 1 or queue is not None:
-            await work()
-        else:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(BATCH_CONCURRENCY, len(parts))):
-                    group.create_task(work())
-        return errors
-
-    async def _send_part(
-        self,
-        part: BatchPart,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        deadline: float,
-    ) -> list[SendResult]:
-        if len(part.indexes) == 1:
-            outgoing = prepare(messages[part.indexes[0]], part.msg_ids[0], gathered=True)
-            return [await self._send_one(outgoing, queue, deadline)]
-        outgoing = part.outgoing()
-        attempt = self._asking(outgoing, outgoing.results)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline)
-
-    async def _send_one(
-        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
-    ) -> SendResult:
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            await compress_body(outgoing, self._compression)
-        attempt = self._asking(outgoing, outgoing.result)
-        # What _attempts does, without its frame, for the send that everyone makes.
-        if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
-            return await self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline)
-
-    def _asking(
-        self, outgoing: Outgoing, read: Callable[[Command, MessageQueue], R]
-    ) -> Callable[[MessageQueue, float], Awaitable[R]]:
-        request = self._instance.batching.request if outgoing.gathered else self._pool.request
-
-        async def attempt(target: MessageQueue, share: float) -> R:
-            answer = await request(
-                self._routes.master(target.broker_name),
-                outgoing.code,
-                outgoing.header(self.group, self._template, self._template_queues, target),
-                outgoing.body,
-                timeout=share,
-            )
-            return read(answer, target)
-
-        return attempt
-
-    async def _attempts(
-        self,
-        topic: str,
-        queue: MessageQueue | None,
-        attempt: Callable[[MessageQueue, float], Awaitable[R]],
-        deadline: float,
-        *,
-        oneway: bool = False,
-    ) -> R:
-        _check_queue(queue, topic)
-        route = self._routes.writable(topic)
-        if route is None:
-            left = max(deadline - self._clock(), 0.0)
-            route = await self._routes.for_publish(topic, timeout=left)
-        queues = route.publish if queue is None else PublishQueues((queue,))
-        policy = None if queue is None else ONE_ATTEMPT
-        return await self._delivery.deliver(topic, queues, attempt, deadline, policy, oneway=oneway)
-
-    def _doubt(self, topic: str) -> None:
-        self._routes.doubt(topic, self._clock())
-
-    async def _probe(self, address: str, timeout: float) -> bool:
-        topic = next(iter(self._routes.topics), self._template)
-        header = GetMaxOffsetRequestHeader(topic=topic, queue_id=0)
-        try:
-            await self._pool.request(address, RequestCode.GET_MAX_OFFSET, header, timeout=timeout)
-        except RemotingError:
-            return False
-        return True
-
-
-def _check_queue(queue: MessageQueue | None, topic: str) -> None:
-    if queue is not None and queue.topic != topic:
-        raise InvalidMessage(f"a message of topic {topic} can not go to {queue}")
+        queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))
+        return tuple(map(self._namespace.unwrap_queue, queues)) if self._namespace else queues

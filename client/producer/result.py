@@ -29,7 +29,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
     `msg_id` is the unique id the producer gave it; `offset_msg_id` names broker and physical
     offset. `queue_offset` is the index in `queue`; for a delayed message it belongs to the
-    schedule topic instead (spec 4.7).
+    schedule topic instead (spec 4.7). `recall_handle`, of a message with a timer, is what
+    `Producer.recall` takes.
     """
 
     status: SendStatus
@@ -38,3 +39,4 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
+    recall_handle: str | None = None

@@ -1,13 +1,18 @@
-"""What a client knows of its brokers: two states each (RIP-63).
+"""What a client knows of its brokers: two states each (RIP-63), and their load.
 
 | state | cleared by | set again by |
 |---|---|---|
-| available: not inside an isolation period | a slow or failed send | time |
+| available: not inside an isolation period | a slow or failed send | time, or the detector |
 | reachable | a send that got no answer, while the detector runs | an answer, or the detector |
 
 A broker is *available* here only when it is also reachable (the reference takes an unreachable
 broker again as soon as its isolation ends). A broker that answered is reachable, whatever it
 answered: an error answer isolates, it never marks unreachable.
+
+Where the reference gives a broker its whole share back when its isolation ends, here it is *on
+trial* first: it gets one send at a time until one is answered fast enough to cost no isolation.
+So a broker that is still slow or dead costs one send for each isolation. This is also what lets an
+answered probe end an isolation early.
 
 Reference: client/latency/LatencyFaultToleranceImpl and the tables of MQFaultStrategy. A broker
 nobody has recorded is available.
@@ -18,11 +23,14 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
+from math import exp
 
 __all__ = [
+    "IDLE_LATENCY",
     "ISOLATION_LATENCY_MS",
     "LATENCY_MAX_MS",
     "NOT_AVAILABLE_DURATION_MS",
+    "PEAK_MEMORY",
     "FaultItem",
     "LatencyFaultTolerance",
 ]
@@ -35,19 +43,71 @@ LATENCY_MAX_MS = (50, 100, 550, 1800, 3000, 5000, 15000)
 NOT_AVAILABLE_DURATION_MS = (0, 0, 2000, 5000, 6000, 10000, 30000)
 #: A failed send counts as one of this latency, ms.
 ISOLATION_LATENCY_MS = 10_000
+#: The least latency a broker is credited with, and the one before its first answer, seconds: below
+#: it brokers are alike, wherever they are, and only what they have in flight tells them apart.
+IDLE_LATENCY = 0.002
+#: Time constant in which a peak of a broker's latency is forgotten, seconds.
+PEAK_MEMORY = 1.0
 
 
 class FaultItem:
-    """One broker: its last latency (s), its isolation's end and its next check (clock seconds)."""
+    """One broker.
 
-    __slots__ = ("broker_name", "check_at", "isolated_until", "latency", "reachable")
+    `latency`: of its last send, seconds; `isolated_until`, `check_at` (the next probe), `heard_at`
+    (the last outcome): clock seconds; `on_trial`: isolated or unreachable, or one send at a time;
+    `in_flight`: attempts under way, the first of them since `busy_since`; `peak`: an average of its
+    latencies (s) that follows a rise at once and a fall within PEAK_MEMORY.
+    """
+
+    __slots__ = (
+        "broker_name",
+        "busy_since",
+        "check_at",
+        "heard_at",
+        "in_flight",
+        "isolated_until",
+        "latency",
+        "on_trial",
+        "peak",
+        "reachable",
+    )
 
     def __init__(self, broker_name: str) -> None:
         self.broker_name = broker_name
         self.latency = 0.0
         self.isolated_until = float("-inf")
         self.check_at = float("-inf")
+        self.heard_at = float("-inf")
+        self.busy_since = float("-inf")
         self.reachable = True
+        self.on_trial = False
+        self.in_flight = 0
+        self.peak = IDLE_LATENCY
+
+    def began(self, now: float) -> None:
+        """An attempt begins; who makes it takes 1 off `in_flight` when it has ended."""
+        if not self.in_flight:
+            self.busy_since = now
+        self.in_flight += 1
+
+    def penalty(self, now: float) -> float:
+        """What one more send to this broker is expected to wait, seconds.
+
+        A broker that has said nothing for longer than its latency, with something in flight, is
+        expected to need at least as long as that: a stall shows before the first late answer.
+        """
+        expected = self.peak
+        if self.in_flight:
+            expected = max(expected, now - max(self.heard_at, self.busy_since))
+        return expected * (self.in_flight + 1)
+
+    def observe(self, latency: float, now: float, stale_after: float) -> None:
+        """Let one latency count; after `stale_after` seconds of silence it is the only one."""
+        elapsed = now - self.heard_at
+        self.heard_at = now
+        if latency < self.peak and not self.on_trial and elapsed < stale_after:
+            latency += (self.peak - latency) * exp(-elapsed / PEAK_MEMORY)
+        self.peak = max(latency, IDLE_LATENCY)
 
 
 class LatencyFaultTolerance:
@@ -72,68 +132,91 @@ class LatencyFaultTolerance:
         self._latency_max = [ms / 1000 for ms in latency_max_ms]
         self._durations = [0.0, *(ms / 1000 for ms in not_available_duration_ms)]
         self._items: dict[str, FaultItem] = {}
-        # While no broker is isolated or unreachable, the selector need not ask about any.
-        self._clear_at = float("-inf")
-        self._unreachable = 0
+        # While no broker is on trial, the selector need not ask about any.
+        self._on_trial = 0
 
     def isolation_for(self, latency: float) -> float:
         """The isolation, in seconds, that a send of `latency` seconds costs."""
         return self._durations[bisect_right(self._latency_max, latency)]
 
+    def item(self, broker_name: str) -> FaultItem:
+        """What is known of a broker; known from now on."""
+        item = self._items.get(broker_name)
+        if item is None:
+            item = self._items[broker_name] = FaultItem(broker_name)
+        return item
+
     def record(
-        self, broker_name: str, latency: float, *, isolate: bool = False, reachable: bool = True
+        self,
+        broker_name: str,
+        latency: float,
+        *,
+        isolate: bool = False,
+        reachable: bool = True,
+        stale_after: float = float("inf"),
     ) -> None:
         """Note the outcome of one send to a broker; `latency` in seconds.
 
         `isolate` counts the send as one of ISOLATION_LATENCY_MS. An isolation is only ever
-        prolonged: a fast answer does not end it.
+        prolonged: a fast answer does not end it. `stale_after`: see FaultItem.observe.
         """
-        item = self._items.get(broker_name)
-        if item is None:
-            item = self._items[broker_name] = FaultItem(broker_name)
+        item = self.item(broker_name)
+        now = self._clock()
         item.latency = latency
+        counted = ISOLATION_LATENCY_MS / 1000 if isolate else latency
+        item.observe(counted, now, stale_after)
         if item.reachable is not reachable:
             self._set_reachable(item, reachable)
-        if not isolate and latency < self._latency_max[0]:
-            return
-        duration = self.isolation_for(ISOLATION_LATENCY_MS / 1000 if isolate else latency)
-        if duration <= 0:
-            return
-        until = self._clock() + duration
-        if until > item.isolated_until:
-            if item.isolated_until <= until - duration:
-                log.info("broker %s is isolated for %.1f s", broker_name, duration)
-            item.isolated_until = until
-            self._clear_at = max(self._clear_at, until)
+        duration = 0.0 if counted < self._latency_max[0] else self.isolation_for(counted)
+        if duration > 0:
+            until = now + duration
+            if until > item.isolated_until:
+                if item.isolated_until <= now:
+                    log.info("broker %s is isolated for %.1f s", broker_name, duration)
+                item.isolated_until = until
+            self._try(item, True)
+        elif item.on_trial and reachable and now >= item.isolated_until:
+            self._try(item, False)
 
     def is_available(self, broker_name: str) -> bool:
-        """Not isolated, and reachable."""
+        """Not isolated, and reachable; on trial: and without a send under way."""
         item = self._items.get(broker_name)
-        return item is None or (item.reachable and self._clock() >= item.isolated_until)
+        return (
+            item is None
+            or not item.on_trial
+            or (item.reachable and not item.in_flight and self._clock() >= item.isolated_until)
+        )
 
     def is_reachable(self, broker_name: str) -> bool:
         item = self._items.get(broker_name)
         return item is None or item.reachable
 
     def all_available(self) -> bool:
-        """Whether no known broker is isolated or unreachable; O(1), for the usual send."""
-        return not self._unreachable and self._clock() >= self._clear_at
+        """Whether no broker is isolated, unreachable or on trial; O(1), for the usual send."""
+        return not self._on_trial
 
     def due_suspects(self, interval: float) -> list[str]:
-        """Unreachable brokers whose check is due; the next is due `interval` seconds from now.
-
-        Reachable brokers are not suspects: a check only ever sets reachable.
-        """
+        """Unreachable or isolated brokers whose check is due; their next is due `interval` seconds
+        from now."""
         now = self._clock()
-        due = [i for i in self._items.values() if not i.reachable and now >= i.check_at]
+        due = [
+            item
+            for item in self._items.values()
+            if item.on_trial
+            and now >= item.check_at
+            and (not item.reachable or now < item.isolated_until)
+        ]
         for item in due:
             item.check_at = now + interval
         return [item.broker_name for item in due]
 
     def mark_reachable(self, broker_name: str) -> None:
-        """What a successful check does; the isolation period stays."""
+        """What an answered probe does: the broker is reachable, and its trial begins now."""
         item = self._items.get(broker_name)
-        if item is not None and not item.reachable:
+        if item is None or not item.on_trial:
+            return
+        item.isolated_until = min(item.isolated_until, self._clock())
+        if not item.reachable:
             self._set_reachable(item, True)
 
     def mark_all_reachable(self) -> None:
@@ -145,14 +228,12 @@ class LatencyFaultTolerance:
     def retain(self, broker_names: Collection[str]) -> None:
         """Forget every broker that is not among `broker_names`."""
         for name in [name for name in self._items if name not in broker_names]:
-            if not self._items.pop(name).reachable:
-                self._unreachable -= 1
+            self._try(self._items.pop(name), False)
 
     def clear(self) -> None:
         """Forget every broker."""
         self._items.clear()
-        self._unreachable = 0
-        self._clear_at = float("-inf")
+        self._on_trial = 0
 
     def __iter__(self) -> Iterator[FaultItem]:
         return iter(tuple(self._items.values()))
@@ -162,7 +243,13 @@ class LatencyFaultTolerance:
 
     def _set_reachable(self, item: FaultItem, reachable: bool) -> None:
         item.reachable = reachable
-        self._unreachable += -1 if reachable else 1
+        if not reachable:
+            self._try(item, True)
         log.info(
             "broker %s is %s", item.broker_name, "reachable again" if reachable else "unreachable"
         )
+
+    def _try(self, item: FaultItem, on_trial: bool) -> None:
+        if item.on_trial is not on_trial:
+            item.on_trial = on_trial
+            self._on_trial += 1 if on_trial else -1

@@ -7,18 +7,20 @@
 | 3 | any queue this send has not tried, of another broker than the last if there is one |
 
 A queue is chosen by walking once through the list from where the last choice ended, and taking
-the first that passes every filter of the stage. Stage 3 repeats until every queue has been tried
-one by one; only then does a send run out of queues.
+the first that passes every filter of the stage. With penalised selection the broker of that queue
+is then compared with one other that passes, drawn at random, and the send goes to the better one
+(client.selector.penalty). Stage 3 repeats until every queue has been tried one by one; only then
+does a send run out of queues.
 
-Reference: MQFaultStrategy.selectOneMessageQueue, with two differences that protocol.md asks for:
-a retry avoids every broker that failed in this send, in every stage, and stage 3 never offers the
-same queue of one send twice.
+Reference: MQFaultStrategy.selectOneMessageQueue. Different here: a retry avoids every broker that
+failed in this send, in every stage; stage 3 never offers the same queue of one send twice; the
+comparison.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from client.selector.filters import (
     AvailableFilter,
@@ -27,7 +29,8 @@ from client.selector.filters import (
     ReachableFilter,
     UntriedFilter,
 )
-from client.selector.latency import LatencyFaultTolerance
+from client.selector.latency import FaultItem, LatencyFaultTolerance
+from client.selector.penalty import Selection, better
 from client.selector.switches import Switches
 from message.message import MessageQueue
 
@@ -38,14 +41,24 @@ class PublishQueues:
     """A topic's writable queues and where the walk through them stands.
 
     Reference: TopicPublishInfo. The walk begins at a random place, so that many clients starting
-    together do not all begin with the same broker.
+    together do not all begin with the same broker. `by_broker` are the same queues, each broker's
+    with a walk of their own; empty where there is only one broker.
     """
 
-    __slots__ = ("_next", "broker_count", "queues")
+    __slots__ = ("_next", "broker_count", "brokers", "by_broker", "queues")
 
     def __init__(self, queues: Sequence[MessageQueue], *, start: int | None = None) -> None:
         self.queues = tuple(queues)
-        self.broker_count = len({queue.broker_name for queue in self.queues})
+        parts: dict[str, list[MessageQueue]] = {}
+        for queue in self.queues:
+            parts.setdefault(queue.broker_name, []).append(queue)
+        self.brokers = tuple(parts)
+        self.broker_count = len(parts)
+        self.by_broker: Mapping[str, PublishQueues] = (
+            {name: PublishQueues(part, start=start) for name, part in parts.items()}
+            if len(parts) > 1
+            else {}
+        )
         self._next = random.randrange(len(self.queues) or 1) if start is None else start
 
     def next(self) -> MessageQueue | None:
@@ -86,7 +99,8 @@ class QueueSelector:
     """Chooses queues and learns from the outcome of each send.
 
     `filters` are the user's; the list may be changed at any time. `switches` may be replaced at
-    any time through `apply`.
+    any time through `apply`. `selection`: how to choose among the queues that pass. `draw` gives
+    random numbers from 0 up to, not including, 1.
     """
 
     def __init__(
@@ -96,7 +110,12 @@ class QueueSelector:
         switches: Switches | None = None,
         filters: Sequence[QueueFilter] = (),
         tolerance: LatencyFaultTolerance | None = None,
+        selection: Selection = Selection.PENALISED,
+        draw: Callable[[], float] = random.random,
     ) -> None:
+        self.selection = selection
+        self.clock = clock
+        self._draw = draw
         self.tolerance = tolerance if tolerance is not None else LatencyFaultTolerance(clock)
         self.filters: list[QueueFilter] = list(filters)
         self.switches = switches if switches is not None else Switches()
@@ -118,23 +137,64 @@ class QueueSelector:
         """
         learning = self.switches.send_latency_enable
         if tries is None and not self.filters and (not learning or self.tolerance.all_available()):
-            return queues.next()
+            queue = queues.next()
+            if not learning or queues.broker_count < 2 or self.selection is Selection.ROUND_ROBIN:
+                return queue
+            assert queue is not None
+            return self._better(queues, queue, queues.brokers)
         stages = (self._available, self._reachable) if learning else (_any_queue,)
         avoid = BrokerFilter(tries.failed_brokers if tries is not None else ())
         for stage in stages:
             queue = queues.first(stage, avoid, *self.filters)
-            if queue is not None:
+            if queue is None:
+                continue
+            if not learning or self.selection is Selection.ROUND_ROBIN:
                 return queue
+            brokers = [
+                name
+                for name, part in queues.by_broker.items()
+                if stage(part.queues[0]) and avoid(part.queues[0])
+            ]
+            return self._better(queues, queue, brokers)
         if tries is None:
             return queues.next()
         untried = UntriedFilter(tries.queues)
         elsewhere = BrokerFilter((tries.last_broker,) if tries.last_broker is not None else ())
         return queues.first(untried, elsewhere) or queues.first(untried)
 
+    def _better(
+        self, queues: PublishQueues, queue: MessageQueue, brokers: Sequence[str]
+    ) -> MessageQueue:
+        """`queue`, whose turn it is, or one of another of the `brokers` if that is better."""
+        others = len(brokers) - 1
+        if others < 1:
+            return queue
+        turn = brokers.index(queue.broker_name)
+        other = brokers[(turn + 1 + int(self._draw() * others)) % (others + 1)]
+        item = self.tolerance.item
+        stale_after = self.switches.detect_interval / 1000
+        if not better(item(other), item(queue.broker_name), self.clock(), stale_after):
+            return queue
+        return queues.by_broker[other].first(*self.filters) or queue
+
+    def other_available(self, queues: PublishQueues, broker_name: str) -> bool:
+        """Whether any other broker of the queues is available."""
+        tolerance = self.tolerance
+        return tolerance.all_available() or any(
+            name != broker_name and tolerance.is_available(name) for name in queues.brokers
+        )
+
+    def began(self, broker_name: str) -> FaultItem:
+        """An attempt begins: who makes it takes 1 off `in_flight` again when it ends."""
+        item = self.tolerance.item(broker_name)
+        item.began(self.clock())
+        return item
+
     def answered(self, broker_name: str, latency: float) -> None:
         """The broker stored the message after `latency` seconds."""
         if self.switches.send_latency_enable:
-            self.tolerance.record(broker_name, latency)
+            stale_after = self.switches.detect_interval / 1000
+            self.tolerance.record(broker_name, latency, stale_after=stale_after)
 
     def refused(self, broker_name: str, latency: float) -> None:
         """The broker answered with an error: isolated, and reachable because it answered."""

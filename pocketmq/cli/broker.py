@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     config = read_config(load_broker_config, options.config)
+    if options.config is not None:
+        config.broker_config_path = str(options.config.resolve())
     if options.namesrv is not None:
         config.namesrv_addr = options.namesrv
     if options.store is not None:

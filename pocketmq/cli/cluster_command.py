@@ -17,7 +17,7 @@ from client.errors import (
     RemotingError,
     is_silence,
 )
-from client.name_servers import NAMESRV_ADDR
+from client.name_server_list import NAMESRV_ADDR
 from remoting.service import ExitCode
 from remoting.service import run as run_until_stopped
 

@@ -13,10 +13,10 @@ def sent(broker: str, offset: int, msg_id: str) -> SendResult:
 
 
 def pulled(broker: str, offset: int, msg_id: str, tags: str = "UA") -> MessageExt:
+    properties = f"UNIQ_KEY\x01{msg_id}\x02TAGS\x01{tags}\x02".encode()
     return MessageExt(
-        "flights", b"x", tags, (), {}, 0, 0, offset, 0, 0, 0, "", 0, "", 0, 0, 0, 0, msg_id, "",
-        broker,
-    )  # fmt: skip
+        "flights", b"x", properties, 0, 0, offset, 0, 0, 0, b"", 0, b"", 0, 0, 0, 0, broker
+    )
 
 
 def test_exact_in_either_order() -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from message.identity import pack_host
 from message.message import MessageExt
 from pocketmq.cli.message_text import json_line, text_line
 
@@ -15,24 +16,20 @@ def message() -> MessageExt:
     return MessageExt(
         topic="orders",
         body="zwei Kaffee ☕".encode(),
-        tags="paid",
-        keys=("o-1", "o-2"),
-        properties={"TAGS": "paid", "KEYS": "o-1 o-2", "shop": "7"},
+        properties_bytes=b"TAGS\x01paid\x02KEYS\x01o-1 o-2\x02shop\x017\x02",
         flag=0,
         queue_id=3,
         queue_offset=41,
         physical_offset=1234,
         sys_flag=0,
         born_timestamp=1_795_248_000_000,
-        born_host="127.0.0.1:50000",
+        packed_born_host=pack_host("127.0.0.1", 50000),
         store_timestamp=1_795_248_000_001,
-        store_host="127.0.0.1:10911",
+        packed_store_host=pack_host("127.0.0.1", 10911),
         reconsume_times=0,
         prepared_transaction_offset=0,
         store_size=200,
         body_crc=1,
-        msg_id="7F000001",
-        offset_msg_id="7F00000100002A9F00000000000004D2",
         broker_name="broker-a",
     )
 
@@ -49,7 +46,7 @@ def test_json_names_everything_in_one_line(message: MessageExt) -> None:
         "brokerName": "broker-a",
         "queueId": 3,
         "queueOffset": 41,
-        "msgId": "7F000001",
+        "msgId": "7F00000100002A9F00000000000004D2",
         "tags": "paid",
         "keys": ["o-1", "o-2"],
         "properties": {"TAGS": "paid", "KEYS": "o-1 o-2", "shop": "7"},

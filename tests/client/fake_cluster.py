@@ -12,13 +12,20 @@ from typing import Any
 from message.batch_body import iter_batch
 from message.checksum import body_crc
 from message.identity import encode_offset_msg_id, pack_host
+from message.message import MessageQueue
 from message.record import MAGIC_V1, encode_into, record_size
 from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from remoting.bodies.heartbeat import HeartbeatData
+from remoting.bodies.queue_lock import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
 from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.bodies.table import KVTable
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import Dispatcher
+from remoting.frame import Command
 from remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
@@ -35,7 +42,11 @@ from remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from remoting.request import Request, Response
 from remoting.server import RemotingServer
 
@@ -162,6 +173,10 @@ class FakeBroker(FakeServer):
         self.pulls: list[PullMessageRequestHeader] = []
         self.pull_answer: Callable[[Request[Any]], Response | None] | None = None
         self.commit_answer = Response()
+        self.sent_back: list[ConsumerSendMsgBackRequestHeader] = []
+        self.back_answer = Response()
+        self.locks: dict[MessageQueue, str] = {}
+        self.check_answer = Response()
         self.arrived = asyncio.Event()
         self.beat = asyncio.Event()
         self._held: list[Request[PullMessageRequestHeader]] = []
@@ -177,7 +192,7 @@ class FakeBroker(FakeServer):
         )
         self.on(
             RequestCode.UPDATE_CONSUMER_OFFSET,
-            self.update_offset,
+            lambda request: self.update_offset(request),
             UpdateConsumerOffsetRequestHeader,
         )
         self.on(
@@ -185,6 +200,12 @@ class FakeBroker(FakeServer):
             lambda request: self.consumer_list(request),
             GetConsumerListByGroupRequestHeader,
         )
+        self.on(
+            RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back, ConsumerSendMsgBackRequestHeader
+        )
+        self.on(RequestCode.LOCK_BATCH_MQ, self.lock, None)
+        self.on(RequestCode.UNLOCK_BATCH_MQ, self.unlock, None)
+        self.on(RequestCode.CHECK_CLIENT_CONFIG, lambda request: self.check_answer, None)
 
     def store(
         self,
@@ -296,6 +317,35 @@ class FakeBroker(FakeServer):
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
                 NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
             )
+
+    def send_back(self, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response:
+        self.sent_back.append(request.header)
+        return self.back_answer
+
+    def lock(self, request: Request[Any]) -> Response:
+        """Whoever comes first has a queue until it is unlocked."""
+        wanted = LockBatchRequestBody.decode(request.body)
+        held = [q for q in wanted.mq_set if self.locks.setdefault(q, wanted.client_id) ==
+                wanted.client_id]  # fmt: skip
+        return Response(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
+
+    def forget(self, client_id: str) -> None:
+        """What brokers do by themselves a while after a client is gone."""
+        self.clients.pop(client_id, None)
+        self.locks = {queue: own for queue, own in self.locks.items() if own != client_id}
+
+    def unlock(self, request: Request[Any]) -> Response:
+        given = UnlockBatchRequestBody.decode(request.body)
+        for queue in given.mq_set:
+            if self.locks.get(queue) == given.client_id:
+                del self.locks[queue]
+        return Response()
+
+    async def ask_client(self, code: RequestCode, header: Any, body: bytes = b"") -> Command:
+        """Ask the one client that is registered."""
+        (connection,) = self.clients.values()
+        answer: Command = await connection.send_request(code, header, body)
+        return answer
 
     def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response | None:
         if self.mode == "hang":

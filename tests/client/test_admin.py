@@ -6,13 +6,17 @@ from client.admin import Admin
 from client.consumer.pull import PullConsumer
 from client.errors import (
     BrokerNotFound,
+    ConsumerNotOnline,
     InvalidName,
+    NoPermission,
     NotRunning,
+    RemoteSystemError,
     SubscriptionGroupNotExist,
     TopicNotExist,
 )
 from client.producer.producer import Producer
 from message.message import Message, MessageQueue
+from remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_cluster import CLUSTER, RealCluster
 
@@ -88,6 +92,168 @@ async def test_kv_config(real: RealCluster) -> None:
         assert await admin.config("space") == {"l": "w"}
 
 
+async def send(real: RealCluster, topic: str, count: int) -> None:
+    async with Producer("PG", namesrv=real.namesrv) as producer:
+        for _ in range(count):
+            await producer.send(Message(topic, b"x"))
+
+
+async def test_configs_and_stats_of_topics(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=3, broker="b1", attributes={"message.type": "FIFO"})
+        configs = await admin.topic_configs("t")
+        assert {name: config.write_queue_nums for name, config in configs.items()} == {"b1": 3}
+        assert configs["b1"].attributes == {"message.type": "FIFO"}
+        with pytest.raises(TopicNotExist):
+            await admin.topic_configs("nope")
+
+        await admin.create_topic("u", queues=1)
+        await send(real, "u", 4)
+        stats = (await admin.topic_stats("u")).offset_table
+        assert sorted(stats) == [MessageQueue("u", "b0", 0), MessageQueue("u", "b1", 0)]
+        assert sum(bounds.max_offset - bounds.min_offset for bounds in stats.values()) == 4
+        with pytest.raises(TopicNotExist):
+            await admin.topic_stats("nope")
+        assert "u" in await admin.topics(cluster=CLUSTER)
+        assert await admin.topics(cluster="nope") == []
+
+
+async def test_groups_are_made_changed_and_deleted(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        assert await admin.create_group("shop") == ["b0", "b1"]
+        config = SubscriptionGroupConfig(retry_max_times=3)
+        assert await admin.create_group("shop", broker="b0", config=config) == ["b0"]
+        assert config.group_name == ""
+        groups = await admin.groups()
+        assert (groups["shop"].group_name, groups["shop"].retry_max_times) == ("shop", 3)
+        await admin.delete_group("shop")
+        assert "shop" not in await admin.groups(cluster=CLUSTER)
+        with pytest.raises(InvalidName):
+            await admin.create_group("not a group")
+
+
+async def test_who_is_connected_and_how_far_a_group_is(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=1)
+        await send(real, "t", 6)
+        with pytest.raises(ConsumerNotOnline):
+            await admin.consumers("shop")
+        assert await admin.producers("PG2") == []
+        async with (
+            PullConsumer("shop", namesrv=real.namesrv, start="begin") as consumer,
+            Producer("PG2", namesrv=real.namesrv) as producer,
+        ):
+            await producer.send(Message("t", b"y"))
+            await consumer.subscribe("t", "A || B")
+            await consumer._instance.heartbeat.send_all()
+            online = await admin.consumers("shop")
+            assert [each.client_id for each in online.connection_set] == [consumer.client_id]
+            assert online.subscription_table["t"].sub_string == "A || B"
+            await producer._instance.heartbeat.send_all()
+            assert [each.client_id for each in await admin.producers("PG2")] == [producer.client_id]
+
+        queues = await admin.queues("t")
+        for queue in queues:
+            await admin.set_group_offset("shop", queue, await admin.min_offset(queue) + 1)
+        stats = (await admin.consume_stats("shop")).offset_table
+        assert {
+            queue: progress.consumer_offset for queue, progress in stats.items()
+        } == dict.fromkeys(queues, 1)
+        assert await admin.lag("shop") == await admin.lag("shop", "t") == 5
+        assert await admin.lag("nobody") == 0
+        assert await admin.topics_of_group("shop") == ["t"]
+        assert await admin.groups_of_topic("t") == ["shop"]
+
+
+async def test_offsets_of_groups_are_reset_and_cloned(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=1)
+        await send(real, "t", 6)
+        queues = sorted(await admin.queues("t"))
+        with pytest.raises(SubscriptionGroupNotExist):
+            await admin.reset_offsets("shop", "t", "end")
+        await admin.create_group("shop")
+        ends = {queue: await admin.max_offset(queue) for queue in queues}
+        assert sum(ends.values()) == 6
+        assert await admin.reset_offsets("shop", "t", "end") == ends
+        assert await admin.lag("shop", "t") == 0
+        assert await admin.reset_offsets("shop", "t", "begin") == dict.fromkeys(queues, 0)
+        later = datetime(2100, 1, 1, tzinfo=UTC)
+        assert await admin.reset_offsets("shop", "t", later) == ends
+        with pytest.raises(ValueError, match="not a time"):
+            await admin.reset_offsets("shop", "t", "middle")  # type: ignore[arg-type]
+        with pytest.raises(TopicNotExist):
+            await admin.reset_offsets("shop", "nope", "end")
+
+        await admin.create_group("other")
+        await admin.clone_offsets("shop", "other")
+        for queue in queues:
+            assert await admin.group_offset("other", queue) == ends[queue]
+
+
+async def test_a_broker_that_can_only_tell_consumers_has_offsets_stored(
+    real: RealCluster,
+) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=1)
+        await send(real, "t", 6)
+        await admin.update_broker_config({"useServerSideResetOffset": "false"})
+        await admin.create_group("shop")
+        queues = sorted(await admin.queues("t"))
+        for queue in queues:
+            await admin.set_group_offset("shop", queue, 0)
+        ends = {queue: await admin.max_offset(queue) for queue in queues}
+        assert await admin.reset_offsets("shop", "t", "end") == ends
+        assert await admin.lag("shop", "t") == 0
+
+
+async def test_settings_and_figures_of_servers(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        assert (await admin.broker_config("b1"))["brokerName"] == "b1"
+        changed = {"autoCreateTopicEnable": "false"}
+        assert await admin.update_broker_config(changed, broker="b1") == ["b1"]
+        assert (await admin.broker_config("b1"))["autoCreateTopicEnable"] == "false"
+        assert (await admin.broker_config("b0"))["autoCreateTopicEnable"] == "true"
+        with pytest.raises(NoPermission):
+            await admin.update_broker_config({"brokerConfigPath": "elsewhere"})
+        with pytest.raises(BrokerNotFound, match="b7"):
+            await admin.broker_config("b7")
+
+        config = await admin.namesrv_config()
+        await admin.update_namesrv_config({"returnOrderTopicConfigToBroker": "false"})
+        assert config["returnOrderTopicConfigToBroker"] == "true"
+        assert (await admin.namesrv_config())["returnOrderTopicConfigToBroker"] == "false"
+
+        await admin.create_topic("t", queues=1, broker="b0")
+        await send(real, "t", 3)
+        assert (await admin.broker_runtime("b0"))["msgPutTotalTodayNow"] == "3"
+        stats = await admin.broker_stats("TOPIC_PUT_NUMS", "t")
+        assert list(stats) == ["b0"]
+        with pytest.raises(RemoteSystemError):
+            await admin.broker_stats("TOPIC_PUT_NUMS", "nope")
+
+
+async def test_a_namespace_has_its_own_topics_and_groups(real: RealCluster) -> None:
+    async with (
+        Admin(namesrv=real.namesrv, namespace="tenant") as admin,
+        Admin(namesrv=real.namesrv) as outside,
+    ):
+        await admin.create_topic("t", queues=1, broker="b0")
+        await admin.create_group("shop")
+        assert "tenant%t" in await outside.topics()
+        assert "tenant%shop" in await outside.groups()
+        queue = MessageQueue("t", "b0", 0)
+        assert await admin.queues("t") == (queue,)
+        await admin.set_group_offset("shop", queue, 0)
+        assert await admin.group_offset("shop", queue) == 0
+        assert list((await admin.topic_stats("t")).offset_table) == [queue]
+        assert await admin.reset_offsets("shop", "t", "end") == {queue: 0}
+        assert await admin.topics_of_group("shop") == ["t"]
+        assert await admin.groups_of_topic("t") == ["shop"]
+        await admin.delete_topic("t")
+        assert "tenant%t" not in await outside.topics()
+
+
 async def test_an_admin_is_no_client_of_any_group(cluster: FakeCluster) -> None:
     async with Admin(namesrv=cluster.namesrv) as admin:
         assert len(await admin.queues("T")) == 4
@@ -111,6 +277,11 @@ async def test_nothing_works_outside_of_the_context(real: RealCluster) -> None:
         admin.group_offset("G", queue),
         admin.put_config("n", "k", "v"),
         admin.config("n"),
+        admin.groups(),
+        admin.lag("G"),
+        admin.reset_offsets("G", "t", "end"),
+        admin.broker_config("b0"),
+        admin.update_namesrv_config({}),
     ):
         with pytest.raises(NotRunning):
             await call

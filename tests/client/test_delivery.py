@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from client.errors import (
@@ -56,6 +58,41 @@ async def test_the_last_attempt_may_use_all_that_is_left() -> None:
     world = World(broken={"a": "hangs", "b": "hangs"})
     await world.send(timeout=3.0)
     assert world.shares == [pytest.approx(1.0), pytest.approx(1.0), pytest.approx(1.0)]
+
+
+async def test_no_number_of_brokers_that_hang_uses_up_the_time_of_the_last() -> None:
+    world = World(brokers=tuple("abcdef"), broken=dict.fromkeys("abcde", "hangs"))
+    assert (await world.send(timeout=3.0)).broker_name == "f"
+    assert world.shares == [pytest.approx(s) for s in (1, 1, 0.5, 0.25, 0.125, 0.125)]
+
+
+async def test_where_no_other_broker_is_available_an_attempt_gets_more_time() -> None:
+    world = World(latency=dict.fromkeys("abc", 1.2))
+    with pytest.raises(SendError):
+        await world.send(timeout=3.0)
+    assert world.shares == [pytest.approx(1.0)] * 3
+    await world.send(timeout=3.0)
+    assert world.shares == [pytest.approx(1.5)]
+
+
+async def test_what_is_under_way_is_counted_whatever_its_end() -> None:
+    world = World(broken={"a": "dead"})
+    tolerance = world.selector.tolerance
+    seen: list[int] = []
+
+    async def attempt(queue: MessageQueue, share: float) -> MessageQueue:
+        seen.append(tolerance.item(queue.broker_name).in_flight)
+        return await world.attempt(queue, share)
+
+    await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert seen == [1, 1]
+
+    async def cancelled(queue: MessageQueue, share: float) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await world.delivery.deliver("T", world.queues, cancelled, world.clock() + 3)
+    assert [item.in_flight for item in tolerance] == [0] * len(tolerance)
 
 
 async def test_a_single_broker_gets_the_whole_time() -> None:
@@ -123,7 +160,8 @@ async def test_without_any_time_nobody_is_asked_or_blamed() -> None:
     with pytest.raises(RemotingTimeout):
         await world.send(timeout=0)
     assert world.asked == []
-    assert len(world.selector.tolerance) == 0
+    assert all(item.latency == 0 for item in world.selector.tolerance)
+    assert world.selector.tolerance.all_available()
 
 
 async def test_a_topic_without_queues() -> None:
@@ -181,7 +219,8 @@ async def test_what_can_not_be_encoded_is_nobodys_fault() -> None:
 
     with pytest.raises(EncodeError):
         await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
-    assert len(world.selector.tolerance) == 0
+    assert all(item.latency == 0 for item in world.selector.tolerance)
+    assert world.selector.tolerance.all_available()
 
 
 async def test_a_oneway_attempt_proves_nothing() -> None:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from client.selector.detector import DETECTOR_PERIOD, Detector
+from client.selector.detector import BACK_FOR, LOST_FOR, Detector
 from client.selector.pipeline import QueueSelector
 from client.selector.switches import Switches
 from tests.client.simulation import Clock
@@ -40,17 +40,18 @@ async def test_only_suspects_are_asked_and_who_answers_is_reachable_again() -> N
     at.probes.alive = {"b:1"}
     assert await at.detector.round() == ["b"]
     assert at.probes.asked == [("b:1", 0.321), ("c:1", 0.321)]
-    assert at.selector.tolerance.is_reachable("b")
-    assert not at.selector.tolerance.is_available("b")
+    assert at.selector.tolerance.is_available("b")
     assert not at.selector.tolerance.is_reachable("c")
+    assert not at.selector.tolerance.is_available("c")
 
 
 async def test_a_probe_never_makes_unreachable() -> None:
     at = Setting()
     at.selector.refused("a", 0.01)
     await at.detector.round()
-    assert at.probes.asked == []
+    assert [address for address, _ in at.probes.asked] == ["a:1"]
     assert at.selector.tolerance.is_reachable("a")
+    assert not at.selector.tolerance.is_available("a")
 
 
 async def test_a_suspect_is_asked_again_after_the_interval() -> None:
@@ -82,12 +83,71 @@ async def test_suspects_are_probed_at_the_same_time() -> None:
 
 async def test_brokers_of_no_route_are_forgotten() -> None:
     at = Setting()
-    at.selector.silent("a", 0.01)
+    at.selector.answered("a", 0.01)
     at.selector.silent("b", 0.01)
     del at.routes["a"]
     await at.detector.round()
     assert [address for address, _ in at.probes.asked] == ["b:1"]
     assert [item.broker_name for item in at.selector.tolerance] == ["b"]
+
+
+async def test_a_suspect_that_leaves_the_routes_is_probed_on_for_a_while() -> None:
+    at = Setting()
+    at.selector.silent("a", 0.01)
+    await at.detector.round()
+    del at.routes["a"]
+    at.clock.advance(LOST_FOR - 1)
+    await at.detector.round()
+    assert [address for address, _ in at.probes.asked] == ["a:1", "a:1"]
+    at.clock.advance(2)
+    await at.detector.round()
+    assert len(at.probes.asked) == 2
+    assert len(at.selector.tolerance) == 0
+
+
+async def test_a_suspect_that_is_back_has_the_routes_asked_until_it_is_tried() -> None:
+    at = Setting()
+    refreshed: list[float] = []
+
+    async def refresh() -> None:
+        refreshed.append(at.clock())
+        if len(refreshed) == 2:
+            at.routes["a"] = "a:1"
+
+    detector = Detector(at.selector, lambda: at.routes, at.probes, refresh)
+    at.selector.silent("a", 0.01)
+    await detector.round()
+    del at.routes["a"]
+    at.clock.advance(2)
+    await detector.round()
+    assert refreshed == []
+    at.probes.alive = {"a:1"}
+    for _ in range(2):
+        at.clock.advance(2)
+        await detector.round()
+    # The first time it had not registered yet.
+    assert len(refreshed) == 2
+    assert at.selector.tolerance.is_available("a")
+    at.selector.answered("a", 0.01)
+    at.clock.advance(2)
+    await detector.round()
+    assert len(refreshed) == 2
+
+
+async def test_the_routes_are_not_asked_for_ever_for_one_that_nobody_tries() -> None:
+    at = Setting()
+    refreshed: list[float] = []
+
+    async def refresh() -> None:
+        refreshed.append(at.clock())
+
+    detector = Detector(at.selector, lambda: at.routes, at.probes, refresh)
+    at.selector.silent("a", 0.01)
+    at.probes.alive = {"a:1"}
+    for _ in range(100):
+        await detector.round()
+        at.clock.advance(2)
+    assert len(refreshed) == BACK_FOR / 2
 
 
 async def test_a_broker_without_master_is_kept_and_not_asked() -> None:
@@ -122,8 +182,9 @@ async def test_switched_off_it_asks_nobody(switch: str) -> None:
     assert at.probes.asked == []
 
 
-async def test_it_runs_every_three_seconds_until_cancelled() -> None:
-    at = Setting()
+@pytest.mark.parametrize(("interval", "period"), [(500, 0.5), (2000, 2.0), (60_000, 3.0)])
+async def test_it_runs_at_its_interval_until_cancelled(interval: int, period: float) -> None:
+    at = Setting(switches=Switches(detect_interval=interval))
     at.selector.silent("a", 0.01)
     pauses: list[float] = []
     third = asyncio.Event()
@@ -137,8 +198,8 @@ async def test_it_runs_every_three_seconds_until_cancelled() -> None:
 
     task = asyncio.create_task(at.detector.run(pause))
     await third.wait()
-    assert pauses == [DETECTOR_PERIOD] * 3
-    assert len(at.probes.asked) == 2
+    assert pauses == [period] * 3
+    assert len(at.probes.asked) == (2 if interval < 60_000 else 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,6 +1,13 @@
+import math
+
 import pytest
 
-from client.selector.latency import LATENCY_MAX_MS, LatencyFaultTolerance
+from client.selector.latency import (
+    IDLE_LATENCY,
+    LATENCY_MAX_MS,
+    PEAK_MEMORY,
+    LatencyFaultTolerance,
+)
 from tests.client.simulation import Clock
 
 
@@ -30,6 +37,7 @@ def test_isolation_follows_the_table_of_release_5_3_3(latency_ms: int, isolation
     assert tolerance.all_available() is (isolation_ms == 0)
     clock.advance(isolation_ms / 1000)
     assert tolerance.is_available("a")
+    tolerance.record("a", 0.001)
     assert tolerance.all_available()
 
 
@@ -66,16 +74,98 @@ def test_unreachable_is_not_available_even_after_its_isolation() -> None:
     assert not tolerance.all_available()
     tolerance.mark_reachable("a")
     assert tolerance.is_available("a")
+    tolerance.record("a", 0.1)
     assert tolerance.all_available()
 
 
-def test_reachable_again_does_not_end_the_isolation() -> None:
+def test_an_answered_probe_ends_the_isolation() -> None:
     clock = Clock()
     tolerance = LatencyFaultTolerance(clock)
-    tolerance.record("a", 0.1, isolate=True, reachable=False)
-    tolerance.mark_reachable("a")
-    assert tolerance.is_reachable("a")
+    for name, reachable in (("silent", False), ("refused", True)):
+        tolerance.record(name, 0.1, isolate=True, reachable=reachable)
+        clock.advance(1.0)
+        assert not tolerance.is_available(name)
+        tolerance.mark_reachable(name)
+        assert tolerance.is_reachable(name)
+        assert tolerance.is_available(name)
+
+
+def test_after_an_isolation_one_send_at_a_time_until_one_is_fast() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", 0.6)
+    clock.advance(2.0)
+    item = tolerance.item("a")
+    assert tolerance.is_available("a")
+    item.in_flight = 1
     assert not tolerance.is_available("a")
+    tolerance.record("a", 0.6)
+    item.in_flight = 0
+    assert not tolerance.is_available("a")
+    clock.advance(2.0)
+    tolerance.record("a", 0.1)
+    item.in_flight = 5
+    assert tolerance.is_available("a")
+
+
+def test_a_late_fast_answer_does_not_end_a_trial_before_it_began() -> None:
+    clock = Clock()
+    tolerance = LatencyFaultTolerance(clock)
+    tolerance.record("a", 0.6)
+    tolerance.record("a", 0.001)
+    clock.advance(2.0)
+    tolerance.item("a").in_flight = 1
+    assert not tolerance.is_available("a")
+
+
+def test_the_peak_rises_at_once_and_falls_in_its_time() -> None:
+    clock = Clock()
+    item = LatencyFaultTolerance(clock).item("a")
+    assert item.peak == IDLE_LATENCY
+    item.observe(0.010, 0.0, 2.0)
+    assert item.peak == 0.010
+    item.observe(0.050, 0.1, 2.0)
+    assert item.peak == 0.050
+    item.observe(0.010, 0.1 + PEAK_MEMORY, 2.0)
+    assert item.peak == pytest.approx(0.010 + 0.040 / math.e)
+
+
+def test_the_penalty_is_latency_times_what_is_in_flight() -> None:
+    clock = Clock()
+    item = LatencyFaultTolerance(clock).item("a")
+    item.observe(0.010, clock(), 2.0)
+    assert item.penalty(clock()) == pytest.approx(0.010)
+    for _ in range(3):
+        item.began(clock())
+    assert item.penalty(clock()) == pytest.approx(4 * 0.010)
+
+
+def test_a_broker_that_owes_an_answer_is_expected_to_need_as_long_as_it_is_quiet() -> None:
+    clock = Clock()
+    item = LatencyFaultTolerance(clock).item("a")
+    item.observe(0.010, clock(), 2.0)
+    clock.advance(1.0)
+    assert item.penalty(clock()) == pytest.approx(0.010)
+    item.began(clock())
+    clock.advance(0.2)
+    item.began(clock())
+    clock.advance(0.1)
+    assert item.penalty(clock()) == pytest.approx(3 * 0.3)
+    item.observe(0.010, clock(), 2.0)
+    assert item.penalty(clock()) == pytest.approx(3 * 0.010)
+
+
+def test_after_a_silence_or_on_trial_only_the_new_latency_counts() -> None:
+    clock = Clock()
+    item = LatencyFaultTolerance(clock).item("a")
+    item.observe(0.050, 0.0, 2.0)
+    item.observe(0.010, 2.0, 2.0)
+    assert item.peak == 0.010
+    item.on_trial = True
+    item.observe(0.003, 2.1, 2.0)
+    assert item.peak == 0.003
+    item.observe(0.0, 5.0, 2.0)
+    assert item.peak == IDLE_LATENCY
 
 
 def test_a_successful_send_makes_reachable() -> None:
@@ -100,20 +190,24 @@ def test_forgotten_brokers_are_as_unknown_ones() -> None:
     assert [item.broker_name for item in tolerance] == ["b"]
     assert tolerance.is_available("a")
     # No unreachable broker is left to keep the selector off its short way.
+    assert tolerance.all_available()
     tolerance.record("c", 0.01, reachable=False)
     tolerance.mark_reachable("c")
     assert not tolerance.due_suspects(1.0)
 
 
-def test_suspects_are_the_unreachable_ones_and_due_at_intervals() -> None:
+def test_suspects_are_the_unreachable_and_the_isolated_and_due_at_intervals() -> None:
     clock = Clock()
     tolerance = LatencyFaultTolerance(clock)
     tolerance.record("well", 0.01)
     tolerance.record("isolated", 0.01, isolate=True)
     tolerance.record("gone", 0.01, isolate=True, reachable=False)
-    assert tolerance.due_suspects(2.0) == ["gone"]
+    assert tolerance.due_suspects(2.0) == ["isolated", "gone"]
     assert tolerance.due_suspects(2.0) == []
     clock.advance(2.0)
+    tolerance.mark_reachable("isolated")
+    assert tolerance.due_suspects(2.0) == ["gone"]
+    clock.advance(3600)
     assert tolerance.due_suspects(2.0) == ["gone"]
 
 

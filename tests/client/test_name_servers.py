@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from client.errors import InvalidName, NoNameServer, TopicNotExist
-from client.name_servers import NameServers, parse_addresses
+from client.name_server_list import NameServerList, parse_addresses
+from client.name_servers import NameServers
 from remoting.codes import RequestCode
 from remoting.headers.namesrv import GetRouteInfoRequestHeader
 from remoting.pool import ConnectionPool
@@ -40,10 +41,10 @@ def test_the_environment_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> Non
     nothing: tuple[str | list[str] | None, ...] = (None, "", [], " ; ")
     for given in nothing:
         with pytest.raises(NoNameServer, match="NAMESRV_ADDR"):
-            parse_addresses(given)
+            NameServerList(given)
     monkeypatch.setenv("NAMESRV_ADDR", "env:1;env:2")
-    assert parse_addresses(None) == ["env:1", "env:2"]
-    assert parse_addresses("given:1") == ["given:1"]
+    assert NameServerList(None).addresses == ["env:1", "env:2"]
+    assert NameServerList("given:1").addresses == ["given:1"]
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from client.errors import BodyError, SystemBusy
+from client.errors import BodyError, InvalidMessage, SystemBusy
 from client.producer.outgoing import (
     COMPRESS_IN_THREAD,
     Compression,
@@ -10,43 +8,14 @@ from client.producer.outgoing import (
     compress_body,
     prepare,
 )
-from client.producer.outgoing import SendHeader as FastHeader
 from client.producer.result import SendStatus
 from message import properties as names
 from message.compression import CompressionType, decompress
 from message.message import Message, MessageQueue
 from remoting.codes import RequestCode
 from remoting.command import Command
-from remoting.frame import decode_command, encode_command
-from remoting.headers.send import SendMessageRequestHeaderV2
 
 QUEUE = MessageQueue("T", "b0", 3)
-text = st.text(st.characters(codec="utf-8"), max_size=30)
-i32 = st.integers(-(2**31), 2**31 - 1)
-
-
-@given(
-    st.fixed_dictionaries(
-        {
-            "producer_group": text,
-            "topic": text,
-            "default_topic": text,
-            "default_topic_queue_nums": i32,
-            "queue_id": i32,
-            "sys_flag": i32,
-            "born_timestamp": st.integers(0, 2**62),
-            "flag": i32,
-            "properties": text | st.just("UNIQ_KEY\x01A\x02WAIT\x01true\x02"),
-            "batch": st.booleans(),
-            "bname": text,
-        }
-    )
-)
-def test_the_fast_header_writes_what_the_plain_one_does(fields: dict[str, object]) -> None:
-    fast = decode_command(encode_command(310, 1, header=FastHeader(**fields))[4:])  # type: ignore[arg-type]
-    plain = SendMessageRequestHeaderV2(**fields)  # type: ignore[arg-type]
-    assert SendMessageRequestHeaderV2.from_ext(fast.ext_fields) == plain
-    assert all(isinstance(value, str) for value in fast.ext_fields.values())
 
 
 def test_a_message_becomes_a_request() -> None:
@@ -151,3 +120,29 @@ def test_an_inner_batch_has_one_id_for_all() -> None:
         ("OFFSETID", 18),
         ("OFFSETID", 19),
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "value"),
+    [
+        (Message("T", b"x", delay_ms=1500), "TIMER_DELAY_MS", "1500"),
+        (Message("T", b"x", deliver_at=1_700_000_000_000), "TIMER_DELIVER_MS", "1700000000000"),
+    ],
+)
+def test_timers(message: Message, name: str, value: str) -> None:
+    assert names.decode(prepare(message, "ID").properties)[name] == value
+    assert message.all_properties()[name] == value
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"x", delay_level=1, delay_ms=1),
+        Message("T", b"x", delay_ms=1, deliver_at=1),
+        Message("T", b"x", delay_ms=-1),
+        Message("T", b"x", deliver_at=-1),
+    ],
+)
+def test_timers_that_make_no_sense(message: Message) -> None:
+    with pytest.raises(InvalidMessage, match="delay"):
+        prepare(message, "ID")

@@ -39,7 +39,7 @@ async def test_a_message_is_stored_where_the_result_says(cluster: FakeCluster) -
 
 
 async def test_sends_go_round_all_queues(cluster: FakeCluster) -> None:
-    async with producer(cluster) as p:
+    async with producer(cluster, selection="round-robin") as p:
         queues = [(await p.send(Message("T", b"x"))).queue for _ in range(8)]
     assert (
         set(queues[:4])
@@ -165,10 +165,10 @@ async def test_the_detector_takes_any_answer_and_a_dead_broker_gives_none(
 ) -> None:
     async with producer(cluster) as p:
         await p.send(Message("T", b"x"))
-        assert await p._probe(cluster["a"].address, 1.0)
-        assert await p._probe(cluster.name_server.address, 1.0)
+        assert await p._sender.probe(cluster["a"].address, 1.0)
+        assert await p._sender.probe(cluster.name_server.address, 1.0)
         await cluster["b"].stop()
-        assert not await p._probe(cluster["b"].address, 1.0)
+        assert not await p._sender.probe(cluster["b"].address, 1.0)
 
 
 async def test_when_every_broker_fails_the_error_tells_all(cluster: FakeCluster) -> None:

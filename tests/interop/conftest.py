@@ -16,6 +16,7 @@ import pytest
 
 from tests.interop.harness import official, ours
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
+from tests.interop.harness.mqadmin import Both, both_of
 from tests.interop.harness.official import JavaPeer, Server, Unavailable
 
 _topics = itertools.count(1)
@@ -127,3 +128,17 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 def topic() -> str:
     """A topic name of this test alone."""
     return f"Interop_{next(_topics)}"
+
+
+@pytest.fixture
+def both(java: JavaPeer, official_cluster: Cluster, our_cluster: Cluster) -> Both:
+    """One mqadmin command on both clusters."""
+    return both_of(java, official_cluster, our_cluster)
+
+
+@pytest.fixture
+def new_topic(both: Both, topic: str) -> str:
+    """A topic made by updateTopic on both clusters: 3 queues to read, 2 to write."""
+    for output in both("updateTopic", "-b", "BROKER", "-t", topic, "-r", "3", "-w", "2"):
+        assert "success" in output
+    return topic

@@ -2,11 +2,16 @@
 // line per result.
 //
 //	interop send  -namesrv A -topic T -n 10 [-mode sync|async|oneway|batch] [-tag TagA]
-//	interop push  -namesrv A -topic T -group G -n 10 [-expression "TagA || TagB"] [-timeout 60s]
+//	interop push  -namesrv A -topic T -group G -n 10 [-expression "TagA || TagB" | -sql "a > 1"]
+//	             [-timeout 60s]
+//
+//	interop request     -namesrv A -topic T -group G -n 3
+//	interop transaction -namesrv A -topic T -group G -n 6
 //
 // send gives message i the body "go-<mode>-<i>", the key "k<i>" and the property "step" = i; oneway
 // ones are followed by a message without tag.
-// push prints each message it consumes and ends after n of them.
+// push prints each message it consumes and ends after n of them. request prints the replies to n
+// requests, which it answers itself. transaction sends messages, and commits every second one.
 package main
 
 import (
@@ -33,6 +38,7 @@ var (
 	mode       = flag.String("mode", "sync", "sync, async, oneway or batch")
 	tag        = flag.String("tag", "TagA", "tag of the messages sent")
 	expression = flag.String("expression", "*", "tag expression")
+	sql        = flag.String("sql", "", "SQL92 expression, instead of the tags")
 	timeout    = flag.Duration("timeout", 60*time.Second, "how long push waits for n messages")
 )
 
@@ -59,7 +65,7 @@ type received struct {
 
 func main() {
 	if len(os.Args) < 2 {
-		die(fmt.Errorf("a command is needed: send or push"))
+		die(fmt.Errorf("a command is needed: send, push, request or transaction"))
 	}
 	check(flag.CommandLine.Parse(os.Args[2:]))
 	rlog.SetLogLevel("error")
@@ -68,6 +74,10 @@ func main() {
 		send()
 	case "push":
 		push()
+	case "request":
+		request()
+	case "transaction":
+		transaction()
 	default:
 		die(fmt.Errorf("no such command: %s", os.Args[1]))
 	}
@@ -137,6 +147,9 @@ func push() {
 	check(err)
 	arrived := make(chan *primitive.MessageExt, 1024)
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: *expression}
+	if *sql != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: *sql}
+	}
 	check(c.Subscribe(*topic, selector, func(_ context.Context, messages ...*primitive.MessageExt,
 	) (consumer.ConsumeResult, error) {
 		for _, m := range messages {

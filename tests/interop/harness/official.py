@@ -27,7 +27,7 @@ class Unavailable(Exception):
 
 def cache_directory() -> Path:
     """Where jars and compiled programs stay between runs: $POCKETMQ_PEERS or .cache/peers."""
-    return Path(os.environ.get("POCKETMQ_PEERS") or PROJECT / ".cache" / "peers")
+    return Path(os.environ.get("POCKETMQ_PEERS") or PROJECT / ".cache" / "peers").absolute()
 
 
 def need(tool: str) -> str:
@@ -204,15 +204,16 @@ def _routable(broker: Server, namesrv: str) -> bool:
 
 
 class JavaPeer:
-    """The official Java client, see tests/interop/java/Peer.java."""
+    """The official Java client, see tests/interop/java/Peer.java; `flags` of its machine."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *flags: str) -> None:
         home = directory / "java-peer"
         home.mkdir(parents=True, exist_ok=True)
-        command = _java(home, "Peer", "-Xmx256m", classes=java_classes())
+        command = _java(home, "Peer", "-Xmx256m", *flags, classes=java_classes())
         self._log = (home / "output.log").open("w")
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+            cwd=home,  # some commands of mqadmin write files there
             env={**os.environ, "ROCKETMQ_HOME": str(home)}, text=True,
         )  # fmt: skip
 
@@ -233,6 +234,11 @@ class JavaPeer:
     def mqadmin(self, *args: str) -> str:
         """What ``mqadmin ARGS`` prints."""
         return str(self("mqadmin", args=list(args)))
+
+    def kill(self) -> None:
+        """SIGKILL: its consumers have no time to say goodbye."""
+        self._child.kill()
+        self.close()
 
     def close(self) -> None:
         assert self._child.stdin is not None

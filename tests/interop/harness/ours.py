@@ -54,6 +54,7 @@ def spawn_broker(
             "storePathRootDir": store,
             "storePathCommitLog": store / "commitlog",
             "autoCreateTopicEnable": True,
+            "enablePropertyFilter": True,
             "mappedFileSizeCommitLog": 16 << 20,
             **(settings or {}),
         },

@@ -43,7 +43,9 @@ final class MessageView {
             view.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
         }
         view.put("msgId", message.getMsgId());
-        view.put("offsetMsgId", ((MessageClientExt) message).getOffsetMsgId());
+        if (message instanceof MessageClientExt) { // Not what a broker sends unasked.
+            view.put("offsetMsgId", ((MessageClientExt) message).getOffsetMsgId());
+        }
         return view;
     }
 

@@ -78,6 +78,14 @@ public final class Peer {
         switch (name) {
             case "send":
                 return Sending.run(command);
+            case "recall":
+                return Sending.recall(command);
+            case "retry-start":
+                return Retrying.start(command);
+            case "retry-collect":
+                return Retrying.collect(command);
+            case "retry-stop":
+                return Retrying.stop(command);
             case "pull":
                 return Pulling.pull(command);
             case "lite-pull":
@@ -86,8 +94,30 @@ public final class Peer {
                 return Pushing.start(command);
             case "push-collect":
                 return Pushing.collect(command);
+            case "push-commit":
+                return Pushing.commit(command);
             case "push-stop":
                 return Pushing.stop(command);
+            case "member-start":
+                return Members.start(command);
+            case "member-queues":
+                return Members.awaitQueues(command);
+            case "member-collect":
+                return Members.collect(command);
+            case "member-stop":
+                return Members.stop(command);
+            case "sql-filter":
+                return Filtering.run(command);
+            case "transaction-start":
+                return Transacting.start(command);
+            case "transaction-send":
+                return Transacting.send(command);
+            case "transaction-checks":
+                return Transacting.checks(command);
+            case "transaction-stop":
+                return Transacting.stop(command);
+            case "request":
+                return Requesting.run(command);
             case "mqadmin":
                 return Admin.run(command);
             default:

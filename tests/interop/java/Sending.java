@@ -19,8 +19,8 @@ final class Sending {
 
     /**
      * Command: namesrv, group, topic, mode (sync, async, oneway, batch), messages
-     * [{body or size, tags, keys, properties, delayLevel}]. Answer: one result per message, for a
-     * batch one in all, none for oneway.
+     * [{body or size, tags, keys, properties, delayLevel, delaySec, delayMs, deliverMs}]. Answer:
+     * one result per message, for a batch one in all, none for oneway.
      */
     static Object run(JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
@@ -39,6 +39,20 @@ final class Sending {
                 results.add(view(result));
             }
             return results;
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    /** Command: namesrv, group, topic, handle. Answer: the unique id of the message taken back. */
+    static Object recall(JSONObject command) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setInstanceName("recall" + System.nanoTime());
+        producer.start();
+        try {
+            return producer.recallMessage(
+                command.getString("topic"), command.getString("handle"));
         } finally {
             producer.shutdown();
         }
@@ -107,6 +121,15 @@ final class Sending {
         if (wanted.getInteger("delayLevel") != null) {
             message.setDelayTimeLevel(wanted.getIntValue("delayLevel"));
         }
+        if (wanted.getLong("delaySec") != null) {
+            message.setDelayTimeSec(wanted.getLongValue("delaySec"));
+        }
+        if (wanted.getLong("delayMs") != null) {
+            message.setDelayTimeMs(wanted.getLongValue("delayMs"));
+        }
+        if (wanted.getLong("deliverMs") != null) {
+            message.setDeliverTimeMs(wanted.getLongValue("deliverMs"));
+        }
         return message;
     }
 
@@ -131,6 +154,7 @@ final class Sending {
         view.put("brokerName", result.getMessageQueue().getBrokerName());
         view.put("queueId", result.getMessageQueue().getQueueId());
         view.put("queueOffset", result.getQueueOffset());
+        view.put("recallHandle", result.getRecallHandle());
         return view;
     }
 }

@@ -1,0 +1,129 @@
+"""What brokers and operators ask of a push consumer (spec 2.8): reset offsets, tell offsets and
+insides, work on one message now. Reference: ClientRemotingProcessor."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from client.consumer.assignment import Assignment
+from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from client.consumer.consumption import Consumption
+from client.consumer.offset_store import OffsetStore
+from client.consumer.running_info import RunningInfo
+from client.errors import RemotingError
+from client.instance import ClientInstance
+from message.record import RecordError, decode
+from remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
+from remoting.bodies.running_info import ConsumeMessageDirectlyResult
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from remoting.headers.offset import ResetOffsetRequestHeader
+from remoting.request import Request, Response
+
+__all__ = ["ConsumerRequests"]
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerRequests:
+    """Answers for one group (its name on the wire)."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        assignment: Assignment[ConsumedMessage],
+        store: OffsetStore,
+        consumption: Consumption,
+        info: RunningInfo,
+    ) -> None:
+        self._group = group
+        self._assignment = assignment
+        self._store = store
+        self._consumption = consumption
+        self._info = info
+        dispatcher = instance.dispatcher
+        dispatcher.register(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset, ResetOffsetRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            self._status,
+            GetConsumerStatusRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            self._running_info,
+            GetConsumerRunningInfoRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            self._consume_directly,
+            ConsumeMessageDirectlyResultRequestHeader,
+        )
+
+    def _check(self, group: str) -> None:
+        if group != self._group:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer Group <{group}> not exist in this consumer",
+            )
+
+    async def _reset(self, request: Request[ResetOffsetRequestHeader]) -> None:
+        """Go on elsewhere in the queues that are read here; what is in work counts no more."""
+        self._check(request.header.group)
+        table = ResetOffsetBody.decode(request.body).offset_table
+        log.info("the offsets of topic %s are reset: %s", request.header.topic, table)
+        for queue, offset in table.items():
+            fetcher = self._assignment.fetchers.get(queue)
+            if fetcher is not None and queue.topic == request.header.topic:
+                self._assignment.seek(queue, offset)
+                await self._store.store(queue, offset)
+
+    def _status(self, request: Request[GetConsumerStatusRequestHeader]) -> Response:
+        """How far each queue is done."""
+        self._check(request.header.group)
+        offsets = {
+            pq.queue: pq.safe_offset
+            for pq in self._assignment.queues
+            if pq.queue.topic == request.header.topic and pq.safe_offset is not None
+        }
+        return Response(body=GetConsumerStatusBody(message_queue_table=offsets).encode())
+
+    def _running_info(self, request: Request[GetConsumerRunningInfoRequestHeader]) -> Response:
+        self._check(request.header.consumer_group)
+        info = self._info.collect(with_stacks=request.header.jstack_enable)
+        return Response(body=info.encode())
+
+    async def _consume_directly(
+        self, request: Request[ConsumeMessageDirectlyResultRequestHeader]
+    ) -> Response:
+        """Have the message in the body worked on; it stays where it is stored."""
+        self._check(request.header.consumer_group)
+        try:
+            record = decode(request.body)
+        except RecordError as error:
+            remark = f"the body is no message: {error}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
+        message = ConsumedMessage.from_record(record, request.header.broker_name or "")
+        message.outcome = self._consumption
+        message.settled = True  # its outcome concerns no queue
+        message.topic = self._consumption.shown_topic(message)
+        result = ConsumeMessageDirectlyResult(order=self._info.orderly)
+        began = monotonic()
+        try:
+            await self._consumption.work(message)
+        except ReconsumeLater as later:
+            result.consume_result = "CR_LATER"
+            result.remark = str(later) or None
+        except Exception as error:
+            log.warning("the work on a message sent for it failed", exc_info=error)
+            result.consume_result = "CR_THROW_EXCEPTION"
+            result.remark = f"{type(error).__name__}: {error}"
+        result.spent_time_mills = int((monotonic() - began) * 1000)
+        return Response(body=result.encode())

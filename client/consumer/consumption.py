@@ -1,0 +1,216 @@
+"""The application's side of a push consumer: handlers, or a loop that iterates over messages."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import TypeAlias
+
+import msgspec
+
+from client.consumer.assignment import Assignment
+from client.consumer.consume_concurrently import ConsumeConcurrently
+from client.consumer.consume_orderly import ConsumeOrderly
+from client.consumer.consume_service import ConsumeService
+from client.consumer.consume_stats import ConsumeStats
+from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from client.consumer.flow_control import FlowControl
+from client.consumer.send_back import SendBack
+from client.consumer.workers import Workers
+from client.instance import ClientInstance
+from message import properties as names
+from message.limits import RETRY_PREFIX
+
+__all__ = ["ConsumeOptions", "Consumption", "Handler"]
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[ConsumedMessage], Awaitable[object] | object]
+"""Works on a message; a plain function is called in the event loop, which waits for it."""
+
+#: The delay level of a message whose work took too long, as the Java client's.
+OVERDUE_LEVEL = 3
+#: Who iterates gives the event loop a turn after so many messages.
+TURN = 32
+#: Deliveries after the first, of a concurrent consumer, until a message is a dead letter.
+MAX_RECONSUME_TIMES = 16
+#: What brokers are told by orderly consumers without a limit.
+UNLIMITED = 2**31 - 1
+
+
+class ConsumeOptions(msgspec.Struct, frozen=True):
+    """What PushConsumer says of its options of these names. `group` is its name on the wire."""
+
+    group: str
+    orderly: bool
+    broadcast: bool
+    concurrency: int
+    max_reconsume_times: int | None
+    suspend_current_queue: float
+
+    @property
+    def retry_topic(self) -> str:
+        return RETRY_PREFIX + self.group
+
+
+class Consumption:
+    """Hands the messages of a service to the handlers of their topics, or to who iterates.
+
+    It is what messages tell their outcome to (client.consumer.consumed_message.Outcome).
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        options: ConsumeOptions,
+        handlers: Mapping[str, Handler],
+        flow: FlowControl,
+    ) -> None:
+        """`handlers` by topic as the application knows it; none: there is iteration."""
+        self.handlers = handlers
+        self.renames_all = bool(instance.namespace)
+        self.stats = ConsumeStats(monotonic)
+        self.service = self._make_service(instance, options, flow)
+        self.workers = Workers(
+            options.concurrency, self.service, instance.spawn, self._consume, self._overdue
+        )
+        self._instance = instance
+        self._retry_topic = options.retry_topic
+        #: Messages in an `async with` of the application, each with its task.
+        self._entered: dict[int, asyncio.Task[object] | None] = {}
+        self._handed_out = 0
+        self._arrival = asyncio.Event()
+        self._calm = asyncio.Event()
+
+    def _make_service(
+        self, instance: ClientInstance, options: ConsumeOptions, flow: FlowControl
+    ) -> ConsumeService:
+        limit = options.max_reconsume_times
+        send_back = None
+        if not options.broadcast:
+            unlimited = UNLIMITED if options.orderly else MAX_RECONSUME_TIMES
+            send_back = SendBack(instance, options.group, unlimited if limit is None else limit)
+        if not options.orderly:
+            return ConsumeConcurrently(flow, self.stats, self, send_back)
+        return ConsumeOrderly(
+            flow,
+            self.stats,
+            self,
+            send_back,
+            suspend=options.suspend_current_queue,
+            max_reconsume_times=limit,
+            locked=not options.broadcast,
+        )
+
+    # What the service asks
+
+    def wake(self) -> None:
+        if self.handlers:
+            self.workers.wake()
+        else:
+            self._arrival.set()
+
+    def shown_topic(self, message: ConsumedMessage) -> str:
+        topic = message.topic
+        if topic == self._retry_topic:
+            topic = message.properties.get(names.RETRY_TOPIC, topic)
+        return self._instance.namespace.unwrap(topic)
+
+    # Handlers
+
+    async def work(self, message: ConsumedMessage) -> object:
+        """Have a message's handler work on it; raises what it raises."""
+        result = self._handler(message)(message)
+        if inspect.isawaitable(result):
+            result = await result
+        return result
+
+    def _handler(self, message: ConsumedMessage) -> Handler:
+        handler = self.handlers.get(message.topic)
+        if handler is None:
+            raise ReconsumeLater(f"there is no handler for topic {message.topic}")
+        return handler
+
+    async def _consume(self, message: ConsumedMessage) -> None:
+        try:
+            # As in `work`, without two calls: this is done for each message.
+            handler = self.handlers.get(message.topic) or self._handler(message)
+            result = handler(message)
+            if result is not None and inspect.isawaitable(result):
+                await result
+        except Exception as error:
+            await self.service.failed(message, error)
+        else:
+            self.service.succeeded(message)
+
+    async def _overdue(self, message: ConsumedMessage) -> None:
+        error = ReconsumeLater("its work took too long", delay_level=OVERDUE_LEVEL)
+        await self.service.failed(message, error)
+
+    # Iteration
+
+    async def next(self) -> ConsumedMessage | None:
+        """The next message, waiting for it; None when the service has stopped."""
+        self._handed_out += 1
+        if self._handed_out % TURN == 0:
+            await asyncio.sleep(0)
+        while True:
+            message = self.service.take()
+            if message is not None or self.service.stopped:
+                return message
+            self._arrival.clear()
+            await self._arrival.wait()
+
+    def entered(self, message: ConsumedMessage) -> None:
+        self._entered[id(message)] = asyncio.current_task()
+
+    def left(self, message: ConsumedMessage) -> None:
+        self._entered.pop(id(message), None)
+        self._calm.set()
+
+    def succeeded(self, message: ConsumedMessage) -> None:
+        self.service.succeeded(message)
+
+    async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        await self.service.failed(message, error)
+
+    def failed_soon(self, message: ConsumedMessage, error: BaseException) -> None:
+        if not self.service.stopped:
+            self._instance.spawn(self.service.failed(message, error), "send back")
+
+    # Ends
+
+    async def expire(self, age: float, assignment: Assignment[ConsumedMessage]) -> None:
+        """What is in work for `age` seconds counts as failed."""
+        if self.handlers:
+            self.workers.expire(age)
+            return
+        limit = monotonic() - age
+        late = [
+            message
+            for pq in assignment.queues
+            for message in pq.unfinished
+            if message.began <= limit and not message.settled
+        ]
+        for message in late:
+            await self._overdue(message)
+
+    def stop(self) -> None:
+        """Hand out nothing more; iterations end."""
+        self.service.stop()
+        self._arrival.set()
+
+    async def drain(self, timeout: float, caller: asyncio.Task[object] | None) -> None:
+        """Let the work under way end, for `timeout` seconds; handlers are cancelled then. The work
+        of the task `caller` is not waited for."""
+        await self.workers.drain(timeout, caller)
+        try:
+            async with asyncio.timeout(timeout):
+                while any(task is not caller for task in self._entered.values()):
+                    self._calm.clear()
+                    await self._calm.wait()
+        except TimeoutError:
+            log.warning("%d messages are still in work", len(self._entered))

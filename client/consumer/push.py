@@ -1,0 +1,400 @@
+"""The push consumer: messages come to the application, which acknowledges each.
+
+    consumer = PushConsumer("billing", namesrv="127.0.0.1:9876")
+
+    @consumer.on("orders", "paid || refunded")
+    async def bill(message: ConsumedMessage) -> None:
+        ...                     # returns: done; raises: comes again later
+
+    await consumer.run()
+
+or, in a loop of the application's own:
+
+    async with PushConsumer("billing", {"orders": "paid || refunded"}) as consumer:
+        async for message in consumer:
+            async with message:
+                ...
+
+Delivery is at least once: the offset that is stored for the group never passes a message that is
+not done. Reference: DefaultMQPushConsumer; spec 6.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic, time_ns
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from client.consumer.assignment import Assignment, FetchOptions
+from client.consumer.committer import Committer
+from client.consumer.consume_service import Queue
+from client.consumer.consume_stats import SAMPLE_PERIOD
+from client.consumer.consumed_message import ConsumedMessage
+from client.consumer.consumer_event import ConsumerEvent, ConsumerEvents
+from client.consumer.consumer_requests import ConsumerRequests
+from client.consumer.consumption import ConsumeOptions, Consumption, Handler
+from client.consumer.expression import Expression
+from client.consumer.flow_control import FlowControl, Limits
+from client.consumer.local_offset_store import LocalOffsetStore, default_directory
+from client.consumer.offset_store import OffsetStore, RemoteOffsetStore
+from client.consumer.puller import Puller
+from client.consumer.push_subscriptions import PushSubscriptions
+from client.consumer.queue_lock import QueueLocks
+from client.consumer.queue_ownership import QueueOwnership
+from client.consumer.rebalance import Rebalancer
+from client.consumer.rebalance_strategy import Strategy, average
+from client.consumer.running_info import MIB, RunningInfo
+from client.errors import RemotingError
+from client.instance import ClientInstance
+from client.offsets import Position, check_position, consume_from_where
+from client.options import ClientOptions
+from client.validation import consumer_group
+from message.limits import RETRY_PREFIX
+from message.message import MessageQueue
+from remoting.bodies.heartbeat import ConsumerData
+
+__all__ = ["PushConsumer"]
+
+log = logging.getLogger(__name__)
+
+H = TypeVar("H", bound=Handler)
+
+#: Shutdown does not wait longer than this for the last commit, seconds.
+LAST_COMMIT_TIMEOUT = 3.0
+
+
+class PushConsumer:
+    """Consumes messages for one consumer group.
+
+    `subscriptions` maps topics to "*" or "TagA || TagB"; `handler` works on all of them, and those
+    given by `on` on theirs. Without any handler the messages are there to iterate over.
+
+    - `namesrv`: as for every client; default the environment's NAMESRV_ADDR.
+    - `orderly`: each queue is locked at its broker and consumed in order, one message at a time. A
+      message whose work fails suspends its queue for `suspend_current_queue` seconds.
+    - `broadcast`: every client reads everything, keeps its offsets in a file under
+      `offset_directory` (default ~/.rocketmq_offsets), and does not retry.
+    - `start`: where a queue begins for a group that has no stored offset: "begin", "end" (the
+      default), a datetime (store time) or an offset.
+    - `strategy`: divides queues among the group's clients (client.consumer.rebalance_strategy).
+    - `concurrency`: handlers that run at the same time.
+    - `max_reconsume_times`: deliveries after the first until a message is a dead letter; by default
+      16, and without limit in order.
+    - `consume_timeout`: seconds after which the work on a message counts as failed, and its handler
+      is cancelled; not in order.
+    - `pull_batch_size`, `suspend`, `share_polls`: as for PullConsumer (`batch`).
+    - `pull_threshold_for_queue`, `pull_threshold_for_topic`: messages read and not done, at which
+      reading waits; `pull_threshold_size_for_queue` and `..._topic` the same in MiB.
+    - `consume_concurrently_max_span`: offsets from a queue's first message that is not done to its
+      last one read, over which reading waits; not in order.
+    - `commit_interval`: seconds between two commits of offsets.
+    - `shutdown_timeout`: seconds that handlers may take to end, before shutdown cancels them.
+    - `on_event`: called with each ConsumerEvent: connections, reading, group, locks, queues.
+    - `options`: those of every client (client.options).
+
+    The constructor touches no event loop. `start` and `shutdown` are what `async with` calls; both
+    may be called again without effect.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        subscriptions: Mapping[str, str] | None = None,
+        *,
+        handler: Handler | None = None,
+        namesrv: str | Sequence[str] | None = None,
+        orderly: bool = False,
+        broadcast: bool = False,
+        offset_directory: Path | str | None = None,
+        start: Position = "end",
+        strategy: Strategy = average,
+        concurrency: int = 64,
+        max_reconsume_times: int | None = None,
+        consume_timeout: float = 900.0,
+        suspend_current_queue: float = 1.0,
+        pull_batch_size: int = 32,
+        suspend: float = 15.0,
+        share_polls: bool = True,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue: int = 100,
+        pull_threshold_for_topic: int | None = None,
+        pull_threshold_size_for_topic: int | None = None,
+        consume_concurrently_max_span: int = 2000,
+        commit_interval: float = 5.0,
+        shutdown_timeout: float = 10.0,
+        on_event: Callable[[ConsumerEvent], object] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self.group = consumer_group(group)
+        self.orderly = orderly
+        self.broadcast = broadcast
+        self._start_position = check_position(start)
+        self._consume_timeout = consume_timeout
+        self._commit_interval = commit_interval
+        self._shutdown_timeout = shutdown_timeout
+        self._handlers: dict[str, Handler] = {}
+        self._running = False
+        self._ended = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        instance = self._instance = ClientInstance(namesrv, lasting_id=broadcast, **options)
+        # From here on the group is what it is called on the wire.
+        group = self._wire_group = instance.namespace.wrap(group)
+        flow = FlowControl(
+            Limits(
+                queue_count=pull_threshold_for_queue,
+                queue_size=pull_threshold_size_for_queue * MIB,
+                queue_span=None if orderly else consume_concurrently_max_span,
+                topic_count=pull_threshold_for_topic,
+                topic_size=pull_threshold_size_for_topic and pull_threshold_size_for_topic * MIB,
+            )
+        )
+        consume_options = ConsumeOptions(
+            group, orderly, broadcast, concurrency, max_reconsume_times, suspend_current_queue
+        )
+        self._consumption = Consumption(instance, consume_options, self._handlers, flow)
+        directory = Path(offset_directory or default_directory())
+        self._store: OffsetStore = (
+            LocalOffsetStore(directory, instance.client_id, group)
+            if broadcast
+            else RemoteOffsetStore(instance, group)
+        )
+        self._committer = Committer(self._store)
+        self._assignment: Assignment[ConsumedMessage] = Assignment(
+            instance,
+            group,
+            Puller(instance, group, ConsumedMessage, suspend=suspend, share_polls=share_polls),
+            self._store,
+            flow,
+            FetchOptions(start, pull_batch_size),
+            self,
+        )
+        share_again = lambda: self._rebalancer.soon()  # noqa: E731 (it is made below)
+        self._events = ConsumerEvents(instance, self.group, on_event, share_again)
+        self._ownership = QueueOwnership(
+            instance,
+            self._assignment,
+            self._consumption.service,
+            self._committer,
+            QueueLocks(instance, group, monotonic) if orderly and not broadcast else None,
+            share_again,
+            self._events,
+        )
+        self._rebalancer: Rebalancer = Rebalancer(
+            instance, group, strategy, self._ownership.share, self._events.group_changed
+        )
+        self._subscriptions = PushSubscriptions(
+            instance,
+            self._handlers,
+            self._assignment,
+            self._rebalancer,
+            self._ownership,
+            None if broadcast else consume_options.retry_topic,
+        )
+        self._info = RunningInfo(instance, consume_options, self._assignment, self._consumption)
+        ConsumerRequests(
+            instance, group, self._assignment, self._store, self._consumption, self._info
+        )
+        instance.heartbeat.add_consumer(group, self._describe)
+        for topic, tags in (subscriptions or {}).items():
+            self._subscriptions.add(topic, Expression.of(tags), handler)
+
+    @property
+    def client_id(self) -> str:
+        """The name brokers know this client by."""
+        return self._instance.client_id
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues of the subscribed topics that are read now."""
+        unwrap = self._instance.namespace.unwrap_queue
+        return sorted(
+            unwrap(queue)
+            for queue in self._assignment.fetchers
+            if not queue.topic.startswith(RETRY_PREFIX)
+        )
+
+    # What is consumed
+
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
+        """Have the decorated function work on a topic's messages; before `start`.
+
+        `tags`: "*", or "TagA || TagB"; or else `sql`: a SQL92 condition on properties. What the
+        function raises has the message delivered again; ReconsumeLater says when. Raises
+        InvalidName; ValueError for a topic that is subscribed to already.
+        """
+        expression = Expression.of(tags, sql)
+
+        def decorate(handler: H) -> H:
+            if self._running:
+                raise ValueError("a running consumer takes new topics by subscribe()")
+            self._subscriptions.add(topic, expression, handler)
+            return handler
+
+        return decorate
+
+    async def subscribe(
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        """Consume one more topic while running; `handler` is needed if others have one.
+
+        Raises InvalidName; NotRunning; NoNameServer; ValueError for a topic that is subscribed to
+        already, or a handler that is missing; what a broker answers to a condition that it can not
+        evaluate.
+        """
+        self._instance.check_running("consumer")
+        self._subscriptions.add(topic, Expression.of(tags, sql), handler)
+        try:
+            self._subscriptions.check()
+            await self._subscriptions.begin(topic)
+        except BaseException:
+            self._subscriptions.forget(topic)
+            raise
+        await self._instance.heartbeat.send_all()
+        self._rebalancer.soon()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume this topic no more; what is done of it is committed."""
+        await self._subscriptions.end(topic)
+        if self._running:
+            await self._instance.heartbeat.send_all()
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
+
+    async def start(self) -> None:
+        """Begin to consume.
+
+        Raises NotRunning after a shutdown; NoNameServer when none answers; ValueError when only
+        some of the topics have handlers; OffsetFileError; what a broker answers to a condition that
+        it can not evaluate. Then nothing is left running.
+        """
+        if self._running:
+            return
+        self._subscriptions.check()
+        await self._instance.start()
+        self._running = True
+        self._info.started_at = time_ns() // 1_000_000
+        try:
+            if isinstance(self._store, LocalOffsetStore):
+                await self._store.load()
+            await self._subscriptions.begin_all()
+            # A broker must know this client before the division can give it anything.
+            await self._instance.heartbeat.send_all()
+        except BaseException:
+            await self.shutdown()
+            raise
+        instance = self._instance
+        if not self.broadcast:
+            instance.spawn(self._rebalancer.run(), "rebalance")
+            if self.orderly:
+                instance.spawn(self._ownership.keep_locks(), "queue locks")
+        assignment, consumption, age = self._assignment, self._consumption, self._consume_timeout
+        instance.every(
+            self._commit_interval, lambda: self._committer.commit(assignment.queues), "commit"
+        )
+        instance.every(SAMPLE_PERIOD, consumption.stats.sample, "statistics")
+        if not self.orderly:
+            period = min(age / 4, 60.0)
+            instance.every(period, lambda: consumption.expire(age, assignment), "consume timeout")
+
+    async def run(self) -> None:
+        """Consume until `shutdown` is called or this call is cancelled."""
+        async with self:
+            await self._ended.wait()
+
+    async def shutdown(self) -> None:
+        """Take no more messages, let the work under way end, commit, leave the group, close.
+
+        May be called by a handler: its own work is not waited for, and ends here.
+        """
+        if self._closing is None:
+            # In a task of its own, so that a caller who is cancelled leaves nothing half closed.
+            work = self._close(asyncio.current_task())
+            self._closing = asyncio.get_running_loop().create_task(work)
+        await asyncio.shield(self._closing)
+
+    async def _close(self, caller: asyncio.Task[object] | None) -> None:
+        self._consumption.stop()
+        try:
+            if self._running:
+                self._assignment.stop()
+                await self._consumption.drain(self._shutdown_timeout, caller)
+                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
+                    await self._ownership.close()
+        except TimeoutError:
+            log.warning("the last commit of group %s came to no end", self.group)
+        finally:
+            self._running = False
+            await self._instance.shutdown()
+            self._ended.set()
+
+    def pause(self) -> None:
+        """Read and hand out nothing until `resume`; what is in work goes on."""
+        self._assignment.pause_new = True
+        self._assignment.pause(self._assignment.fetchers)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._assignment.pause_new = False
+        self._assignment.resume(self._assignment.fetchers)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumedMessage:
+        """The next message, waiting for it; ends when the consumer is shut down.
+
+        Messages that are handed out and not done count in flow control, so that nothing more comes
+        while too many are in work. Raises ValueError for a consumer with handlers.
+        """
+        if self._handlers:
+            raise ValueError("the messages of this consumer go to its handlers")
+        if not self._running:
+            raise StopAsyncIteration
+        message = await self._consumption.next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    # What the assignment tells (client.consumer.assignment.Owner)
+
+    def arrived(self, pq: Queue) -> None:
+        self._consumption.service.arrived(pq)
+
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        self._events.reading_failed(queue, error, times)
+
+    def recovered(self, queue: MessageQueue) -> None:
+        self._events.reading_recovered(queue)
+
+    def appeared(self, topic: str) -> None:
+        self._rebalancer.soon()
+
+    def _describe(self) -> ConsumerData:
+        return ConsumerData(
+            consume_from_where=consume_from_where(self._start_position),
+            consume_type="CONSUME_PASSIVELY",
+            group_name=self._wire_group,
+            message_model="BROADCASTING" if self.broadcast else "CLUSTERING",
+            subscription_data_set=self._assignment.subscription_data(),
+        )

@@ -1,0 +1,53 @@
+"""Giving a message back to the broker, to have it delivered again later or kept as a dead letter
+(CONSUMER_SEND_MSG_BACK)."""
+
+from __future__ import annotations
+
+import logging
+
+from client.errors import RemotingError
+from client.instance import ClientInstance
+from message.message import MessageExt
+from remoting.codes import RequestCode
+from remoting.headers.send import ConsumerSendMsgBackRequestHeader
+
+__all__ = ["SendBack"]
+
+log = logging.getLogger(__name__)
+
+SEND_BACK_TIMEOUT = 5.0
+
+
+class SendBack:
+    """Gives back messages of one group (its name on the wire)."""
+
+    def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int) -> None:
+        self._instance = instance
+        self._group = group
+        self._max_reconsume_times = max_reconsume_times
+
+    async def __call__(self, message: MessageExt, delay_level: int) -> bool:
+        """Whether the broker took it. `delay_level`: 1…18, 0 for what the broker thinks best, below
+        0 for the dead letters."""
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.msg_id,
+            origin_topic=self._instance.namespace.wrap(message.topic),
+            max_reconsume_times=self._max_reconsume_times,
+        )
+        try:
+            await self._instance.request(
+                await self._instance.broker_address(message.queue),
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                header,
+                timeout=SEND_BACK_TIMEOUT,
+                broker=message.broker_name,
+            )
+        except RemotingError as error:
+            log.warning(
+                "message %s of %s could not be sent back: %s", message.msg_id, message.topic, error
+            )
+            return False
+        return True

@@ -1,0 +1,193 @@
+"""Request and reply: a message that is answered by another message.
+
+    reply = await producer.request(Message("quotes", b"EUR/CHF"), timeout=2.0)
+    ...
+    await producer.reply(message, b"0.9312")        # in a consumer of "quotes"
+
+A request is an ordinary message with three properties more: a correlation id, the clientId that the
+reply is for, and how long that client waits (ms). The reply goes to the reply topic of the
+requester's cluster, and the broker that gets it pushes it over the requester's own connection
+(PUSH_REPLY_MESSAGE_TO_CLIENT); it finds the connection by the heartbeat, so every broker must have
+had one. Reference: DefaultMQProducerImpl.request, MessageUtil, ClientRemotingProcessor; spec 2.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from client.errors import InvalidMessage, NotRunning, RequestTimeout
+from client.instance import ClientInstance
+from client.producer.hooks import SendKind
+from client.producer.queue_choice import ShardingKey
+from client.producer.result import SendResult
+from message import properties as names
+from message.compression import CompressionError, decompress
+from message.identity import pack_host
+from message.message import Message, MessageExt, MessageQueue
+from message.sysflag import COMPRESSED
+from remoting.codes import RequestCode, ResponseCode
+from remoting.connection import split_address
+from remoting.headers.client import ReplyMessageRequestHeader
+from remoting.request import Request, Response
+
+__all__ = ["RequestReply", "is_request"]
+
+log = logging.getLogger(__name__)
+
+REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
+REPLY_TYPE = "reply"
+_NO_HOST = bytes(8)
+
+
+class RequestReply:
+    """The requests of one client that wait for their replies, and its replies to others'.
+
+    `send` is Calls.send_one.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, send: Callable[..., Awaitable[SendResult]]
+    ) -> None:
+        self._client_id = instance.client_id
+        self._heartbeat = instance.heartbeat
+        self._send = send
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
+        instance.dispatcher.register(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.receive, ReplyMessageRequestHeader
+        )
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        timeout: float,
+    ) -> MessageExt:
+        """Send a request and wait for its reply, `timeout` seconds for both."""
+        deadline = time.monotonic() + timeout
+        correlation_id = str(uuid.uuid4())
+        waiting: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = waiting
+        try:
+            await self._be_known()
+            extra = (
+                f"{names.CORRELATION_ID}\x01{correlation_id}\x02"
+                f"{names.REPLY_TO_CLIENT}\x01{self._client_id}\x02"
+                f"{names.TTL}\x01{max(int(timeout * 1000), 1)}\x02"
+            )
+            await self._send(
+                SendKind.REQUEST,
+                message,
+                queue=queue,
+                key=key,
+                timeout=max(deadline - time.monotonic(), 0.0),
+                extra=extra,
+            )
+            try:
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                    return await waiting
+            except TimeoutError:
+                raise RequestTimeout(message.topic, timeout) from None
+        finally:
+            del self._waiting[correlation_id]
+            waiting.cancel()
+
+    async def reply(self, request: MessageExt, body: bytes, timeout: float | None) -> SendResult:
+        """Send the reply to a message that was received."""
+        cluster = request.properties.get(names.CLUSTER)
+        if cluster is None or not is_request(request):
+            raise InvalidMessage(
+                f"message {request.msg_id} of topic {request.topic} is no request: it lacks the "
+                f"property {names.CLUSTER} or {names.REPLY_TO_CLIENT}"
+            )
+        extra = f"{names.MSG_TYPE}\x01{REPLY_TYPE}\x02"
+        for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL):
+            value = request.properties.get(name)
+            if value:
+                extra += f"{name}\x01{value}\x02"
+        return await self._send(
+            SendKind.REPLY,
+            Message(f"{cluster}_{REPLY_TOPIC_SUFFIX}", body),
+            timeout=timeout,
+            code=RequestCode.SEND_REPLY_MESSAGE_V2,
+            extra=extra,
+        )
+
+    def abandon(self) -> None:
+        """No reply can come any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(NotRunning("producer"))
+
+    async def _be_known(self) -> None:
+        """Send a heartbeat to the brokers that have had none: replies come through any of them."""
+        told = self._heartbeat.versions
+        strangers = [address for address in self._heartbeat.targets() if address not in told]
+        if strangers:
+            await asyncio.gather(*map(self._heartbeat.send, strangers))
+
+    def receive(self, request: Request[ReplyMessageRequestHeader]) -> Response:
+        """PUSH_REPLY_MESSAGE_TO_CLIENT: hand a reply to whoever waits for it."""
+        try:
+            message = _received(request.header, bytes(request.body))
+        except (CompressionError, ValueError) as error:
+            log.warning("a reply can not be read: %s", error)
+            return Response(ResponseCode.SYSTEM_ERROR, "process reply message fail")
+        correlation_id = message.properties.get(names.CORRELATION_ID, "")
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None or waiting.done():
+            log.warning(
+                "a reply from %s came too late or to the wrong client: correlation id %s",
+                message.born_host,
+                correlation_id,
+            )
+        else:
+            waiting.set_result(message)
+        return Response()
+
+
+def is_request(message: MessageExt) -> bool:
+    """Whether somebody waits for a reply to this message."""
+    return names.REPLY_TO_CLIENT in message.properties
+
+
+def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
+    sys_flag = header.sys_flag
+    if sys_flag & COMPRESSED:
+        body = decompress(body, sys_flag)
+        sys_flag &= ~COMPRESSED
+    arrived = f"{names.ARRIVE_TIME}\x01{time.time_ns() // 1_000_000}\x02"
+    return MessageExt(
+        topic=header.topic,
+        body=body,
+        properties_bytes=f"{header.properties}\x02{arrived}".encode(),
+        flag=header.flag,
+        queue_id=header.queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=sys_flag,
+        born_timestamp=header.born_timestamp,
+        packed_born_host=_packed(header.born_host),
+        store_timestamp=header.store_timestamp,
+        packed_store_host=_packed(header.store_host),
+        reconsume_times=header.reconsume_times,
+        prepared_transaction_offset=0,
+        store_size=0,
+        body_crc=0,
+    )
+
+
+def _packed(host: str) -> bytes:
+    # The reference writes Java's own form of a socket address, "/ip:port" or "name/ip:port".
+    try:
+        return pack_host(*split_address(host.rpartition("/")[2]))
+    except ValueError:
+        return _NO_HOST

@@ -1,0 +1,235 @@
+"""Message trace: every send, and every handling of a message, recorded in a topic.
+
+    Producer("orders", trace=True)
+
+Records are collected and sent in the background. They never hold up a message: when the trace topic
+can not keep up, records are dropped and counted. The official tools read them (mqadmin
+queryMsgTraceById, the dashboard). A consumer records through `ConsumeTrace`.
+Reference: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from client.errors import RemotingError
+from client.log_fields import fields
+from client.producer.hooks import SendContext, SendKind
+from client.producer.result import SendResult, SendStatus
+from client.trace_record import (
+    DEFAULT_REGION,
+    ConsumeReturn,
+    MessageType,
+    PubRecord,
+    RecallRecord,
+    SubAfterRecord,
+    SubBeforeRecord,
+    TraceRecord,
+)
+from client.validation import is_delayed
+from message import properties as names
+from message.identity import InvalidMessageId, decode_offset_msg_id, new_unique_id
+from message.limits import TRACE_TOPIC
+from message.message import Message, MessageExt
+
+__all__ = [
+    "ConsumeTrace",
+    "Consumption",
+    "SendTrace",
+    "TraceDispatcher",
+    "recalled",
+    "store_host",
+]
+
+log = logging.getLogger(__name__)
+
+#: A record waits for others at most this long, seconds.
+PERIOD = 1.0
+#: So many records waiting are sent at once.
+READY = 500
+#: Records that wait at most; further ones are dropped.
+LIMIT = 20_000
+#: One trace message: bytes of its body, and of its index keys, which share 32 KiB with the rest of
+#: the properties.
+MAX_BODY = 128_000
+MAX_KEYS = 16_000
+
+
+class TraceDispatcher:
+    """Collects records and sends them with `send(message)`, a coroutine function.
+
+    `dropped` counts the records that found no room or could not be sent.
+    """
+
+    def __init__(
+        self, send: Callable[[Message], Awaitable[object]], topic: str = TRACE_TOPIC
+    ) -> None:
+        self.topic = topic
+        self.dropped = 0
+        self._send = send
+        self._records: deque[TraceRecord] = deque()
+        self._ready = asyncio.Event()
+
+    def append(self, record: TraceRecord) -> None:
+        """Have one record sent, soon."""
+        if len(self._records) >= LIMIT:
+            self.dropped += 1
+            return
+        self._records.append(record)
+        if len(self._records) >= READY:
+            self._ready.set()
+
+    async def run(self) -> None:
+        """Send what was collected, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(PERIOD):
+                    await self._ready.wait()
+            except TimeoutError:
+                pass
+            self._ready.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what was collected until now."""
+        while self._records:
+            text, keys, count = self._take()
+            try:
+                await self._send(Message(self.topic, text.encode(), keys=keys))
+            except RemotingError as error:
+                self.dropped += count
+                log.warning("%d trace records are lost: %s", count, error, extra=fields(error))
+
+    def _take(self) -> tuple[str, list[str], int]:
+        parts: list[str] = []
+        keys: dict[str, None] = {}
+        size = keys_size = 0
+        while self._records and size < MAX_BODY and keys_size < MAX_KEYS:
+            record = self._records.popleft()
+            parts.append(record.encode())
+            size += len(parts[-1])
+            for key in record.index_keys():
+                keys[key] = None
+                keys_size += len(key) + 1
+        return "".join(parts), list(keys), len(parts)
+
+
+class SendTrace:
+    """The hook that records the sends of one producer."""
+
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def before_send(self, context: SendContext, /) -> None:
+        pass
+
+    def after_send(self, context: SendContext, /) -> None:
+        stored = [
+            (message, result)
+            for message, result in zip(context.messages, context.results, strict=True)
+            if result is not None and message.topic != self._dispatcher.topic
+        ]
+        for message, result in stored:
+            self._dispatcher.append(_published(context, message, result, len(stored)))
+
+
+def _published(context: SendContext, message: Message, result: SendResult, count: int) -> PubRecord:
+    kind = MessageType.NORMAL
+    if context.kind is SendKind.HALF:
+        kind = MessageType.HALF
+    elif is_delayed(message):
+        kind = MessageType.DELAY
+    return PubRecord(
+        time=int(context.began * 1000),
+        group=context.group,
+        topic=message.topic,
+        msg_id=result.msg_id,
+        tags=message.tags or "",
+        keys=names.KEY_SEPARATOR.join(message.keys),
+        store_host=store_host(result),
+        body_length=len(message.body),
+        cost=int(context.elapsed * 1000 / count),
+        message_type=kind,
+        offset_msg_id=result.offset_msg_id,
+        success=result.status is SendStatus.SEND_OK,
+    )
+
+
+def recalled(group: str, topic: str, msg_id: str) -> RecallRecord:
+    """The record of a message that was taken back just now."""
+    now = time.time_ns() // 1_000_000
+    return RecallRecord(time=now, group=group, topic=topic, msg_id=msg_id, success=True)
+
+
+def store_host(result: SendResult) -> str:
+    """`ip:port` of the broker that stored a message; "" where its id does not tell."""
+    try:
+        place = decode_offset_msg_id(result.offset_msg_id)
+    except InvalidMessageId:
+        return ""
+    return f"{place.host}:{place.port}"
+
+
+class Consumption(NamedTuple):
+    """Messages that are being handled together; made by `ConsumeTrace.begin`."""
+
+    messages: Sequence[MessageExt]
+    request_id: str
+    began: float
+
+
+class ConsumeTrace:
+    """Records what one consumer group does with messages.
+
+    consumption = trace.begin([message])
+    ...
+    trace.end(consumption, ConsumeReturn.SUCCESS)
+    """
+
+    def __init__(self, dispatcher: TraceDispatcher, group: str) -> None:
+        self._dispatcher = dispatcher
+        self._group = group
+
+    def begin(self, messages: Sequence[MessageExt]) -> Consumption:
+        """Messages are about to be handled; not those of a broker without trace."""
+        traced = [
+            message for message in messages if message.properties.get(names.TRACE_ON) != "false"
+        ]
+        now = time.time()
+        consumption = Consumption(traced, new_unique_id(), now)
+        for message in traced:
+            self._dispatcher.append(
+                SubBeforeRecord(
+                    time=int(now * 1000),
+                    group=self._group,
+                    request_id=consumption.request_id,
+                    msg_id=message.msg_id,
+                    retry_times=message.reconsume_times,
+                    keys=message.properties.get(names.KEYS, ""),
+                    region=message.properties.get(names.MSG_REGION, DEFAULT_REGION),
+                )
+            )
+        return consumption
+
+    def end(self, consumption: Consumption, returned: ConsumeReturn) -> None:
+        """They were handled."""
+        now = time.time()
+        count = max(len(consumption.messages), 1)
+        for message in consumption.messages:
+            self._dispatcher.append(
+                SubAfterRecord(
+                    time=int(now * 1000),
+                    group=self._group,
+                    request_id=consumption.request_id,
+                    msg_id=message.msg_id,
+                    keys=message.properties.get(names.KEYS, ""),
+                    cost=int((now - consumption.began) * 1000 / count),
+                    success=returned is ConsumeReturn.SUCCESS,
+                    returned=returned,
+                )
+            )

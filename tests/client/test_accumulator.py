@@ -1,0 +1,350 @@
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from client.errors import InvalidMessage, NotRunning, RemotingClosed, RemotingTimeout, SendError
+from client.producer import batch
+from client.producer.accumulator import OVERHEAD, Accumulator, Posted
+from client.producer.batch import BatchPart
+from client.producer.hooks import SendContext, SendKind
+from client.producer.producer import Producer
+from client.producer.result import SendResult, SendStatus
+from message.message import Message, MessageQueue
+from remoting.codes import RequestCode
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+QUEUE = MessageQueue("T", "a", 0)
+LONG = 3600.0
+
+
+class Wire:
+    """Takes batches, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[bytes], MessageQueue | None]] = []
+        self.answers: list[asyncio.Future[None]] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def send(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
+        self.batches.append(([bytes(body) for _, body, _ in part.items], queue))
+        answer = asyncio.get_running_loop().create_future()
+        self.answers.append(answer)
+        ids = list(part.msg_ids)
+        await answer
+        return [
+            SendResult(SendStatus.SEND_OK, msg_id, "", QUEUE, offset)
+            for offset, msg_id in enumerate(ids)
+        ]
+
+    def spawn(self, work: object, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def answer(self, index: int, error: Exception | None = None) -> None:
+        if error is None:
+            self.answers[index].set_result(None)
+        else:
+            self.answers[index].set_exception(error)
+
+    def accumulator(
+        self, *, linger: float = LONG, max_bytes: int = 1 << 20, max_buffered: int = 1 << 20
+    ) -> Accumulator:
+        return Accumulator(
+            self.send, self.spawn, linger=linger, max_bytes=max_bytes, max_buffered=max_buffered
+        )
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+def add(
+    accumulator: Accumulator, *bodies: bytes, queue: MessageQueue | None = None
+) -> list[Posted]:
+    return [accumulator.add(Message("T", body), queue) for body in bodies]
+
+
+async def test_a_batch_leaves_when_its_time_has_come(wire: Wire) -> None:
+    accumulator = wire.accumulator(linger=0.01)
+    posted = add(accumulator, b"1", b"2")
+    assert not wire.batches
+    await until(lambda: wire.answers)
+    wire.answer(0)
+    results = [await each for each in posted]
+    assert wire.batches == [([b"1", b"2"], None)]
+    assert [result.queue_offset for result in results] == [0, 1]
+    assert [result.msg_id for result in results] == [each.msg_id for each in posted]
+    assert accumulator.buffered == 0
+    # Awaiting again gives the same.
+    assert await posted[0] == results[0]
+
+
+async def test_a_batch_leaves_when_it_is_full(wire: Wire) -> None:
+    accumulator = wire.accumulator(max_bytes=500)
+    posted = add(accumulator, *[b"x" * 100] * 7)
+    await until(lambda: len(wire.answers) == 2)
+    assert [len(bodies) for bodies, _ in wire.batches] == [3, 3]
+    flushing = asyncio.create_task(accumulator.flush())
+    await until(lambda: len(wire.answers) == 3)
+    assert not flushing.done()
+    for index in range(3):
+        wire.answer(index)
+    await flushing
+    assert all(each.done() for each in posted)
+
+
+async def test_batches_are_bounded_in_number(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MAX_BATCH_MESSAGES", 5)
+    accumulator = wire.accumulator()
+    add(accumulator, *[b"x"] * 6)
+    await until(lambda: wire.answers)
+    assert [len(bodies) for bodies, _ in wire.batches] == [5]
+    wire.answer(0)
+    flushing = asyncio.create_task(accumulator.flush())
+    await until(lambda: len(wire.answers) == 2)
+    wire.answer(1)
+    await flushing
+
+
+async def test_topics_queues_and_wait_flags_do_not_share_a_batch(wire: Wire) -> None:
+    accumulator = wire.accumulator()
+    accumulator.add(Message("T", b"t"), None)
+    accumulator.add(Message("U", b"u"), None)
+    accumulator.add(Message("T", b"q"), QUEUE)
+    accumulator.add(Message("T", b"w", wait_stored=False), None)
+    flushing = asyncio.create_task(accumulator.flush())
+    await until(lambda: len(wire.answers) == 4)
+    assert sorted(wire.batches) == [([b"q"], QUEUE), ([b"t"], None), ([b"u"], None), ([b"w"], None)]
+    for index in range(4):
+        wire.answer(index)
+    await flushing
+
+
+async def test_batches_of_one_queue_follow_one_another(wire: Wire) -> None:
+    accumulator = wire.accumulator(linger=0.001, max_bytes=200)
+    add(accumulator, *[b"x" * 90] * 3, queue=QUEUE)
+    await until(lambda: wire.answers)
+    last = add(accumulator, b"last", queue=QUEUE)[0]
+    for index in range(3):
+        await until(lambda index=index: len(wire.answers) == index + 1)
+        await asyncio.sleep(0.002)
+        assert len(wire.answers) == index + 1
+        wire.answer(index)
+    await until(lambda: len(wire.answers) == 4)
+    wire.answer(3)
+    assert (await last).queue_offset == 0
+    assert [len(bodies) for bodies, _ in wire.batches] == [1, 1, 1, 1]
+
+
+async def test_while_a_queue_is_busy_its_next_batch_grows_beyond_its_time(wire: Wire) -> None:
+    accumulator = wire.accumulator(linger=0.0)
+    add(accumulator, b"0", queue=QUEUE)
+    await until(lambda: wire.answers)
+    for body in (b"1", b"2", b"3"):
+        add(accumulator, body, queue=QUEUE)
+        await asyncio.sleep(0.001)
+    wire.answer(0)
+    await until(lambda: len(wire.answers) == 2)
+    assert wire.batches[1] == ([b"1", b"2", b"3"], QUEUE)
+    wire.answer(1)
+    await accumulator.flush()
+
+
+async def test_a_failed_batch_fails_its_messages_and_no_others(wire: Wire) -> None:
+    accumulator = wire.accumulator(max_bytes=40)
+    first, second = add(accumulator, b"x" * 100, b"y" * 100, queue=QUEUE)
+    await until(lambda: wire.answers)
+    wire.answer(0, RemotingTimeout("no answer"))
+    await until(lambda: len(wire.answers) == 2)
+    wire.answer(1)
+    with pytest.raises(RemotingTimeout):
+        await first
+    assert (await second).status is SendStatus.SEND_OK
+    assert accumulator.buffered == 0
+
+
+async def test_who_stops_waiting_stops_nobody_else(wire: Wire) -> None:
+    accumulator = wire.accumulator(linger=0.0)
+    [posted] = add(accumulator, b"x")
+
+    async def wait() -> SendResult:
+        return await posted
+
+    impatient, patient = asyncio.create_task(wait()), asyncio.create_task(wait())
+    await until(lambda: wire.answers)
+    impatient.cancel()
+    wire.answer(0)
+    assert (await patient).status is SendStatus.SEND_OK
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+
+
+async def test_what_is_not_answered_is_bounded(wire: Wire) -> None:
+    accumulator = wire.accumulator(linger=0.0, max_buffered=2 * (OVERHEAD + 1000))
+    posted: list[int] = []
+
+    async def post(number: int) -> None:
+        if accumulator.full:
+            await accumulator.room()
+        accumulator.add(Message("T", b"x" * 1000), None)
+        posted.append(number)
+
+    tasks = [asyncio.create_task(post(number)) for number in range(6)]
+    await until(lambda: wire.answers)
+    assert posted == [0, 1]
+    tasks[2].cancel()
+    wire.answer(0)
+    await until(lambda: len(wire.answers) == 2)
+    assert posted == [0, 1, 3, 4]
+    wire.answer(1)
+    await until(lambda: len(wire.answers) == 3)
+    wire.answer(2)
+    await accumulator.flush()
+    assert posted == [0, 1, 3, 4, 5]
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_end_fails_what_has_not_left(wire: Wire) -> None:
+    accumulator = wire.accumulator(max_buffered=1)
+    [posted] = add(accumulator, b"x")
+    waiting = asyncio.create_task(accumulator.room())
+    await asyncio.sleep(0)
+    accumulator.abandon()
+    with pytest.raises(RemotingClosed):
+        await posted
+    with pytest.raises(NotRunning):
+        await waiting
+
+
+async def test_a_producer_that_lingers(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv, linger_ms=5) as p:
+        results = await asyncio.gather(*(p.send(Message("T", b"%d" % i)) for i in range(100)))
+    seen = sum((broker.seen for broker in cluster.brokers.values()), cluster["a"].seen.__class__())
+    assert seen[RequestCode.SEND_BATCH_MESSAGE] == 1
+    assert seen[RequestCode.SEND_MESSAGE_V2] == 0
+    for i, result in enumerate(results):
+        record = cluster[result.queue.broker_name].records["T", result.queue.queue_id]
+        assert b"%d" % i in record[result.queue_offset]
+        assert result.msg_id.encode() in record[result.queue_offset]
+
+
+async def test_posting_by_key_keeps_the_order(cluster: FakeCluster) -> None:
+    hooked: list[SendContext] = []
+
+    class Hook:
+        def before_send(self, context: SendContext) -> None:
+            assert context.kind is SendKind.LINGERED
+
+        def after_send(self, context: SendContext) -> None:
+            hooked.append(context)
+
+    async with Producer("PG", namesrv=cluster.namesrv, batch_bytes=500, hooks=[Hook()]) as p:
+        posted = [await p.post(Message("T", b"%d" % i), key=f"k{i % 3}") for i in range(60)]
+        results = [await each for each in posted]
+    for key in range(3):
+        mine = results[key::3]
+        assert len({result.queue for result in mine}) == 1
+        offsets = [result.queue_offset for result in mine]
+        assert offsets == sorted(set(offsets))
+    assert {context.results[0] for context in hooked} == set(results)
+
+
+async def test_a_message_with_a_delay_goes_by_itself(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv, linger_ms=LONG * 1000) as p:
+        await p.send(Message("T", b"x", delay_level=3))
+        await p.send(Message("T", b"x"), timeout=1.0)
+    headers = [header for broker in cluster.brokers.values() for header in broker.sent]
+    assert [header.batch for header in headers] == [False, False]
+
+
+async def test_shutdown_sends_what_lingers(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv, linger_ms=LONG * 1000) as p:
+        posted = await p.post(Message("T", b"x"))
+        with pytest.raises(InvalidMessage):
+            await p.post(Message("T", b""))
+        delayed = await p.post(Message("T", b"x", delay_level=1))
+    assert (await delayed).status is SendStatus.SEND_OK
+    assert (await posted).status is SendStatus.SEND_OK
+    with pytest.raises(NotRunning):
+        await p.post(Message("T", b"x"))
+
+
+async def test_shutdown_gives_up_what_hangs(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.mode = "hang"
+    p = Producer("PG", namesrv=cluster.namesrv, timeout=30.0)
+    await p.start()
+    posted = await p.post(Message("T", b"x"))
+    p.timeout = 0.05
+    await p.shutdown()
+    with pytest.raises((SendError, RemotingClosed)):
+        await posted
+
+
+async def test_a_flush_waits_for_what_was_posted_before_it(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv, linger_ms=LONG * 1000) as p:
+        before = [await p.post(Message("T", b"x")), await p.post(Message("T", b"x", delay_ms=1))]
+        flushing = asyncio.create_task(p.flush())
+        await asyncio.sleep(0)
+        after = await p.post(Message("T", b"x"))
+        await flushing
+        assert all(each.done() for each in before)  # type: ignore[attr-defined]
+        assert not after.done()  # type: ignore[attr-defined]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300)), max_size=60),
+    st.integers(50, 600),
+    st.sets(st.integers(0, 20)),
+    st.booleans(),
+)
+@settings(max_examples=50, deadline=None)
+async def test_order_holds_whatever_is_full_when(
+    posts: list[tuple[int, int]], max_bytes: int, failing: set[int], hurry: bool
+) -> None:
+    """Messages of 4 queues (0: whichever) of some sizes; some batches fail, all are answered."""
+    wire = Wire()
+    accumulator = wire.accumulator(linger=0.0 if hurry else LONG, max_bytes=max_bytes)
+    posted: list[tuple[int, bytes, Posted]] = []
+    for number, (queue_id, size) in enumerate(posts):
+        body = b"%d" % number + b"x" * size
+        queue = MessageQueue("T", "a", queue_id) if queue_id else None
+        posted.append((queue_id, body, accumulator.add(Message("T", body), queue)))
+        if hurry and number % 3 == 0:
+            await asyncio.sleep(0)
+    flushing = asyncio.create_task(accumulator.flush())
+    answered = 0
+    while not flushing.done():
+        await asyncio.sleep(0)
+        busy = [queue for _, queue in wire.batches[answered:] if queue is not None]
+        assert len(busy) == len(set(busy)), "two batches of one queue are on their way"
+        if answered < len(wire.answers):
+            error = RemotingTimeout("no answer") if answered in failing else None
+            wire.answer(answered, error)
+            answered += 1
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    await flushing
+    assert accumulator.buffered == 0
+    sent: dict[int, list[bytes]] = {}
+    for bodies, queue in wire.batches:
+        sent.setdefault(queue.queue_id if queue is not None else 0, []).extend(bodies)
+    for queue_id in range(1, 4):
+        assert sent.get(queue_id, []) == [body for q, body, _ in posted if q == queue_id]
+    assert sorted(sent.get(0, [])) == sorted(body for q, body, _ in posted if q == 0)
+    failed = {
+        body
+        for index, (bodies, _) in enumerate(wire.batches)
+        if index in failing
+        for body in bodies
+    }
+    for _, body, each in posted:
+        assert each.done()
+        assert (each.error is not None) == (body in failed)
+        assert (each.result is None) == (body in failed)

@@ -1,0 +1,67 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from client.consumer.local_offset_store import LocalOffsetStore, OffsetFileError
+from message.message import MessageQueue
+
+Q0 = MessageQueue("T", "b", 0)
+Q1 = MessageQueue("T", "b", 1)
+
+
+def store(tmp_path: Path) -> LocalOffsetStore:
+    return LocalOffsetStore(tmp_path, "10.0.0.1@DEFAULT", "G")
+
+
+async def test_offsets_are_there_in_the_next_run(tmp_path: Path) -> None:
+    first = store(tmp_path)
+    await first.load()
+    assert await first.read(Q0) is None
+    await asyncio.gather(first.store(Q0, 3), first.store(Q1, 4))
+    await first.store(Q0, 5)
+    second = store(tmp_path)
+    await second.load()
+    assert (await second.read(Q0), await second.read(Q1)) == (5, 4)
+    assert first.path == tmp_path / "10.0.0.1@DEFAULT" / "G" / "offsets.json"
+    assert sorted(path.name for path in first.path.parent.iterdir()) == [
+        "offsets.json",
+        "offsets.json.bak",
+    ]
+
+
+async def test_the_file_of_the_java_client(tmp_path: Path) -> None:
+    offsets = store(tmp_path)
+    offsets.path.parent.mkdir(parents=True)
+    offsets.path.write_text(
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":1,\n\t\t\t"topic":"T"\n'
+        "\t\t}:7\n\t}\n}"
+    )
+    await offsets.load()
+    assert await offsets.read(Q1) == 7
+    await offsets.store(Q0, 2)
+    text = offsets.path.read_text()
+    assert '{"brokerName":"b","queueId":0,"topic":"T"}:2' in text
+
+
+async def test_a_torn_file_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    offsets = store(tmp_path)
+    await offsets.store(Q0, 1)
+    await offsets.store(Q0, 2)
+    offsets.path.write_text('{"offsetTable":{{"brokerNa')
+    await offsets.load()
+    assert await offsets.read(Q0) == 1
+    offsets.path.with_name("offsets.json.bak").write_text("?")
+    with pytest.raises(OffsetFileError, match=r"offsets\.json"):
+        await offsets.load()
+
+
+async def test_a_file_that_can_not_be_written_is_tried_again(tmp_path: Path) -> None:
+    offsets = store(tmp_path / "place")
+    (tmp_path / "place").write_text("in the way")
+    with pytest.raises(OffsetFileError):
+        await offsets.store(Q0, 1)
+    (tmp_path / "place").unlink()
+    await offsets.store(Q0, 1)
+    await offsets.load()
+    assert await offsets.read(Q0) == 1

@@ -1,0 +1,70 @@
+"""Push consumers, our own servers and producer, while brokers restart and consumers come and go."""
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from client.consumer.push import PushConsumer
+from client.errors import SendError
+from client.producer.producer import Producer
+from message.message import Message, MessageQueue
+from tests.client.real_cluster import RealCluster
+from tests.client.waiting import until
+
+MESSAGES = 400
+
+
+async def send_all(producer: Producer, sent: set[bytes]) -> None:
+    """Keeps on sending while brokers are away; what is acknowledged is in `sent`."""
+    for i in range(MESSAGES):
+        try:
+            await producer.send(Message("T", b"%d" % i))
+        except SendError:
+            continue
+        sent.add(b"%d" % i)
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_nothing_acknowledged_is_lost_through_restarts(
+    real: RealCluster, orderly: bool
+) -> None:
+    sent: set[bytes] = set()
+    seen: set[bytes] = set()
+    order: dict[MessageQueue, list[int]] = defaultdict(list)
+
+    async def handle(message: ConsumedMessage) -> None:
+        await asyncio.sleep(0)
+        if message.body.endswith(b"7") and message.reconsume_times == 0 and not orderly:
+            raise ReconsumeLater(delay_level=1)
+        seen.add(message.body)
+        order[message.queue].append(message.queue_offset)
+
+    def consumer() -> PushConsumer:
+        options: dict[str, Any] = {"commit_interval": 0.05, "shutdown_timeout": 1.0}
+        return PushConsumer(
+            "G", {"T": "*"}, handler=handle, namesrv=real.namesrv, start="begin", orderly=orderly,
+            **options,
+        )  # fmt: skip
+
+    async with Producer("PG", namesrv=real.namesrv) as producer, consumer() as lasting:
+        await producer.send(Message("T", b"first"))
+        await until(lambda: b"first" in seen)
+        sending = asyncio.create_task(send_all(producer, sent))
+        for name in ("b0", "b1"):
+            async with consumer() as passing:
+                await until(lambda c=passing: c.assignment)  # type: ignore[misc]
+                await real.stop_broker(name)
+                await asyncio.sleep(0.05)
+                await real.start_broker(name)
+        await sending
+        await until(lambda: sent <= seen, timeout=30.0)
+        await until(lambda: len(lasting.assignment) == 8)
+    assert len(sent) > MESSAGES / 2
+    if orderly:
+        for offsets in order.values():
+            for at, offset in enumerate(offsets):
+                assert offset <= max(offsets[:at], default=-1) + 1

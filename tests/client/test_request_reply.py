@@ -1,0 +1,225 @@
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from client.errors import (
+    BrokerNotFound,
+    InvalidMessage,
+    NotRunning,
+    RemoteSystemError,
+    RequestTimeout,
+    SendError,
+)
+from client.producer.producer import Producer
+from client.producer.recall import RecallHandle
+from message import properties as names
+from message.compression import CompressionType, compress
+from message.message import Message, MessageExt
+from message.record import decode
+from message.sysflag import COMPRESSED
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.client import ReplyMessageRequestHeader
+from remoting.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from remoting.request import Request, Response
+from tests.client.fake_cluster import FakeBroker, FakeCluster
+from tests.client.waiting import until
+
+
+def replying(broker: FakeBroker) -> Callable[..., None]:
+    """Teach a broker to hand replies to whichever client sent a heartbeat last."""
+    connections: list[Any] = []
+    heartbeat = broker.heartbeat
+
+    def beat(request: Request[Any]) -> Response:
+        connections.append(request.connection)
+        return heartbeat(request)
+
+    broker.dispatcher._routes[RequestCode.HEART_BEAT] = broker.dispatcher._routes[
+        RequestCode.HEART_BEAT
+    ]._replace(handler=beat)
+
+    def push(properties: str, body: bytes, sys_flag: int = 0) -> None:
+        connections[-1].send_oneway(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            ReplyMessageRequestHeader(
+                producer_group="PG",
+                topic="c_REPLY_TOPIC",
+                default_topic="TBW102",
+                default_topic_queue_nums=4,
+                queue_id=0,
+                sys_flag=sys_flag,
+                born_timestamp=1,
+                flag=0,
+                born_host="/10.0.0.1:5",
+                store_host="host/10.0.0.2:6",
+                store_timestamp=2,
+                properties=properties,
+            ),
+            body,
+        )
+
+    def reply(request: Request[SendMessageRequestHeaderV2]) -> Response:
+        push(request.header.properties, bytes(request.body), request.header.sys_flag)
+        return Response(
+            header=SendMessageResponseHeader(
+                msg_id="", queue_id=0, queue_offset=0, transaction_id=""
+            )
+        )
+
+    broker.on(RequestCode.SEND_REPLY_MESSAGE_V2, reply, SendMessageRequestHeaderV2)
+    return push
+
+
+def received(broker: FakeBroker, topic: str = "T") -> list[MessageExt]:
+    """What the broker stored, as a consumer gets it: with the name of its cluster."""
+    messages = []
+    for (name, _), records in broker.records.items():
+        for record in records if name == topic else ():
+            message = MessageExt.from_record(decode(record), broker.name)
+            message.properties[names.CLUSTER] = "c"
+            messages.append(message)
+    return messages
+
+
+@pytest.fixture
+def push(cluster: FakeCluster) -> Callable[..., None]:
+    cluster.put("T", "a", queues=1)
+    cluster.put("c_REPLY_TOPIC", "a", queues=1)
+    return replying(cluster["a"])
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+async def test_a_request_is_answered(
+    cluster: FakeCluster, push: Callable[..., None], size: int
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+
+        async def serve() -> None:
+            await until(lambda: received(cluster["a"]))
+            [request] = received(cluster["a"])
+            assert request.properties[names.TTL] == "2500"
+            await p.reply(request, request.body * size)
+
+        task = asyncio.create_task(serve())
+        reply = await p.request(Message("T", b"ping"), timeout=2.5)
+        await task
+    assert reply.body == b"ping" * size
+    assert reply.sys_flag & COMPRESSED == 0
+    assert (reply.topic, reply.born_host, reply.store_host) == (
+        "c_REPLY_TOPIC",
+        "10.0.0.1:5",
+        "10.0.0.2:6",
+    )
+    assert reply.properties[names.MSG_TYPE] == "reply"
+    assert names.ARRIVE_TIME in reply.properties
+
+
+async def test_many_requests_at_once_get_their_own_replies(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        requests = [
+            asyncio.create_task(p.request(Message("T", b"%d" % i), timeout=10.0)) for i in range(50)
+        ]
+        await until(lambda: len(received(cluster["a"])) == 50)
+        for request in reversed(received(cluster["a"])):
+            await p.reply(request, b"re " + request.body)
+        replies = await asyncio.gather(*requests)
+        assert [reply.body for reply in replies] == [b"re %d" % i for i in range(50)]
+        assert len(p._replies) == 0
+
+
+async def test_no_reply_in_time(cluster: FakeCluster, push: Callable[..., None]) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        with pytest.raises(RequestTimeout, match="topic T was sent"):
+            await p.request(Message("T", b"x"), timeout=0.05)
+        [request] = received(cluster["a"])
+        # Too late, and then one that nobody can read: neither does harm.
+        await p.reply(request, b"late")
+        push("", b"no lz4", COMPRESSED | CompressionType.LZ4.flag)
+        push("", compress(b"x", CompressionType.LZ4), COMPRESSED | CompressionType.LZ4.flag)
+        assert len(p._replies) == 0
+
+
+async def test_shutdown_ends_the_wait(cluster: FakeCluster, push: Callable[..., None]) -> None:
+    p = Producer("PG", namesrv=cluster.namesrv)
+    await p.start()
+    waiting = asyncio.create_task(p.request(Message("T", b"x"), timeout=30.0))
+    await until(lambda: received(cluster["a"]))
+    await until(lambda: not p._in_flight.count)
+    await p.shutdown()
+    with pytest.raises(NotRunning):
+        await waiting
+
+
+async def test_a_request_that_can_not_be_sent(cluster: FakeCluster) -> None:
+    cluster["a"].mode = cluster["b"].mode = ResponseCode.MESSAGE_ILLEGAL
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        with pytest.raises(SendError):
+            await p.request(Message("T", b"x"))
+        assert len(p._replies) == 0
+    with pytest.raises(NotRunning):
+        await p.request(Message("T", b"x"))
+
+
+async def test_every_broker_knows_the_requester_first(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    cluster.put("T", "b")
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        await p.queues("c_REPLY_TOPIC")  # so that broker "a" is in a route, and not yet connected
+        assert cluster["a"].connections == 0
+        with pytest.raises(RequestTimeout):
+            await p.request(Message("T", b"x"), timeout=0.2)
+        assert cluster["a"].heartbeats
+
+
+async def test_only_requests_can_be_replied_to(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        await p.send(Message("T", b"x"))
+        [message] = received(cluster["a"])
+        with pytest.raises(InvalidMessage, match="is no request"):
+            await p.reply(message, b"x")
+
+
+HANDLE = "djEgVCBhIDE3MDAwMDAwMDAwMDAgSUQ="
+
+
+def test_a_recall_handle() -> None:
+    assert RecallHandle.decode(HANDLE) == ("T", "a", 1_700_000_000_000, "ID")
+    for text in ("", "x", "djE=", "djIgVCBhIDEgSUQ=", "消息", HANDLE[:-4]):
+        with pytest.raises(InvalidMessage, match="recall handle"):
+            RecallHandle.decode(text)
+
+
+async def test_recalling(cluster: FakeCluster) -> None:
+    answers = [
+        Response(header=RecallMessageResponseHeader(msg_id="ID")),
+        Response(ResponseCode.SYSTEM_ERROR, "too late"),
+    ]
+    cluster["a"].on(
+        RequestCode.RECALL_MESSAGE, lambda request: answers.pop(0), RecallMessageRequestHeader
+    )
+    cluster.put("T", "a")
+    cluster.put("U", "b")
+    cluster.put("traces", "a")
+    async with Producer("PG", namesrv=cluster.namesrv, trace="traces") as p:
+        with pytest.raises(BrokerNotFound):
+            await p.recall("U", HANDLE)
+        assert await p.recall("T", HANDLE) == "ID"
+        with pytest.raises(RemoteSystemError, match="too late"):
+            await p.recall("T", HANDLE)
+    [message] = received(cluster["a"], "traces")
+    assert re.fullmatch(
+        rb"Recall\x01\d+\x01DefaultRegion\x01PG\x01T\x01ID\x01true\x02", message.body
+    )

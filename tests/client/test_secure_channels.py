@@ -1,0 +1,125 @@
+"""TLS and the VIP channel: what is between client and servers, not what is said."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from client.errors import NoNameServer, SendError
+from client.producer.producer import Producer
+from message.message import Message
+from tests.client.fake_cluster import FakeCluster, FakeServer
+from tests.interop.harness.certificate import Certificate, make_certificate
+from tests.interop.harness.official import Unavailable
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    try:
+        return make_certificate(tmp_path_factory.mktemp("certificate"))
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+class Encrypting:
+    """Takes TLS connections and hands what they carry to a server, and back."""
+
+    def __init__(self, certificate: Certificate, behind: FakeServer) -> None:
+        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._context.load_cert_chain(certificate.chain, certificate.key)
+        self._behind = behind
+        self.connections = 0
+        self.address = ""
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._behind.port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            try:
+                while data := await source.read(65536):
+                    sink.write(data)
+            except ConnectionError:
+                pass
+            sink.close()
+
+        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+
+
+@pytest.fixture
+async def encrypted(
+    cluster: FakeCluster, certificate: Certificate
+) -> AsyncIterator[tuple[Encrypting, Encrypting]]:
+    """The name server and broker "a" behind TLS; topic "T" is on that broker."""
+    servers = (
+        Encrypting(certificate, cluster.name_server),
+        Encrypting(certificate, cluster["a"]),
+    )
+    for server in servers:
+        await server.start()
+    cluster.put("T", "a")
+    cluster.name_server.routes["T"].broker_datas[0].broker_addrs[0] = servers[1].address
+    yield servers
+    for server in servers:
+        await server.stop()
+
+
+async def test_all_connections_are_encrypted(
+    cluster: FakeCluster, encrypted: tuple[Encrypting, Encrypting], certificate: Certificate
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate.chain))
+    async with Producer("PG", namesrv=encrypted[0].address, tls=trusting) as p:
+        result = await p.send(Message("T", b"x" * 200_000))
+        await p.send_batch([Message("T", b"x")] * 3)
+    assert result.queue.broker_name == "a"
+    assert [server.connections for server in encrypted] == [1, 1]
+
+
+async def test_a_stranger_is_not_trusted(encrypted: tuple[Encrypting, Encrypting]) -> None:
+    async with Producer("PG", namesrv=encrypted[0].address, tls=True) as p:
+        with pytest.raises(NoNameServer, match="certificate verify failed"):
+            await p.send(Message("T", b"x"))
+
+
+async def test_a_name_that_is_not_in_the_certificate(
+    cluster: FakeCluster, encrypted: tuple[Encrypting, Encrypting], certificate: Certificate
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate.chain))
+    port = encrypted[1].address.rpartition(":")[2]
+    cluster.name_server.routes["T"].broker_datas[0].broker_addrs[0] = f"localhost:{port}"
+    async with Producer("PG", namesrv=encrypted[0].address, tls=trusting, retries=0) as p:
+        with pytest.raises(SendError, match="certificate verify failed"):
+            await p.send(Message("T", b"x"))
+
+
+async def test_a_server_without_tls(
+    cluster: FakeCluster, certificate: Certificate, tmp_path: Path
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate.chain))
+    async with Producer("PG", namesrv=cluster.namesrv, tls=trusting, timeout=1.0) as p:
+        with pytest.raises(NoNameServer):
+            await p.send(Message("T", b"x"))
+
+
+async def test_the_vip_channel(cluster: FakeCluster) -> None:
+    cluster.put("T", "a")
+    # The broker's own port is said to be two above that which takes sends.
+    addresses = cluster.name_server.routes["T"].broker_datas[0].broker_addrs
+    addresses[0] = f"127.0.0.1:{cluster['a'].port + 2}"
+    async with Producer("PG", namesrv=cluster.namesrv, vip_channel=True) as p:
+        await p.send(Message("T", b"x"))
+        await p.send_oneway(Message("T", b"x"))
+        await p.send_batch([Message("T", b"x")] * 2)
+    addresses[0] = f"[::1]:{cluster['a'].port + 2}"
+    async with Producer("PG", namesrv=cluster.namesrv, vip_channel=True, retries=0) as p:
+        with pytest.raises(SendError, match=rf"\[::1\]:{cluster['a'].port}\b"):
+            await p.send(Message("T", b"x"))

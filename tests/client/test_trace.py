@@ -1,0 +1,170 @@
+import asyncio
+
+import pytest
+
+from client import trace
+from client.errors import RemotingTimeout
+from client.producer.producer import Producer
+from client.producer.transaction import TransactionProducer, TransactionState
+from client.trace import ConsumeTrace, TraceDispatcher
+from client.trace_record import (
+    ConsumeReturn,
+    EndTransactionRecord,
+    RecallRecord,
+    SubAfterRecord,
+    decode,
+)
+from message.limits import TRACE_TOPIC
+from message.message import Message, MessageExt
+from message.record import decode as decode_record
+from remoting.codes import RequestCode
+from remoting.headers.transaction import EndTransactionRequestHeader
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+
+def traced(cluster: FakeCluster, topic: str = TRACE_TOPIC) -> list[MessageExt]:
+    return [
+        MessageExt.from_record(decode_record(record))
+        for broker in cluster.brokers.values()
+        for (name, _), records in broker.records.items()
+        if name == topic
+        for record in records
+    ]
+
+
+async def test_sends_are_recorded(cluster: FakeCluster) -> None:
+    cluster.put(TRACE_TOPIC, "a")
+    async with Producer("PG", namesrv=cluster.namesrv, trace=True) as p:
+        result = await p.send(Message("T", b"four", tags="t", keys=["k1", "k2"]))
+        batch = await p.send_batch([Message("T", b"x"), Message("T", b"y")])
+        delayed = await (await p.post(Message("T", b"x", delay_level=2)))
+    # By the end of the producer at the latest, in one message that is found by every id and key.
+    [message] = traced(cluster)
+    ids = [result.msg_id, *(each.msg_id for each in batch), delayed.msg_id]
+    assert set(message.keys) == {*ids, "k1", "k2"}
+    records = list(decode(message.body.decode()))
+    assert [record[5] for record in records] == ids
+    kind, time, region, group, topic, _, tags, keys, host, length, cost, number, offset_id, ok = (
+        records[0]
+    )
+    assert (kind, region, group, topic, tags, keys) == (
+        "Pub", "DefaultRegion", "PG", "T", "t", "k1 k2",
+    )  # fmt: skip
+    assert (host, length, number, ok) == ("127.0.0.1:10911", "4", "0", "true")
+    assert offset_id == result.offset_msg_id
+    assert int(time) > 1_700_000_000_000
+    assert 0 <= int(cost) < 10_000
+    assert records[1][6:8] == ("null", "null")
+    assert records[3][11] == "3"
+
+
+async def test_a_topic_of_ones_own(cluster: FakeCluster) -> None:
+    cluster.put("traces", "a")
+    async with Producer("PG", namesrv=cluster.namesrv, trace="traces") as p:
+        await p.send(Message("T", b"x"))
+    assert len(traced(cluster, "traces")) == 1
+
+
+async def test_the_end_of_a_transaction_is_recorded(cluster: FakeCluster) -> None:
+    cluster.put(TRACE_TOPIC, "a")
+    cluster.put("T", "b")
+    cluster["b"].on(RequestCode.END_TRANSACTION, lambda request: None, EndTransactionRequestHeader)
+    async with (
+        TransactionProducer(
+            "PG",
+            check=lambda message: TransactionState.UNKNOWN,
+            namesrv=cluster.namesrv,
+            trace=True,
+        ) as p,
+        p.transaction(Message("T", b"x", keys=["k"])) as begun,
+    ):
+        pass
+    [message] = traced(cluster)
+    half, end = decode(message.body.decode())
+    assert (half[0], half[11]) == ("Pub", "1")
+    assert (end[0], end[5], end[7]) == ("EndTransaction", begun.half.msg_id, "k")
+    assert end[9:] == ("2", "ID", "COMMIT_MESSAGE", "false")
+
+
+async def test_consuming_is_recorded(cluster: FakeCluster) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    cluster["a"].store("T", 0, b"x", "UNIQ_KEY\x01ID\x02KEYS\x01k\x02MSG_REGION\x01here\x02")
+    cluster["a"].store("T", 0, b"x", "UNIQ_KEY\x01OFF\x02TRACE_ON\x01false\x02")
+    messages = [
+        MessageExt.from_record(decode_record(record)) for record in cluster["a"].records["T", 0]
+    ]
+    dispatcher = TraceDispatcher(send)
+    recorder = ConsumeTrace(dispatcher, "CG")
+    recorder.end(recorder.begin(messages), ConsumeReturn.FAILED)
+    await dispatcher.flush()
+    [message] = sent
+    assert (message.topic, list(message.keys)) == (TRACE_TOPIC, ["ID", "k"])
+    before, after = decode(message.body.decode())
+    assert before[0] == "SubBefore"
+    assert before[2:] == ("here", "CG", after[1], "ID", "0", "k")
+    assert (after[0], after[2], after[4:7], after[8]) == (
+        "SubAfter", "ID", ("false", "k", "4"), "CG",
+    )  # fmt: skip
+
+
+def test_the_texts_are_javas() -> None:
+    assert (
+        SubAfterRecord(time=9, msg_id="M", group="G", request_id="R", cost=3, success=True).encode()
+        == "SubAfter\x01R\x01M\x013\x01true\x01null\x010\x019\x01G\x02"
+    )
+    assert (
+        RecallRecord(time=9, msg_id="M", group="G", topic="T", success=False).encode()
+        == "Recall\x019\x01DefaultRegion\x01G\x01T\x01M\x01false\x02"
+    )
+    assert EndTransactionRecord(
+        time=9, msg_id="M", group="G", topic="T", store_host="h:1", transaction_id="X",
+        state="ROLLBACK_MESSAGE", from_check=True, keys="k",
+    ).encode() == (
+        "EndTransaction\x019\x01DefaultRegion\x01G\x01T\x01M\x01null\x01k\x01h:1\x012\x01X\x01"
+        "ROLLBACK_MESSAGE\x01true\x02"
+    )  # fmt: skip
+
+
+def record(number: int, keys: str = "") -> RecallRecord:
+    return RecallRecord(time=1, msg_id=f"M{number}", group="G", topic="T", success=True, keys=keys)
+
+
+async def test_records_that_can_not_be_kept_or_sent_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace, "LIMIT", 3)
+
+    async def send(message: Message) -> None:
+        raise RemotingTimeout("no answer")
+
+    dispatcher = TraceDispatcher(send)
+    for number in range(5):
+        dispatcher.append(record(number))
+    assert dispatcher.dropped == 2
+    await dispatcher.flush()
+    assert dispatcher.dropped == 5
+
+
+async def test_many_records_leave_at_once_in_messages_of_bounded_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace, "PERIOD", 3600.0)
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    dispatcher = TraceDispatcher(send)
+    running = asyncio.create_task(dispatcher.run())
+    for number in range(trace.READY):
+        dispatcher.append(record(number, keys="k" * 100))
+    await until(lambda: sent and not dispatcher._records)
+    running.cancel()
+    assert sum(len(list(decode(message.body.decode()))) for message in sent) == trace.READY
+    assert len(sent) > 1
+    assert all(len(" ".join(message.keys)) < 20_000 for message in sent)

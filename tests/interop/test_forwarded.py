@@ -1,0 +1,104 @@
+"""What mqadmin asks of a live Java consumer through the broker: consume this now, go back there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.interop.harness import tables, wire
+from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.official import JavaPeer
+
+QUERY_CONSUMER_OFFSET = 14
+GET_CONSUMER_CONNECTION_LIST = 203
+
+
+@pytest.fixture
+def group(java: JavaPeer, cluster: Cluster, topic: str) -> Iterator[str]:
+    """A group of one member that has consumed the eight messages of the topic."""
+    name = f"Live_{topic}"
+    java("send", namesrv=cluster.address, group="PG", topic=topic, mode="sync",
+         messages=[{"body": f"m{i}"} for i in range(8)])  # fmt: skip
+    java("push-start", namesrv=cluster.address, group=name, topic=topic, expression="*", queues=4)
+    yield name
+    java("push-stop", group=name)
+
+
+def collect(java: JavaPeer, group: str, count: int) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = java(
+        "push-collect", group=group, count=count, timeoutMillis=30_000
+    )
+    assert len(messages) == count
+    return messages
+
+
+def client_id(cluster: Cluster, group: str) -> str:
+    answer = wire.call(
+        cluster.broker.address, GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
+    )
+    [connection] = tables.fastjson(answer.body.decode())["connectionSet"]
+    return str(connection["clientId"])
+
+
+def test_a_message_is_consumed_directly(
+    java: JavaPeer, cluster: Cluster, topic: str, group: str
+) -> None:
+    first = collect(java, group, 8)[0]
+
+    text = java.mqadmin(
+        "queryMsgById", "-i", first["offsetMsgId"], "-t", topic, "-g", group,
+        "-d", client_id(cluster, group), "-n", cluster.address,
+    )  # fmt: skip
+
+    assert "CR_SUCCESS" in text, text
+    [again] = collect(java, group, 1)
+    assert (again["body"], again["msgId"]) == (first["body"], first["msgId"])
+
+
+@pytest.mark.parametrize("at_the_broker", [True, False])
+def test_a_live_group_goes_back(
+    java: JavaPeer, cluster: Cluster, topic: str, group: str, at_the_broker: bool
+) -> None:
+    """Both ways: the broker moves its pulls, or tells the consumers to."""
+    taken = collect(java, group, 8)
+    address = cluster.broker.address
+    try:
+        if not at_the_broker:
+            # The consumers' offsets must be known to the broker for this way.
+            wire.until(lambda: stored(cluster, topic, group) == 8, "the offsets are stored")
+            assert set_way(address, at_the_broker=False)
+        text = reset(java, cluster, topic, group, "0")
+        assert "CODE" not in text, text
+        again = collect(java, group, 8)
+    finally:
+        set_way(address, at_the_broker=True)
+    assert sorted(m["msgId"] for m in again) == sorted(m["msgId"] for m in taken)
+
+
+def stored(cluster: Cluster, topic: str, group: str) -> int:
+    """How many messages the group has consumed by its stored offsets; none while one is missing."""
+    total = 0
+    for queue in range(4):
+        fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue)}
+        answer = wire.call(
+            cluster.broker.address,
+            QUERY_CONSUMER_OFFSET,
+            {**fields, "setZeroIfNotFound": "false"},
+        )
+        if answer.code:
+            return 0
+        total += int(answer.ext_fields["offset"])
+    return total
+
+
+def reset(java: JavaPeer, cluster: Cluster, topic: str, group: str, when: str) -> str:
+    return java.mqadmin(
+        "resetOffsetByTime", "-g", group, "-t", topic, "-s", when, "-n", cluster.address
+    )
+
+
+def set_way(address: str, *, at_the_broker: bool) -> bool:
+    body = f"useServerSideResetOffset={str(at_the_broker).lower()}".encode()
+    return wire.call(address, wire.UPDATE_BROKER_CONFIG, body=body).code == 0

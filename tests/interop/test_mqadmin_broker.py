@@ -1,0 +1,215 @@
+"""mqadmin on a broker and a name server as a whole: settings, exports, trial sends, cleaning."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.harness import tables, wire
+from tests.interop.harness.cluster import BROKER_NAME, Cluster
+from tests.interop.harness.mqadmin import Both, failure, normal
+from tests.interop.harness.official import JavaPeer
+
+CLUSTER = "DefaultCluster"
+
+# What the harness sets on one make only, and where a broker is. The official broker sends signs of
+# life between registrations only where slaves act as masters; ours does always, but less often.
+OWN_SETTINGS = {
+    "bindAddress", "brokerConfigPath", "brokerIP1", "listenPort", "namesrvAddr",
+    "storePathCommitLog", "storePathRootDir", "diskMaxUsedSpaceRatio", "enablePropertyFilter",
+    "brokerHeartbeatInterval",
+}  # fmt: skip
+
+
+def settings(text: str) -> dict[str, str]:
+    """``name = value`` lines."""
+    pairs = (line.split(" = ", 1) for line in text.splitlines() if " = " in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def exported(directory: Path, make: str, name: str) -> Any:
+    return tables.fastjson((directory / make / name).read_text())
+
+
+def test_broker_config(both: Both) -> None:
+    """Every setting that both makes have has the same value: our defaults are the official ones."""
+    for where in (("-b", "BROKER"), ("-c", CLUSTER)):
+        official, ours = (settings(text) for text in both("getBrokerConfig", *where))
+        shared = ours.keys() & official.keys() - OWN_SETTINGS
+        assert {name: ours[name] for name in shared} == {name: official[name] for name in shared}
+        assert {"brokerName", "brokerRole", "maxMessageSize", "messageDelayLevel"} <= shared
+
+
+def test_update_broker_config(both: Both, topic: str) -> None:
+    def change(key: str, value: str, *where: str) -> None:
+        official, ours = both(
+            "updateBrokerConfig", *(where or ("-b", "BROKER")), "-k", key, "-v", value
+        )
+        assert normal(ours) == normal(official)
+        assert "success" in ours
+        for text in both("getBrokerConfig", "-b", "BROKER"):
+            assert settings(text)[key] == value
+
+    change("autoCreateTopicEnable", "false")
+    try:
+        for text in both("sendMessage", "-t", topic, "-p", "x"):
+            assert failure(text) is not None
+            assert "SEND_OK" not in text
+    finally:
+        change("autoCreateTopicEnable", "true", "-c", CLUSTER)
+    change("brokerPermission", "4")
+    try:
+        for text in both("topicRoute", "-t", "SELF_TEST_TOPIC"):
+            assert tables.fastjson(text)["queueDatas"][0]["perm"] == 4
+    finally:
+        change("brokerPermission", "6")
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("listenPort", "listenPort can not change while the broker runs"),
+        ("haListenPort", "haListenPort has no effect with this broker"),
+        ("nonsense", "nonsense is no property of a broker"),
+    ],
+)
+def test_what_can_not_change_says_so(
+    java: JavaPeer, our_cluster: Cluster, key: str, reason: str
+) -> None:
+    """The official broker says success to each, and then sends its clients to another port."""
+    text = java.mqadmin(
+        "updateBrokerConfig", "-b", our_cluster.broker.address, "-k", key, "-v", "12345",
+        "-n", our_cluster.address,
+    )  # fmt: skip
+
+    assert reason in (failure(text) or "")
+
+
+def test_closed_settings(both: Both) -> None:
+    for command in (
+        ("updateBrokerConfig", "-b", "BROKER", "-k", "brokerConfigPath", "-v", "/x"),
+        ("updateNamesrvConfig", "-k", "configStorePath", "-v", "/x"),
+    ):
+        official, ours = both(*command)
+        assert failure(ours) == failure(official)
+        assert "CODE: 16" in (failure(ours) or "")
+
+
+def test_name_server_config(both: Both) -> None:
+    paths = {"bindAddress", "configStorePath", "kvConfigPath", "listenPort", "rocketmqHome"}
+
+    def shown() -> dict[str, str]:
+        official, ours = (settings(text) for text in both("getNamesrvConfig"))
+        assert ours.keys() <= official.keys()
+        for name in ours.keys() - paths:
+            assert ours[name] == official[name], name
+        return ours
+
+    assert shown()["orderMessageEnable"] == "false"
+    for value in ("true", "false"):
+        official, ours = both("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", value)
+        assert normal(ours) == normal(official)
+        assert shown()["orderMessageEnable"] == value
+
+
+def test_exports(
+    java: JavaPeer, official_cluster: Cluster, our_cluster: Cluster, both: Both, new_topic: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    clusters = (official_cluster, our_cluster)
+    group = f"G_{new_topic}"
+    both("updateSubGroup", "-c", CLUSTER, "-g", group, "-r", "3")
+
+    def export(file: str, *command: str) -> tuple[Any, Any]:
+        for cluster in clusters:
+            target = tmp_path / cluster.make
+            text = java.mqadmin(*command, "-f", str(target), "-n", cluster.address)
+            assert text.strip().endswith(f"{target}/{file} success"), text
+        return exported(tmp_path, "official", file), exported(tmp_path, "ours", file)
+
+    official, ours = export("metadata.json", "exportMetadata", "-c", CLUSTER)
+    # Both list only what is not the broker's own.
+    assert ours["topicConfigTable"][new_topic] == official["topicConfigTable"][new_topic]
+    assert "SELF_TEST_TOPIC" not in ours["topicConfigTable"]
+    assert ours["subscriptionGroupTable"][group] == official["subscriptionGroupTable"][group]
+    assert "TOOLS_CONSUMER" not in ours["subscriptionGroupTable"]
+    assert ours.keys() == official.keys()
+
+    official, ours = export("configs.json", "exportConfigs", "-c", CLUSTER)
+    assert ours["clusterScale"] == official["clusterScale"]
+    [official_config] = official["brokerConfigs"].values()
+    [our_config] = ours["brokerConfigs"].values()
+    for name in our_config.keys() & official_config.keys() - OWN_SETTINGS:
+        assert our_config[name] == official_config[name], name
+    assert official_config.keys() - our_config.keys() <= {"useTLS"}
+
+    for cluster in clusters:
+        target = tmp_path / cluster.make
+        for kind, file in (("-t", "topic.json"), ("-g", "subscriptionGroup.json")):
+            text = java.mqadmin(
+                "exportMetadata", "-b", cluster.broker.address, kind, "-f", str(target),
+                "-n", cluster.address,
+            )  # fmt: skip
+            assert file in text, text
+    for file, table, name in (
+        ("topic.json", "topicConfigTable", new_topic),
+        ("subscriptionGroup.json", "subscriptionGroupTable", group),
+    ):
+        official, ours = (exported(tmp_path, make, file) for make in ("official", "ours"))
+        assert ours.keys() == official.keys()
+        assert ours[table][name] == official[table][name]
+
+
+def test_trial_sends(both: Both, new_topic: str) -> None:
+    for text in both("checkMsgSendRT", "-t", new_topic, "-a", "4", "-s", "10"):
+        rows = tables.columns(text)
+        assert [row["Send Result"] for row in rows] == ["true"] * 4
+        assert {row["Broker Name"] for row in rows} == {BROKER_NAME}
+        assert {row["QID"] for row in rows} == {"0", "1"}
+    for text in both("sendMsgStatus", "-b", BROKER_NAME, "-s", "10", "-c", "2"):
+        assert text.count("SEND_OK") == 2
+
+
+def test_cluster_round_trip(both: Both) -> None:
+    # The command never ends by itself; an interval that no thread can sleep ends it.
+    for text in both("clusterRT", "-a", "3", "-s", "10", "-c", CLUSTER, "-i", "-1"):
+        row = text.splitlines()[1].split()
+        assert row[:2] == [CLUSTER, BROKER_NAME], text
+        assert row[3:] == ["3", "0"]
+        assert failure(text) == "timeout value is negative"
+
+
+def test_cleaning(both: Both) -> None:
+    for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+        official, ours = both(command, "-b", "BROKER")
+        assert normal(ours) == normal(official)
+        assert ours.strip() == "success"
+
+
+def test_ha_status(both: Both) -> None:
+    for where in (("-b", "BROKER"), ("-c", CLUSTER)):
+        official, ours = (
+            re.sub(r"(Offset\t)\d+", r"\1N", normal(text)) for text in both("haStatus", *where)
+        )
+        assert ours == official
+        assert "#SlaveNum\t0" in ours
+
+
+def test_unknown_requests(official_cluster: Cluster, our_cluster: Cluster) -> None:
+    official, ours = (
+        [wire.call(address, 999)[:2] for address in (c.address, c.broker.address)]
+        for c in (official_cluster, our_cluster)
+    )
+
+    assert ours == official == [(3, " request type 999 not supported")] * 2
+
+
+def test_our_own_answer_to_what_is_not_served(our_cluster: Cluster) -> None:
+    for code in (13, 1001, 2001):
+        answer = wire.call(our_cluster.broker.address, code)
+        assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+        assert json.loads(answer.body or b"null") is None

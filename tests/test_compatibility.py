@@ -1,0 +1,35 @@
+"""docs/compatibility.md says what the processors register, and why the rest is not served."""
+
+from __future__ import annotations
+
+import pytest
+
+from pocketmq.compatibility import NOT_SERVED, page, served
+from remoting.codes import RequestCode
+from tests.test_architecture import PROJECT
+
+
+@pytest.fixture
+async def modules() -> dict[int, list[str]]:
+    return await served()
+
+
+def test_every_code_is_served_or_explained(modules: dict[int, list[str]]) -> None:
+    unexplained = [c.name for c in RequestCode if c not in modules and c.name not in NOT_SERVED]
+    assert unexplained == []
+    assert sorted(c.name for c in RequestCode if c in modules and c.name in NOT_SERVED) == []
+    assert NOT_SERVED.keys() <= RequestCode.__members__.keys()
+    assert modules.keys() <= set(RequestCode)
+
+
+def test_the_page_is_up_to_date(modules: dict[int, list[str]]) -> None:
+    written = (PROJECT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert written == page(modules), (
+        "write it anew: python -m pocketmq.compatibility > docs/compatibility.md"
+    )
+    assert "| 105 | GET_ROUTEINFO_BY_TOPIC | [namesrv/processors/route.py]" in written
+
+
+def test_the_modules_that_serve_are_there(modules: dict[int, list[str]]) -> None:
+    for paths in modules.values():
+        assert all((PROJECT / path).is_file() for path in paths)

@@ -1,0 +1,190 @@
+"""The fixture's server, used as its users do."""
+
+import asyncio
+import time
+
+import pytest
+
+from client.errors import RemotingTimeout, SendError, SystemBusy
+from client.producer.producer import Producer
+from message.message import Message
+from pocketmq.testing import RocketMQ
+from remoting.codes import RequestCode, ResponseCode
+
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+@pytest.fixture
+def rocketmq_properties() -> dict[str, str]:
+    return {"brokerName": "mine"}
+
+
+def producer_of(rocketmq: RocketMQ, **options: object) -> Producer:
+    return Producer("tests", namesrv=rocketmq.namesrv, retries=0, **options)  # type: ignore[arg-type]
+
+
+async def send(rocketmq: RocketMQ, *bodies: bytes, topic: str = "orders", **options: int) -> None:
+    async with producer_of(rocketmq) as producer:
+        for body in bodies:
+            await producer.send(Message(topic, body, **options))  # type: ignore[arg-type]
+
+
+async def drained(rocketmq: RocketMQ, topic: str = "orders") -> list[bytes]:
+    return [message.body for message in await rocketmq.drain(topic)]
+
+
+async def test_topics_are_created_and_drained(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    assert await drained(rocketmq) == []
+    bodies = [b"%d" % i for i in range(40)]
+    await send(rocketmq, *bodies)
+    messages = await rocketmq.drain("orders")
+    assert [message.body for message in messages] == bodies
+    assert {(m.queue.broker_name, m.queue.queue_id) for m in messages} == {("mine", 0)}
+    assert await drained(rocketmq) == []
+    await send(rocketmq, b"more")
+    assert await drained(rocketmq) == [b"more"]
+    assert await drained(rocketmq, "unknown") == []
+
+
+async def test_a_restarted_broker_has_its_port_and_its_messages(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    async with producer_of(rocketmq) as producer:
+        await producer.send(Message("orders", b"before"))
+        broker = rocketmq.broker
+        await rocketmq.restart_broker()
+        assert rocketmq.broker is not broker
+        assert rocketmq.broker.port == broker.port
+        await producer.send(Message("orders", b"after"))
+    assert await drained(rocketmq) == [b"before", b"after"]
+
+
+async def test_it_can_be_started_again_and_is_empty_then() -> None:
+    server = RocketMQ()
+    with pytest.raises(RuntimeError, match="not running"):
+        await server.restart_broker()
+    for _ in range(2):
+        async with server:
+            await server.create_topic("orders", queues=1)
+            await send(server, b"1")
+            assert await drained(server) == [b"1"]
+
+
+async def test_chosen_requests_fail(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    async with producer_of(rocketmq) as producer:
+        with rocketmq.fail(SEND, ResponseCode.SYSTEM_BUSY, "too much", times=2):
+            for _ in range(2):
+                with pytest.raises(SendError, match="too much") as caught:
+                    await producer.send(Message("orders", b"never"))
+                assert isinstance(caught.value.__cause__, SystemBusy)
+            await producer.send(Message("orders", b"third"))
+        with rocketmq.fail(SEND, when=lambda request: request.header.topic == "other"):
+            await producer.send(Message("orders", b"fourth"))
+            with pytest.raises(SendError):
+                await producer.send(Message("other", b"never"))
+        await producer.send(Message("other", b"fifth"))
+    assert await drained(rocketmq) == [b"third", b"fourth"]
+
+
+async def test_the_newest_fault_decides_and_faults_outlive_a_restart(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    with rocketmq.fail(SEND, remark="outer"):
+        with rocketmq.fail(SEND, remark="inner"), pytest.raises(SendError, match="inner"):
+            await send(rocketmq, b"never")
+        await rocketmq.restart_broker()
+        with pytest.raises(SendError, match="outer"):
+            await send(rocketmq, b"never")
+    await send(rocketmq, b"served")
+    assert await drained(rocketmq) == [b"served"]
+
+
+async def test_requests_to_the_name_server_fail_too(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    with rocketmq.fail(RequestCode.GET_ROUTEINFO_BY_TOPIC, remark="no routes today"):
+        async with producer_of(rocketmq) as producer:
+            with pytest.raises(Exception, match="no routes today"):
+                await producer.send(Message("orders", b"x"))
+
+
+async def test_a_code_that_nobody_serves(rocketmq: RocketMQ) -> None:
+    with pytest.raises(ValueError, match="31999"), rocketmq.fail(31999):
+        pass
+
+
+async def test_requests_are_held_until_released(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    async with producer_of(rocketmq) as producer:
+        with rocketmq.hold(SEND) as held:
+            sending = [
+                asyncio.create_task(producer.send(Message("orders", body))) for body in (b"a", b"b")
+            ]
+            await held.arrived(2)
+            assert held.count == 2
+            assert not any(task.done() for task in sending)
+            assert await drained(rocketmq) == []
+            held.release()
+            await asyncio.gather(*sending)
+            await producer.send(Message("orders", b"c"))
+        assert held.count == 0
+        with rocketmq.hold(SEND, times=1) as held:
+            late = asyncio.create_task(producer.send(Message("orders", b"e")))
+            await held.arrived()
+            await producer.send(Message("orders", b"d"))
+        await late
+    assert await drained(rocketmq) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_a_request_can_stay_without_an_answer(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    async with producer_of(rocketmq, timeout=0.1) as producer:
+        with rocketmq.ignore(SEND, times=1):
+            with pytest.raises(SendError) as caught:
+                await producer.send(Message("orders", b"lost"))
+            assert isinstance(caught.value.__cause__, RemotingTimeout)
+            await producer.send(Message("orders", b"kept"), timeout=3)
+    assert await drained(rocketmq) == [b"kept"]
+
+
+async def test_delayed_messages_come_when_the_clock_is_moved(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    await send(rocketmq, b"after 10 s", delay_level=3)
+    await send(rocketmq, b"after 5 s", delay_level=2)
+    await send(rocketmq, b"now")
+    assert await drained(rocketmq) == [b"now"]
+    await rocketmq.advance(6)
+    assert await drained(rocketmq) == [b"after 5 s"]
+    await rocketmq.advance(6)
+    assert await drained(rocketmq) == [b"after 10 s"]
+
+
+async def test_many_delayed_messages_are_all_there_when_the_clock_was_moved(
+    rocketmq: RocketMQ,
+) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    bodies = [b"%d" % i for i in range(200)]
+    await send(rocketmq, *bodies, delay_level=18)
+    await rocketmq.advance(2 * 3600)
+    assert await drained(rocketmq) == bodies
+
+
+async def test_timed_messages_come_when_the_clock_is_moved(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    async with producer_of(rocketmq) as producer:
+        at = rocketmq.clock() + 60_000
+        timed = Message("orders", b"timed", properties={"TIMER_DELIVER_MS": str(at)})
+        await producer.send(timed)
+    await rocketmq.advance(50)
+    assert await drained(rocketmq) == []
+    # To the second: the broker's timerPrecisionMs.
+    await rocketmq.advance(12)
+    assert await drained(rocketmq) == [b"timed"]
+
+
+async def test_the_clock_goes_on_by_itself_and_never_back(rocketmq: RocketMQ) -> None:
+    before = rocketmq.clock()
+    assert abs(before - time.time() * 1000) < 60_000
+    await rocketmq.advance(100)
+    assert rocketmq.clock() - before >= 100_000
+    with pytest.raises(ValueError, match="back"):
+        await rocketmq.advance(-1)
