@@ -20,7 +20,7 @@ MODULES = (
     "pocketmq.testing",
     "pocketmq.testing.clock",
     "pocketmq.testing.faults",
-    "pocketmq.testing.rocketmq",
+    "pocketmq.testing.server",
     "client.admin.admin",
     "client.admin.configs",
     "client.admin.groups",

@@ -91,13 +91,13 @@ class PushConsumer:
       reading waits; `pull_threshold_size_for_queue` and `..._topic` the same in MiB.
     - `consume_concurrently_max_span`: offsets from a queue's first message that is not done to its
       last one read, over which reading waits; not in order.
-    - `commit_interval`: seconds between two commits of offsets.
-    - `shutdown_timeout`: seconds that handlers may take to end, before shutdown cancels them.
+    - `commit_interval`: seconds between two commits of offsets. `shutdown_timeout`: seconds that
+      handlers may take to end, before shutdown cancels them.
     - `on_event`: called with each ConsumerEvent: connections, reading, group, locks, queues.
     - `options`: those of every client (client.options).
 
-    The constructor touches no event loop. `start` and `shutdown` are what `async with` calls; both
-    may be called again without effect.
+    The constructor touches no event loop. `start` and `shutdown`, as `async with` calls them, may
+    both be called again without effect.
     """
 
     def __init__(
@@ -141,8 +141,7 @@ class PushConsumer:
         self._ended = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         instance = self._instance = ClientInstance(namesrv, lasting_id=broadcast, **options)
-        # From here on the group is what it is called on the wire.
-        group = self._wire_group = instance.namespace.wrap(group)
+        group = self._wire_group = instance.namespace.wrap(group)  # from here on
         flow = FlowControl(
             Limits(
                 queue_count=pull_threshold_for_queue,
@@ -335,6 +334,7 @@ class PushConsumer:
 
     async def _close(self, caller: asyncio.Task[object] | None) -> None:
         self._consumption.stop()
+        self._ownership.stop()
         try:
             if self._running:
                 self._assignment.stop()

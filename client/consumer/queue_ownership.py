@@ -56,11 +56,14 @@ class QueueOwnership:
         #: and those that may be another client's already.
         self._leaving: dict[MessageQueue, Queue] = {}
         self._abandoned: set[MessageQueue] = set()
+        #: Queues that a broker was asked to lock, with an answer that is not known yet or at all.
+        self._asked: set[MessageQueue] = set()
+        self._closing = False
 
     async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         """Have exactly this share of a topic; False when some of it can only be had later."""
         subscription = self._assignment.subscriptions.get(topic)
-        if subscription is None or subscription.kind is not Kind.SHARED:
+        if subscription is None or subscription.kind is not Kind.SHARED or self._closing:
             return True
         lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
         await self.give_up(lost)
@@ -69,12 +72,19 @@ class QueueOwnership:
             queue for queue in wanted if queue not in self._leaving and queue not in self._abandoned
         ]
         until = 0.0
+        unknown: set[MessageQueue] = set()
         if self._locks is not None and gained:
+            self._asked.update(gained)
             locks = await self._locks.lock(gained)
             gained = [queue for queue in gained if queue in locks.held]
-            until = locks.until
-        if topic not in self._assignment.subscriptions or not self._instance.running:
-            return True  # meanwhile; locks end by themselves
+            until, unknown = locks.until, locks.unknown
+        if self._closing:
+            return True  # `close` unlocks what was asked for
+        self._asked &= unknown
+        if topic not in self._assignment.subscriptions:
+            if self._locks is not None:
+                await self._locks.unlock(gained)
+            return True
         for pq in self._assignment.add_all(gained):
             pq.locked_until = until
         await self._assignment.start_all()
@@ -148,8 +158,12 @@ class QueueOwnership:
             self._instance.spawn(self._abandon(self._drop(queue)), f"abandon {queue}")
         return not locks.unknown
 
+    def stop(self) -> None:
+        """Take no more queues."""
+        self._closing = True
+
     async def close(self) -> None:
         """Commit everything and give the locks up, at the end of the consumer."""
         await self._committer.commit([*self._assignment.queues, *self._leaving.values()])
         if self._locks is not None:
-            await self._locks.unlock([*self._assignment.fetchers, *self._leaving])
+            await self._locks.unlock({*self._assignment.fetchers, *self._leaving, *self._asked})

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from client.consumer.rebalance_strategy import Strategy
@@ -36,6 +37,8 @@ RETRY_PERIOD = 1.0
 CONSUMER_LIST_TIMEOUT = 3.0
 #: A group that no broker knows from the beginning is told of after so many rounds.
 PATIENCE = 5
+#: A broker that left a route is expected back for so long, seconds.
+BROKER_PATIENCE = 300.0
 
 
 class NotInGroup(ClientError):
@@ -72,6 +75,8 @@ class Rebalancer:
         self._known = False
         self._lost = False
         self._missing = 0
+        #: By topic, the brokers of its route and when each was last in it, monotonic seconds.
+        self._brokers: dict[str, dict[str, float]] = {}
         self._wake = asyncio.Event()
         self._failing: set[str] = set()
         self.topics: set[str] = set()
@@ -101,6 +106,7 @@ class Rebalancer:
         for topic in sorted(self.topics):
             try:
                 complete &= await self._assign(topic, await self._share(topic))
+                complete &= self._all_brokers_there(topic)
                 self._failing.discard(topic)
             except NotInGroup as error:
                 missing = error
@@ -117,6 +123,21 @@ class Rebalancer:
         if missing is not None:
             await self._rejoin(missing)
         return complete and missing is None
+
+    def _all_brokers_there(self, topic: str) -> bool:
+        """False for a while after a broker left the topic's route. Most come back soon, and their
+        queues are not to wait for the next route poll: so the route is asked for in each round."""
+        route = self._instance.routes.known(topic)
+        present = set() if route is None else set(route.addresses())
+        now = time.monotonic()
+        seen = self._brokers.setdefault(topic, {})
+        seen.update(dict.fromkeys(present, now))
+        for broker in [broker for broker, at in seen.items() if now - at > BROKER_PATIENCE]:
+            del seen[broker]
+        if len(seen) > len(present):
+            self._instance.routes.doubt(topic, now)
+            return False
+        return True
 
     async def _rejoin(self, error: NotInGroup) -> None:
         """Register again. It is usual that this is needed until the first heartbeat has arrived."""

@@ -8,7 +8,7 @@
             await producer.send(Message("orders", b"1"))
         assert [message.body for message in await rocketmq.drain("orders")] == [b"1"]
 
-The fixture `rocketmq` is a `RocketMQ` (pocketmq.testing.rocketmq): a name server and a broker on
+The fixture `rocketmq` is a `RocketMQ` (pocketmq.testing.server): a name server and a broker on
 free ports with a temporary store, which creates topics, drains them, restarts its broker, makes
 chosen requests fail or wait, and moves the broker's clock for delayed and timed messages.
 `rocketmq_properties` gives the broker's settings by their official names; override it in a module
@@ -25,14 +25,14 @@ import pytest
 if TYPE_CHECKING:
     from pocketmq.testing.clock import MovableClock
     from pocketmq.testing.faults import Held
-    from pocketmq.testing.rocketmq import RocketMQ
+    from pocketmq.testing.server import RocketMQ
 
 __all__ = ["Held", "MovableClock", "RocketMQ", "rocketmq", "rocketmq_properties"]
 
 _HOMES = {
     "Held": "pocketmq.testing.faults",
     "MovableClock": "pocketmq.testing.clock",
-    "RocketMQ": "pocketmq.testing.rocketmq",
+    "RocketMQ": "pocketmq.testing.server",
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,7 +60,7 @@ def rocketmq_properties() -> Mapping[str, str]:
 async def rocketmq(rocketmq_properties: Mapping[str, str]) -> AsyncIterator[RocketMQ]:
     """A running `RocketMQ` with an empty store."""
     # Imported on use: pytest loads this plugin in every run, also of those who do not use it.
-    from pocketmq.testing.rocketmq import RocketMQ
+    from pocketmq.testing.server import RocketMQ
 
     async with RocketMQ(properties=rocketmq_properties) as server:
         yield server

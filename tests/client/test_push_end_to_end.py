@@ -28,6 +28,17 @@ async def send_all(producer: Producer, sent: set[bytes]) -> None:
         await asyncio.sleep(0.001)
 
 
+async def create_topic(producer: Producer) -> None:
+    """On both brokers, with a message each; returns when the name server knows it."""
+    for name in ("b0", "b1"):
+        await producer.send(Message("T", name.encode()), queue=MessageQueue("T", name, 0))
+    while True:
+        route = await producer._instance.routes.refresh("T")
+        if route is not None and len(route.addresses()) == 2:
+            return
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_nothing_acknowledged_is_lost_through_restarts(
     real: RealCluster, orderly: bool
@@ -50,9 +61,11 @@ async def test_nothing_acknowledged_is_lost_through_restarts(
             **options,
         )  # fmt: skip
 
-    async with Producer("PG", namesrv=real.namesrv) as producer, consumer() as lasting:
-        await producer.send(Message("T", b"first"))
-        await until(lambda: b"first" in seen)
+    async with Producer("PG", namesrv=real.namesrv) as producer:
+        await create_topic(producer)
+        lasting = consumer()
+        await lasting.start()
+        await until(lambda: {b"b0", b"b1"} <= seen)
         sending = asyncio.create_task(send_all(producer, sent))
         for name in ("b0", "b1"):
             async with consumer() as passing:
@@ -63,6 +76,7 @@ async def test_nothing_acknowledged_is_lost_through_restarts(
         await sending
         await until(lambda: sent <= seen, timeout=30.0)
         await until(lambda: len(lasting.assignment) == 8)
+        await lasting.shutdown()
     assert len(sent) > MESSAGES / 2
     if orderly:
         for offsets in order.values():

@@ -34,7 +34,7 @@ def test_every_public_name_is_in_the_reference(tmp_path: Path) -> None:
         ("pocketmq", "Producer.send"),
         ("pocketmq", "PullConsumer.seek"),
         ("client/admin/offsets", "OffsetAdmin.reset_offsets"),
-        ("pocketmq/testing/rocketmq", "RocketMQ.advance"),
+        ("pocketmq/testing/server", "RocketMQ.advance"),
     ):
         assert f'id="{member}"' in (tmp_path / f"{path}.html").read_text()
     assert (tmp_path / "index.html").exists()

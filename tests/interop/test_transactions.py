@@ -110,7 +110,7 @@ def test_pending_transactions_change_hands(
         assert stored(broker) == ["committed", "found it", "to be committed"]
     finally:
         java("transaction-stop", group=group)
-        broker.process.terminate(30)
+        broker.process.kill()
 
 
 def ended(queue: Callable[..., list[dict[str, Any]]], broker: Server) -> set[int]:

@@ -11,6 +11,8 @@ from message.message import Message
 from pocketmq.testing import RocketMQ
 from remoting.codes import RequestCode, ResponseCode
 
+pytest_plugins = ["pocketmq.testing"]
+
 SEND = RequestCode.SEND_MESSAGE_V2
 
 
