@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,6 +54,19 @@ def test_the_constructor_touches_nothing(tmp_path: Path) -> None:
     Broker(BrokerConfig(store_path_root_dir=str(tmp_path / "store")))
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_idle_broker_does_without_what_is_large() -> None:
+    """numpy is 16 MB and 0.1 s, lark, PySpark and Arrow as much again; most brokers of a test
+    suite never need them."""
+    code = (
+        "import sys, broker.broker\n"
+        "print(*{'numpy', 'lark', 'pyarrow', 'pyspark', 'client'} & set(sys.modules))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, check=True, capture_output=True, text=True
+    )
+    assert found.stdout.split() == []
 
 
 async def test_a_restart_goes_on_where_it_was(
