@@ -120,7 +120,6 @@ class SendProcessor:
         target = self._targets.get(header.topic)
         if (
             target is None
-            or header.batch
             or header.sys_flag & sysflag.TRANSACTION_PREPARED
             or self.unflushed.full
         ):
@@ -141,6 +140,8 @@ class SendProcessor:
             return self._send_checked(request)
         if queue_id < 0:
             queue_id = random.randrange(target.write_queues)
+        if header.batch:
+            return self._store_batch(request, target, queue_id, properties)
 
         unique_id = find(properties, "UNIQ_KEY")
         if properties and properties[-1] != SEPARATOR:
@@ -289,7 +290,7 @@ class SendProcessor:
         answer = self._answer_header(self._msg_id(result.physical_offset), queue_id, result)
         answer.transaction_id = unique_id
         answer.recall_handle = recall_handle(draft, header.topic, self._config.broker_name)
-        return self._answer(request, answer, result, properties.get(names.WAIT))
+        return self._answer(request, answer, result, header.properties)
 
     def _send_batch(
         self, request: SendRequest, topic: TopicConfig, target: Target
@@ -300,19 +301,28 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {topic.topic_name}",
             )
-        # These belong to every message of the batch; the store appends them to each.
         properties = names.decode(header.properties)
         properties.pop(names.POP_CK, None)
         refuse_special(properties)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_queue(target)
+        return self._store_batch(request, target, queue_id, names.encode(properties))
+
+    def _store_batch(
+        self, request: SendRequest, target: Target, queue_id: int, properties: str
+    ) -> Response | None:
+        """`properties` belong to every message of the batch; the store appends them to each."""
+        header: SendHeader = request.header
+        unique_id = find(properties, names.UNIQ_KEY)
+        if properties and properties[-1] != SEPARATOR:
+            properties += SEPARATOR
         try:
             result = self._store.put_batch(
-                topic.topic_name,
+                header.topic,
                 queue_id,
                 request.body,
-                names.encode(properties) + self._suffix,
+                properties + self._suffix,
                 flag=header.flag,
                 sys_flag=header.sys_flag | target.sys_flag,
                 born_timestamp=header.born_timestamp,
@@ -320,14 +330,23 @@ class SendProcessor:
                 reconsume_times=header.reconsume_times,
             )
         except BatchBodyError as error:
-            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+            return Response(ResponseCode.MESSAGE_ILLEGAL, str(error), self._bare_header())
         if result.status is not _PUT_OK:
             return self._not_stored(result)
         offsets = result.physical_offsets
-        self._count(target, len(offsets), result.end_offset - result.physical_offset)
-        answer = self._answer_header(self._msg_ids(offsets), queue_id, result)
-        answer.transaction_id = properties.get(names.UNIQ_KEY)
-        return self._answer(request, answer, result, properties.get(names.WAIT))
+        size = result.end_offset - result.physical_offset
+        self._count(target, len(offsets), size)
+        answer = SendMessageResponseHeader(
+            self._msg_ids(offsets),
+            queue_id,
+            result.queue_offset,
+            unique_id,
+            None,
+            None,
+            self._region,
+            self._trace_on,
+        )
+        return self._answer(request, answer, result, properties)
 
     @staticmethod
     def _random_queue(target: Target) -> int:
@@ -371,10 +390,10 @@ class SendProcessor:
         request: SendRequest,
         answer: SendMessageResponseHeader,
         result: PutResult,
-        wait: str | None,
+        properties: str,
     ) -> Response | None:
-        if not self._sync_flush or wait == "false":
-            return Response(header=answer)
+        if not self._sync_flush or find(properties, names.WAIT) == "false":
+            return Response(0, None, answer)
         size = result.end_offset - result.physical_offset
         self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
         return None
