@@ -1,10 +1,10 @@
 """Finds messages by their keys. Follows the commit log on a thread of its own.
 
 Nothing is done on the way of a message: now and then the thread walks through the records that were
-added, collects their keys with numpy and enters them into the index files. A query first waits
-until the thread has come to where the log ended when it was asked, so that who sent a message can
-find it. Reference: ReputMessageService, CommitLogDispatcherBuildIndex, DefaultMessageStore
-queryMessage.
+added, collects their keys with numpy and enters them into the index files. While many messages come
+in it leaves the processor to them, until it is 512 MiB behind. A query first waits until the thread
+has come to where the log ended when it was asked, so that who sent a message can find it.
+Reference: ReputMessageService, CommitLogDispatcherBuildIndex, DefaultMessageStore queryMessage.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _size: Final = Struct(">i").unpack_from
 _TURN_RECORDS: Final = 2048
 _TURN_BYTES: Final = 2 * 1024 * 1024
 _BUSY_SECONDS: Final = 0.1
+# With that many bytes added in _BUSY_SECONDS (some ten thousand messages a second), following at
+# once would take a fifth from the rate of sends: the two threads wait for each other's lock.
+_MANY_BYTES: Final = 1024 * 1024
+_MOST_BEHIND: Final = 512 * 1024 * 1024
 _IDLE_SECONDS: Final = 0.5
 _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
@@ -83,6 +87,7 @@ class MessageIndex:
         self._wake = threading.Event()
         self._stopping = False
         self._failed = False
+        self._seen = 0  # what was readable when the thread last looked
         self._loop: asyncio.AbstractEventLoop | None = None
         # A long chain takes long: others need threads, too.
         self._turnstile = asyncio.Semaphore(_QUERIES_AT_ONCE)
@@ -114,6 +119,7 @@ class MessageIndex:
         """Start the thread; to be called on the event loop."""
         if self._enabled:
             self._loop = asyncio.get_running_loop()
+            self._seen = self._readable()
             self._thread = threading.Thread(target=self._run, name="store-index", daemon=True)
             self._thread.start()
 
@@ -198,6 +204,9 @@ class MessageIndex:
         while not self._stopping:
             self._wake.wait(wait)
             self._wake.clear()
+            if self._is_busy() and not self._waiting:
+                wait = _BUSY_SECONDS
+                continue
             begin = self.position
             try:
                 self._table.remove_before(self._log.min_offset)
@@ -217,6 +226,12 @@ class MessageIndex:
                 wait = _AFTER_FAILURE_SECONDS
             if self._waiting:
                 self._tell(self.position)
+
+    def _is_busy(self) -> bool:
+        """Whether so much was added since the last call that the index had better wait."""
+        readable = self._readable()
+        added, self._seen = readable - self._seen, readable
+        return added >= _MANY_BYTES and readable - self.position < _MOST_BEHIND
 
     def _tell(self, position: int) -> None:
         assert self._loop is not None

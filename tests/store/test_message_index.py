@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from message import properties as names
 from message.record import decode
+from store import message_index
 from store.message_store import MessageStore
 from tests.store.conftest import StoreBench
 
@@ -51,6 +52,34 @@ async def test_a_query_sees_what_was_put_before_it(bench: StoreBench) -> None:
     )
     nothing = await store.index.query("Topic", "none", 64, *ALL_TIME)
     assert (nothing.records, nothing.last_timestamp, nothing.last_offset) == ([], 0, 0)
+
+
+async def test_the_index_waits_while_much_comes_in_but_not_for_ever(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open()
+    index = store.index
+    monkeypatch.setattr(message_index, "_MANY_BYTES", 300)
+    assert not index._is_busy()
+    bench.put(store)
+    assert not index._is_busy()
+    for _ in range(3):
+        bench.put(store)
+    assert index._is_busy()
+    assert not index._is_busy()
+    for _ in range(3):
+        bench.put(store)
+    monkeypatch.setattr(message_index, "_MOST_BEHIND", 100)
+    assert not index._is_busy()
+
+
+async def test_a_query_is_not_put_off(bench: StoreBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_index, "_MANY_BYTES", 0)  # always busy
+    store = bench.open()
+    store.start()
+    result = bench.put(store, properties=text(KEYS="k"))
+    async with asyncio.timeout(2):
+        assert await found(store, "k") == [result.physical_offset]
 
 
 async def test_at_most_max_msgs_num_batch_are_found(bench: StoreBench) -> None:
