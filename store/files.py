@@ -26,7 +26,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Final
 
-from store.errors import DiskFull
+from store.errors import DiskFull, FileSizeMismatch
 
 log = logging.getLogger(__name__)
 
@@ -227,6 +227,17 @@ class Files:
         except BaseException:
             os.close(fd)
             raise
+
+    def open_or_create(self, path: Path, size: int, what: str) -> MappedFile:
+        """Map a file that always has `size` bytes, `what` says of whom; one of zeros if there is
+        none. Raises DiskFull, FileSizeMismatch."""
+        actual = path.stat().st_size if path.exists() else 0
+        if not actual:
+            self.remove(path)
+            return self.create(path, 0, size)
+        if actual != size:
+            raise FileSizeMismatch(path, actual, f"the size of a {what}", size)
+        return self.open(path, 0, size)
 
     def allocate(self, fd: int, size: int) -> None:
         """Reserve blocks for the first `size` bytes. Raises OSError, ENOSPC on a full disk."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from store.errors import FileSizeMismatch
 from store.files import Files, MappedFile
 
 SIZE: Final = 4096
@@ -39,14 +38,7 @@ class TimerCheckpoint:
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
-        if not self._path.exists() or self._path.stat().st_size == 0:
-            self._files.remove(self._path)
-            self._file = self._files.create(self._path, 0, SIZE)
-            return
-        size = self._path.stat().st_size
-        if size != SIZE:
-            raise FileSizeMismatch(self._path, size, "the size of a checkpoint", SIZE)
-        self._file = self._files.open(self._path, 0, SIZE)
+        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
         (
             self.read_time,
             self.log_flushed,

@@ -15,7 +15,6 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from store.errors import FileSizeMismatch
 from store.files import Files, MappedFile
 
 RING: Final = 2 * 7 * 24 * 3600
@@ -42,14 +41,7 @@ class TimerWheel:
 
     def open(self) -> None:
         """Map the file, or create it. Raises DiskFull, FileSizeMismatch."""
-        if not self._path.exists() or self._path.stat().st_size == 0:
-            self._files.remove(self._path)
-            self._file = self._files.create(self._path, 0, SIZE)
-            return
-        size = self._path.stat().st_size
-        if size != SIZE:
-            raise FileSizeMismatch(self._path, size, "the size of a timer wheel", SIZE)
-        self._file = self._files.open(self._path, 0, SIZE)
+        self._file = self._files.open_or_create(self._path, SIZE, "timer wheel")
         self._file.allocate()
 
     def get(self, time: int) -> Slot | None:
