@@ -8,8 +8,7 @@
 
 `assign` takes whole topics or single queues for this consumer alone; `subscribe` shares a topic's
 queues with the other clients of the group. Each queue is read ahead by a long-polling loop
-(client.consumer.fetcher) that recovers by itself; `poll` and `async for` hand out what has come.
-Reference: DefaultLitePullConsumer.
+(client.consumer.fetcher) that recovers by itself. Reference: DefaultLitePullConsumer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from client.consumer.puller import Puller, PullResult
 from client.consumer.rebalance import Rebalancer
 from client.consumer.rebalance_strategy import average
 from client.consumer.subscription import Kind
-from client.errors import RemotingError
+from client.errors import InvalidName, RemotingError
 from client.instance import ClientInstance
 from client.offsets import Position, QueueOffsets, check_position, consume_from_where
 from client.options import ClientOptions
@@ -65,10 +64,9 @@ class PullConsumer:
       broker serves that (Batch-Protocol), for up to twice as long; else each has its own.
     - `max_buffered`: messages read ahead for each queue; `max_buffered_bytes`: for all together.
     - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
-    - `options`: those of every client (client.options).
+    - `options`: those of every client (client.options), but `namespace`: write `namespace%topic`.
 
-    The constructor touches no event loop. `start` and `shutdown` are what `async with` calls; both
-    may be called again without effect.
+    The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
     """
 
     def __init__(
@@ -87,6 +85,8 @@ class PullConsumer:
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        if options.get("namespace"):
+            raise InvalidName("a PullConsumer wraps no names: write namespace%topic yourself")
         self.group = consumer_group(group)
         self._auto_commit = auto_commit
         self._auto_commit_interval = auto_commit_interval
