@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.draft import Drafts, draft_of
-from broker.processors.send import NOT_STORED
+from broker.processors.send_answers import NOT_STORED
 from broker.statistics import Statistics
 from broker.transactions.half_message import (
     QUEUE_ID,

@@ -12,13 +12,13 @@ and above the limits sends are refused with SYSTEM_BUSY. Reference: broker SendM
 from __future__ import annotations
 
 import random
-import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.draft import Draft, Drafts
 from broker.late_detours import recall_handle
+from broker.processors.send_answers import SendAnswers
 from broker.processors.send_checks import SendChecks, SendHeader, refuse_special
 from broker.statistics import Statistics, Traffic
 from broker.topic_config import PERM_WRITE
@@ -86,10 +86,8 @@ class SendProcessor:
         self._checks = checks
         self._statistics = statistics
         self._targets: dict[str, Target] = {}
-        self._msg_id_prefix = store_host.hex().upper()
+        self._answers = SendAnswers(config, store_host)
         self._sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
-        self._region = config.region_id
-        self._trace_on = config.trace_on
         # Added to every message. On the straight line, a name that the producer set too ends up
         # twice: the last counts.
         self._added = {
@@ -99,7 +97,7 @@ class SendProcessor:
         }
         self._suffix = names.encode(self._added)
         # What prepared answers need (encode_stored_answer), and whether they say the right region.
-        self._store_host = self._msg_id_prefix.encode()
+        self._store_host = store_host.hex().upper().encode()
         self._trace_text = b"true" if config.trace_on else b"false"
         self._plain = config.region_id == DEFAULT_REGION
         self.unflushed = UnflushedSends(config, store)
@@ -118,11 +116,7 @@ class SendProcessor:
         """Store one message or one batch; None when the answer waits for the disk."""
         header = request.header
         target = self._targets.get(header.topic)
-        if (
-            target is None
-            or header.sys_flag & sysflag.TRANSACTION_PREPARED
-            or self.unflushed.full
-        ):
+        if target is None or header.sys_flag & sysflag.TRANSACTION_PREPARED or self.unflushed.full:
             return self._send_checked(request)
         properties: str = header.properties
         # Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer
@@ -163,7 +157,7 @@ class SendProcessor:
             tags_code=0 if tag is None else tag_hash(tag),
         )
         if result.status is not _PUT_OK:
-            return self._not_stored(result)
+            return self._answers.not_stored(result)
         size = result.end_offset - result.physical_offset
         traffic = target.traffic
         traffic.messages += 1
@@ -184,15 +178,8 @@ class SendProcessor:
                 unique_id,
                 self._trace_text,
             )
-        answer = SendMessageResponseHeader(
-            f"{self._msg_id_prefix}{result.physical_offset:016X}",
-            queue_id,
-            result.queue_offset,
-            unique_id,
-            None,
-            None,
-            self._region,
-            self._trace_on,
+        answer = self._answers.header(
+            self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
         if waits:
             self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
@@ -229,8 +216,7 @@ class SendProcessor:
                 answer = self._send_single(request, topic, target)
             return self._answer_when_announced(answer) if is_new and answer else answer
         except RemotingError as error:
-            # Clients expect the map of extFields also in the answer to a refused send.
-            return Response(error.code, error.remark, self._bare_header())
+            return self._answers.refusal(error.code, error.remark)
 
     async def _answer_when_announced(self, answer: Response) -> Response:
         """Who created a topic by a send may ask for its route as soon as that is answered."""
@@ -284,11 +270,12 @@ class SendProcessor:
         )
         result = self._drafts.put(draft)
         if result.status is not _PUT_OK:
-            return self._not_stored(result)
+            return self._answers.not_stored(result)
         # A detour may have taken it elsewhere.
         self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
-        answer = self._answer_header(self._msg_id(result.physical_offset), queue_id, result)
-        answer.transaction_id = unique_id
+        answer = self._answers.header(
+            self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
+        )
         answer.recall_handle = recall_handle(draft, header.topic, self._config.broker_name)
         return self._answer(request, answer, result, header.properties)
 
@@ -330,21 +317,14 @@ class SendProcessor:
                 reconsume_times=header.reconsume_times,
             )
         except BatchBodyError as error:
-            return Response(ResponseCode.MESSAGE_ILLEGAL, str(error), self._bare_header())
+            return self._answers.refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         if result.status is not _PUT_OK:
-            return self._not_stored(result)
+            return self._answers.not_stored(result)
         offsets = result.physical_offsets
         size = result.end_offset - result.physical_offset
         self._count(target, len(offsets), size)
-        answer = SendMessageResponseHeader(
-            self._msg_ids(offsets),
-            queue_id,
-            result.queue_offset,
-            unique_id,
-            None,
-            None,
-            self._region,
-            self._trace_on,
+        answer = self._answers.header(
+            self._answers.msg_ids(offsets), queue_id, result.queue_offset, unique_id
         )
         return self._answer(request, answer, result, properties)
 
@@ -360,31 +340,6 @@ class SendProcessor:
             traffic.times += 1
             traffic.size += size
 
-    # --- answers ----------------------------------------------------------------------------
-
-    def _msg_id(self, physical_offset: int) -> str:
-        return f"{self._msg_id_prefix}{physical_offset:016X}"
-
-    def _msg_ids(self, physical_offsets: Sequence[int]) -> str:
-        """The ids of a batch, joined by commas; all of them in a few calls into C."""
-        packed = struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
-        prefix = self._msg_id_prefix
-        return prefix + packed.hex(",", 8).upper().replace(",", f",{prefix}")
-
-    def _bare_header(self) -> SendMessageResponseHeader:
-        return SendMessageResponseHeader(region=self._region, trace_on=self._trace_on)
-
-    def _answer_header(
-        self, msg_id: str, queue_id: int, result: PutResult
-    ) -> SendMessageResponseHeader:
-        return SendMessageResponseHeader(
-            msg_id=msg_id,
-            queue_id=queue_id,
-            queue_offset=result.queue_offset,
-            region=self._region,
-            trace_on=self._trace_on,
-        )
-
     def _answer(
         self,
         request: SendRequest,
@@ -397,17 +352,3 @@ class SendProcessor:
         size = result.end_offset - result.physical_offset
         self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
         return None
-
-    def _not_stored(self, result: PutResult) -> Response:
-        code, remark = NOT_STORED[result.status]
-        return Response(code, f"{remark}: {result.remark}", self._bare_header())
-
-
-#: Why a put was not stored: the code, and the beginning of the remark.
-NOT_STORED: Final = {
-    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
-    PutStatus.SERVICE_NOT_AVAILABLE: (
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now",
-    ),
-}

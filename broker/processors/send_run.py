@@ -150,15 +150,8 @@ class RunSendProcessor(SendProcessor):
                     )
                 )
                 continue
-            answer = SendMessageResponseHeader(
-                self._msg_id(physical),
-                put[1],
-                result.queue_offset,
-                unique_id,
-                None,
-                None,
-                self._region,
-                self._trace_on,
+            answer = self._answers.header(
+                self._answers.msg_id(physical), put[1], result.queue_offset, unique_id
             )
             if waits:
                 waiting.append((request, answer))
