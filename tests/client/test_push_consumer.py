@@ -647,10 +647,10 @@ async def test_a_group_that_the_broker_forgot_is_registered_again(cluster: FakeC
         for name in "ab":
             cluster[name].clients.clear()
         await c._rebalancer.round()
-        assert events[-1].kind is ConsumerEventKind.GROUP_LOST
+        assert ConsumerEventKind.GROUP_LOST in {event.kind for event in events}
         assert len(c.assignment) == 4
         await c._rebalancer.round()
-        assert events[-1].kind is ConsumerEventKind.GROUP_FOUND
+        assert ConsumerEventKind.GROUP_FOUND in {event.kind for event in events}
         assert len(c.assignment) == 4
 
 

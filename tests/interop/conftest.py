@@ -100,6 +100,14 @@ def our_namesrv(directory: Path) -> Iterator[Server]:
     assert server.process.terminate() == 0, server.process.tail()
 
 
+@pytest.fixture
+def own_namesrv(tmp_path: Path) -> Iterator[Server]:
+    """Our name server for one test, whose brokers are to be the only ones that clients find."""
+    server = ours.start_name_server(tmp_path)
+    yield server
+    server.process.kill()
+
+
 @pytest.fixture(scope="session")
 def official_cluster(official_namesrv: Server, directory: Path) -> Iterator[Cluster]:
     broker = official.start_broker(directory, official_namesrv.address, name=BROKER_NAME)

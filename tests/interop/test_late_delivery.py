@@ -54,11 +54,10 @@ def test_delay_levels_and_delivery_times(java: JavaPeer, cluster: Cluster, topic
     )
     assert [result["status"] for result in results] == ["SEND_OK"] * 5
 
-    [first, *delayed] = push(java, cluster.address, topic, 6)
+    got = push(java, cluster.address, topic, 6)
 
-    assert first["body"] == "at once"
-    assert {message["body"] for message in delayed} == set(waits)
-    by_body = {message["body"]: message for message in delayed}
+    by_body = {message["body"]: message for message in got}
+    assert by_body.keys() == {"at once", *waits}
     for body, wait in waits.items():
         message = by_body[body]
         assert message["storeTimestamp"] >= asked + wait
@@ -155,7 +154,7 @@ def test_recall(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     finally:
         set_allowed(b"false")
     got = push(java, cluster.address, topic, 2)
-    assert [message["body"] for message in got] == ["at once", "kept"]
+    assert {message["body"] for message in got} == {"at once", "kept"}
 
 
 START = {"official": official.start_broker, "ours": ours.start_broker}
@@ -172,7 +171,7 @@ SETTINGS = {
 )
 def test_waiting_messages_change_hands(
     java: JavaPeer,
-    our_namesrv: Server,
+    own_namesrv: Server,
     tmp_path: Path,
     topic: str,
     first: str,
@@ -181,7 +180,7 @@ def test_waiting_messages_change_hands(
 ) -> None:
     """What one broker took the other one delivers; and what it delivered does not come again."""
     store = tmp_path / "store"
-    namesrv = our_namesrv.address
+    namesrv = own_namesrv.address
     name = f"late-{first}-{stop.rpartition(' ')[2]}"
 
     def start(make: str) -> Server:
@@ -209,7 +208,7 @@ def test_waiting_messages_change_hands(
     ]
     send(java, namesrv, topic, done + waiting)
     before = ["at once", "done level", "done time"]
-    wire.until(lambda: set(stored()) >= set(before), "three delivered", 20, 0.3)
+    wire.until(lambda: set(stored()) >= set(before), "three delivered", 60, 0.3)
     stored_before = stored()
     assert len(stored_before) < len(before + waiting)
     if stop == "cleanly":

@@ -44,7 +44,14 @@ def test_broker_config(both: Both) -> None:
         assert {"brokerName", "brokerRole", "maxMessageSize", "messageDelayLevel"} <= shared
 
 
-def test_update_broker_config(both: Both, topic: str) -> None:
+def test_update_broker_config(
+    both: Both, official_cluster: Cluster, our_cluster: Cluster, topic: str
+) -> None:
+    def reset(setting: bytes) -> None:
+        """Whatever went wrong: the tests that follow use the same brokers."""
+        for cluster in (official_cluster, our_cluster):
+            wire.call(cluster.broker.address, wire.UPDATE_BROKER_CONFIG, body=setting)
+
     def change(key: str, value: str, *where: str) -> None:
         official, ours = both(
             "updateBrokerConfig", *(where or ("-b", "BROKER")), "-k", key, "-v", value
@@ -60,13 +67,14 @@ def test_update_broker_config(both: Both, topic: str) -> None:
             assert failure(text) is not None
             assert "SEND_OK" not in text
     finally:
-        change("autoCreateTopicEnable", "true", "-c", CLUSTER)
+        reset(b"autoCreateTopicEnable=true")
+    change("autoCreateTopicEnable", "true", "-c", CLUSTER)
     change("brokerPermission", "4")
     try:
         for text in both("topicRoute", "-t", "SELF_TEST_TOPIC"):
             assert tables.fastjson(text)["queueDatas"][0]["perm"] == 4
     finally:
-        change("brokerPermission", "6")
+        reset(b"brokerPermission=6")
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ PENDING = ["never known", "to be committed", "to be rolled back"]
 
 
 @pytest.fixture
-def queue(java: JavaPeer, our_namesrv: Server) -> Callable[..., list[dict[str, Any]]]:
+def queue(java: JavaPeer, own_namesrv: Server) -> Callable[..., list[dict[str, Any]]]:
     """``queue(broker, topic)``: the messages of its queue 0, or of `queues` queues."""
 
     def read(broker: Server, topic: str, queues: int = 1) -> list[dict[str, Any]]:
         named = [{"topic": topic, "brokerName": broker.broker_name, "queueId": n}
                  for n in range(queues)]  # fmt: skip
-        answer = java("pull", namesrv=our_namesrv.address, group="reader", queues=named)
+        answer = java("pull", namesrv=own_namesrv.address, group="reader", queues=named)
         messages: list[dict[str, Any]] = answer["messages"]
         return messages
 
@@ -53,7 +53,7 @@ def queue(java: JavaPeer, our_namesrv: Server) -> Callable[..., list[dict[str, A
 @pytest.mark.parametrize(("first", "second"), [("ours", "official"), ("official", "ours")])
 def test_pending_transactions_change_hands(
     java: JavaPeer,
-    our_namesrv: Server,
+    own_namesrv: Server,
     queue: Callable[..., list[dict[str, Any]]],
     tmp_path: Path,
     topic: str,
@@ -62,7 +62,7 @@ def test_pending_transactions_change_hands(
 ) -> None:
     store = tmp_path / "store"
     group = f"PG_{topic}"
-    namesrv = our_namesrv.address
+    namesrv = own_namesrv.address
 
     def start(make: str, settings: dict[str, int]) -> Server:
         server = START[make](
