@@ -15,7 +15,7 @@ from tests.interop.harness import official, ours, tables, wire
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
 
-QUERY_MESSAGE, QUERY_CONSUME_QUEUE = 12, 321
+QUERY_MESSAGE, GET_MAX_OFFSET, QUERY_CONSUME_QUEUE = 12, 30, 321
 GOLDEN = PROJECT / "tests" / "data" / "golden"
 SMALL_FILES = {
     "mappedFileSizeCommitLog": 131072,
@@ -88,6 +88,15 @@ def test_entries_of_consume_queues_are_alike(
         messages = [{"body": "m", "tags": tag} for tag in ("TagA", "标签", "TagA") * 8]
         sent = send(java, cluster.address, topic, messages)
         queue = sent[0]["queueId"]
+        last = max(result["queueOffset"] for result in sent if result["queueId"] == queue)
+        # The official broker fills its consume queues a moment later.
+        where = {"topic": topic, "queueId": str(queue)}
+        wire.until(
+            lambda address=address, where=where, last=last: (
+                int(wire.call(address, GET_MAX_OFFSET, where).ext_fields["offset"]) > last
+            ),
+            "the consume queue's entries",
+        )
         answers = []
         for number, index, count, group in (
             (queue, 0, 2, ""),
