@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -70,6 +71,9 @@ class Running:
         traceback: TracebackType | None,
     ) -> None:
         if self.process.poll() is None:
+            self.process.terminate()  # An ephemeral store is to be removed.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(TIMEOUT)
             self.process.kill()
         self.end()
 
