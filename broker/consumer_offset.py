@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from broker.offset_file import OffsetFile
 from remoting.bodies.registration import DataVersion
-from store.config_file import ConfigFile, ConfigFileError
 
 SEPARATOR: Final = "@"
 
@@ -27,19 +27,14 @@ class _Stored(msgspec.Struct, rename="camel"):
     data_version: DataVersion | None = None
 
 
-class ConsumerOffsets:
+class ConsumerOffsets(OffsetFile):
     """The offset table of one broker.
 
     `clock` gives milliseconds; the data version rises every `version_step` commits.
     """
 
     def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 500) -> None:
-        self._file = ConfigFile(path)
-        self._clock = clock
-        self._version_step = version_step
-        self._commits = 0
-        self._dirty = False
-        self.data_version = DataVersion(timestamp=clock())
+        super().__init__(path, clock, version_step)
         # "topic@group" → queue id → offset, the form of the file and of the admin answer.
         self.table: dict[str, dict[int, int]] = {}
         # Where the group last pulled; only shown to admins, never stored.
@@ -48,33 +43,8 @@ class ConsumerOffsets:
         self._resets: dict[str, dict[int, int]] = {}
 
     def load(self) -> None:
-        """Read the file; integer keys may stand there without quotes, as fastjson writes them.
-
-        Raises ConfigFileError.
-        """
-        document = self._file.load()
-        try:
-            stored = msgspec.convert(document, _Stored, strict=False)
-        except msgspec.ValidationError as error:
-            raise ConfigFileError(self._file.path, str(error)) from None
-        self.table = stored.offset_table
-        if stored.data_version is not None:
-            self.data_version = stored.data_version
-
-    def unsaved(self) -> bytes | None:
-        """The file's new content when something changed since the last time, else None."""
-        if not self._dirty:
-            return None
-        self._dirty = False
-        return self._file.encode(self.document())
-
-    def write(self, content: bytes) -> None:
-        """Write what `unsaved` gave; blocks, so not on the event loop. Raises OSError."""
-        try:
-            self._file.write(content)
-        except OSError:
-            self._dirty = True
-            raise
+        """Read the file. Raises ConfigFileError."""
+        self.table = self._read(_Stored).offset_table
 
     def save(self) -> None:
         """Write consumerOffset.json when something changed. Blocks. Raises OSError."""
@@ -108,10 +78,7 @@ class ConsumerOffsets:
         if queues is None:
             queues = self.table[key] = {}
         queues[queue_id] = offset
-        self._dirty = True
-        self._commits += 1
-        if self._commits % self._version_step == 0:
-            self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+        self._changed()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The stored offset, or -1."""
