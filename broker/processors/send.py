@@ -31,12 +31,10 @@ from message.limits import RETRY_PREFIX
 from message.properties import find
 from message.tags import tag_hash
 from remoting.bodies.registration import TopicConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.dispatch import Answer, Dispatcher
+from remoting.codes import ResponseCode
+from remoting.dispatch import Answer
 from remoting.errors import RemotingError
 from remoting.headers import (
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
 from remoting.request import Request, Response
@@ -101,12 +99,6 @@ class SendProcessor:
         self._trace_text = b"true" if config.trace_on else b"false"
         self._plain = config.region_id == DEFAULT_REGION
         self.unflushed = UnflushedSends(config, store)
-
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Route the send codes here."""
-        dispatcher.register(RequestCode.SEND_MESSAGE, self.send, SendMessageRequestHeader)
-        dispatcher.register(RequestCode.SEND_MESSAGE_V2, self.send, SendMessageRequestHeaderV2)
-        dispatcher.register(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
 
     def forget_targets(self) -> None:
         """A topic or a permission changed: every topic passes the checks again."""

@@ -1,20 +1,16 @@
 """The handle by which a delayed message can be taken back.
 
-The broker makes it, the producer only has to know which broker that was: url-safe base64 of
-`v1 topic brokerName deliverMs uniqueId`. Reference: RecallMessageHandle.
+The broker makes it (message.recall_handle); the producer only has to know which broker that was.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import NamedTuple, Self
 
 from client.errors import InvalidMessage
+from message.recall_handle import RecallHandleError, decode_recall_handle
 
 __all__ = ["RecallHandle"]
-
-VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
@@ -29,10 +25,11 @@ class RecallHandle(NamedTuple):
     def decode(cls, text: str) -> Self:
         """Raises InvalidMessage for what is no handle."""
         try:
-            raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode()
-            version, topic, broker_name, deliver_at, msg_id, *_ = raw.split(" ")
-            if version != VERSION or not msg_id:
-                raise ValueError(f"version {version!r}, id {msg_id!r}")
-            return cls(topic, broker_name, int(deliver_at), msg_id)
-        except (binascii.Error, ValueError) as error:
+            if len(text) % 4:
+                raise RecallHandleError("it was cut off: brokers give whole groups of four")
+            handle = decode_recall_handle(text)
+            if not handle.message_id:
+                raise RecallHandleError("it names no message")
+            return cls(handle.topic, handle.broker_name, int(handle.time), handle.message_id)
+        except ValueError as error:
             raise InvalidMessage(f"{text[:80]!r} is no recall handle: {error}") from None
