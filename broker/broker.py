@@ -132,6 +132,7 @@ class Broker:
             host=config.bind_address,
             port=self.port,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            before_answers=store.settle,
         )
         await server.start()
         if reservation is not None:
@@ -167,6 +168,7 @@ class Broker:
             port=config.listen_port - 2,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
             name="broker's VIP channel",
+            before_answers=self.store.settle,
         )
         try:
             await vip.start()

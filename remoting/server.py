@@ -152,6 +152,16 @@ class ServerConnection(FrameStream):
             self._out.append(head)
             self._out_size += len(head)
 
+    def _flush(self) -> None:
+        if self._out and not self.closed:
+            try:
+                self._server.before_answers()
+            except Exception:
+                log.exception("the answers to %s can not be given", self)
+                self.abort("what its answers would acknowledge is not stored")
+                return
+        super()._flush()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._parked = iter(())
@@ -178,6 +188,8 @@ class RemotingServer:
         write_limit: bytes of unread answers after which a connection is dropped.
         max_connections: connections above it are closed as they come, with a log line.
         name: what the server is, for log lines: "broker", "name server".
+        before_answers: called each time before collected answers leave; if it raises, they do not,
+            and the connection is dropped.
 
     Attributes:
         on_connection_lost: callbacks, each called with the connection that is gone.
@@ -194,8 +206,10 @@ class RemotingServer:
         write_limit: int = WRITE_LIMIT,
         max_connections: int = MAX_CONNECTIONS,
         name: str = "broker",
+        before_answers: Callable[[], None] = lambda: None,
     ) -> None:
         self.dispatcher = dispatcher
+        self.before_answers = before_answers
         self.host = host
         self.max_frame = max_frame
         self.idle_timeout = idle_timeout

@@ -1,9 +1,6 @@
-"""Makes room ahead of the append position, on a thread of its own.
+"""Makes the next commit-log file before it is needed, on a thread of its own.
 
-Two things would stall the event loop for milliseconds: allocating the next commit-log file, and
-the first touch of fresh pages (300 MB/s with stalls up to 29 ms, measured). So the next file is
-allocated when the current one is half full, and the pages in front of the append position are
-faulted in by the kernel in windows that grow while appends go on: an idle broker stays small.
+Allocating one would stall the event loop for milliseconds.
 """
 
 from __future__ import annotations
@@ -13,16 +10,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
 
 from store.errors import StoreError
 from store.files import Files, MappedFile
 
 log = logging.getLogger(__name__)
-
-FIRST_WINDOW: Final = 1024 * 1024
-LARGEST_WINDOW: Final = 16 * 1024 * 1024
-_PAGE: Final = 4096
 
 
 class FileAllocator:
@@ -36,9 +28,6 @@ class FileAllocator:
         self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._next: _NextFile | None = None
-        self._window = FIRST_WINDOW
-        self._faulted: tuple[MappedFile | None, int] = (None, 0)
-        self._can_prefault = True
 
     def start(self) -> None:
         """Start the thread."""
@@ -66,39 +55,17 @@ class FileAllocator:
         return self._files.create(path, base_offset, size)
 
     def look_ahead(self, file: MappedFile, position: int, next_path: Path) -> int:
-        """Called when appends in `file` pass the position given back the last time.
-
-        Starts what is due, and gives back the position at which to call again.
-        """
+        """Called when `file` is written up to the position given back the last time; gives back
+        the position at which to call again."""
         if self._thread is None:
             return file.size
         half = file.size // 2
-        if position >= half and self._next is None:
+        if position < half:
+            return half
+        if self._next is None:
             self._next = ahead = _NextFile(next_path, file.base_offset + file.size, file.size)
             self._tasks.put(lambda: ahead.make(self._files))
-        faulted = self._prefault(file, position) if self._can_prefault and position else position
-        # Again when half of what was faulted in is used up, or at the half of the file.
-        again = file.size if faulted >= file.size else (position + faulted) // 2 + 1
-        return min(again, half) if position < half else again
-
-    def _prefault(self, file: MappedFile, position: int) -> int:
-        """Start faulting in the next window; gives back where it ends."""
-        known, faulted = self._faulted
-        if known is not file:
-            faulted = position
-        if faulted - position < self._window:
-            start = max(faulted, position) // _PAGE * _PAGE
-            length = min(self._window, file.size - start)
-            if length > 0:
-                self._tasks.put(lambda: self._fault(file, start, length))
-            faulted = start + length
-            self._window = min(2 * self._window, LARGEST_WINDOW)
-        self._faulted = (file, faulted)
-        return faulted
-
-    def _fault(self, file: MappedFile, start: int, length: int) -> None:
-        if not file.prefault(start, length):
-            self._can_prefault = False  # an old kernel, or another system: appends just fault
+        return file.size
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:

@@ -12,7 +12,6 @@ a message of 1 KiB, against 2.1 µs).
 from __future__ import annotations
 
 from functools import lru_cache
-from mmap import mmap
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, NamedTuple, Protocol
@@ -23,7 +22,7 @@ from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
 from message.properties import TAGS, find
 from message.tags import tag_hash
-from store.record_encoder import SIZE_BYTES, TopicField, head_size, pack_length
+from store.record_encoder import TopicField, head_size, pack_length
 
 _unpack_item: Final = Struct(">i8xii").unpack_from  # size, flag, body length
 _ITEM_HEAD: Final = 20
@@ -97,16 +96,13 @@ class Batch(Protocol):
     Attributes:
         count: its messages.
         size: bytes of their records.
-        first_size: bytes of the first record.
     """
 
     count: int
     size: int
-    first_size: int
 
-    def encode_into(self, log: mmap, at: int, physical_offset: int) -> list[int]:
-        """Write the records at byte `at` of `log`, but for the first one's size word: that stays
-        0, for the commit log to write it last.
+    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
+        """Write the records at byte `at` of `buffer`.
 
         Returns what the consume queue gets: physical offset, size and tags code of each record,
         flat.
@@ -127,12 +123,12 @@ class _EvenBatch:
         self._properties = properties
         self._tail = tail
         self.count = len(bodies)
-        self.first_size = shared.overhead + len(bodies[0]) + len(properties[0]) + len(tail)
-        self.size = self.first_size * self.count
+        self._record_size = shared.overhead + len(bodies[0]) + len(properties[0]) + len(tail)
+        self.size = self._record_size * self.count
 
-    def encode_into(self, log: mmap, at: int, physical_offset: int) -> list[int]:
+    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
         """See `Batch`."""
-        shared, size, tail, begin = self._shared, self.first_size, self._tail, self._queue_offset
+        shared, size, tail, begin = self._shared, self._record_size, self._tail, self._queue_offset
         rear = shared.rear(len(self._bodies[0]))
         middle = shared.middle(len(self._properties[0]) + len(tail))
         texts = rear, self._bodies[0], middle, self._properties[0], tail
@@ -154,9 +150,7 @@ class _EvenBatch:
             fields[9::12] = [middle] * many
             fields[10::12] = self._properties[part]
             fields[11::12] = [tail] * many
-            if not first:
-                fields[0] = 0
-            _records(many, *lengths).pack_into(log, at + first * size, *fields)
+            _records(many, *lengths).pack_into(buffer, at + first * size, *fields)
         entries = [size] * (3 * self.count)
         entries[::3] = offsets
         entries[2::3] = _tags_codes(self._properties, tail)
@@ -176,15 +170,14 @@ class _MixedBatch:
         self._physical_offset = physical_offset
         self._data, self._entries = _encode(body, shared, queue_offset, physical_offset)
         self.count = len(self._entries) // 3
-        self.first_size = self._entries[1]
-        self.size = len(self._data) + SIZE_BYTES
+        self.size = len(self._data)
 
-    def encode_into(self, log: mmap, at: int, physical_offset: int) -> list[int]:
+    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
         """See `Batch`."""
         if physical_offset != self._physical_offset:
             other = _MixedBatch(self._body, self._shared, self._queue_offset, physical_offset)
-            return other.encode_into(log, at, physical_offset)
-        log[at + SIZE_BYTES : at + self.size] = self._data
+            return other.encode_into(buffer, at, physical_offset)
+        buffer[at : at + self.size] = self._data
         return self._entries
 
 
@@ -239,7 +232,7 @@ def _take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) ->
 def _encode(
     body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
 ) -> tuple[bytes, list[int]]:
-    """The records but for the first size word, and the entries. Raises as `take_apart` does."""
+    """The records, and the entries. Raises as `take_apart` does."""
     view = memoryview(body)
     # Slicing bytes is faster than slicing memoryviews, as long as there is little to copy.
     source = bytes(body)
@@ -307,7 +300,6 @@ def _encode(
         at = next_at
     if not entries:
         raise BatchBodyError("an empty batch")
-    parts[0] = parts[0][SIZE_BYTES:]
     return b"".join(parts), entries
 
 

@@ -3,13 +3,18 @@
 A record never crosses the end of a file. Where the next one (and 8 bytes after it) does not fit,
 a blank fills the file and the record begins the next one; a batch is treated as one record. Only
 the event loop appends, so an append is: `reserve` a place, encode for that physical offset,
-`commit`. Reference: CommitLog, DefaultAppendMessageCallback.
+`append`. Reference: CommitLog, DefaultAppendMessageCallback.
+
+Appended records gather in a buffer and are written in one go: when it is full, when somebody wants
+to read them, and when `write` is called, before which nothing of them may be acknowledged. The
+first four bytes, the first record's size, are written last: until then the place reads as "nothing
+here", so that neither a crash half-way nor a reader in another process takes a part of a message,
+or of a batch, for a whole.
 """
 
 from __future__ import annotations
 
 import logging
-from mmap import mmap
 from struct import Struct
 from typing import Final
 
@@ -25,15 +30,15 @@ from store.allocation import FileAllocator
 from store.errors import RecordNotFound
 from store.files import MappedFile
 from store.mapped_file_queue import MappedFileQueue
-from store.record_encoder import SIZE_BYTES
 
 log = logging.getLogger(__name__)
 
 _HEAD: Final = Struct(">iI20xqi8x")  # size, magic, physicalOffset, sysFlag
-_pack_size: Final = Struct(">i").pack_into
 _unpack_i64: Final = Struct(">q").unpack_from
 _STORE_TIMESTAMP_AT: Final = (56, 68)  # behind an IPv4 or IPv6 born host
 _NEVER: Final = 1 << 63
+_SIZE_BYTES: Final = 4
+_BUFFER: Final = 256 * 1024  # stays in the processor's cache
 
 
 class CommitLog:
@@ -41,20 +46,27 @@ class CommitLog:
 
     Attributes:
         files: the run of mapped files.
-        end: physical offset of the next record. A flush thread reads it: it moves on only when
-            everything before it is written.
-        store_timestamp: of the last record appended (ms); moves on after `end` does.
+        end: physical offset of the next record.
+        written: what lies before this physical offset is in the files. Other threads look at this,
+            never at `end`.
+        store_timestamp: of the last record written (ms); moves on after `written` does.
     """
 
     def __init__(self, files: MappedFileQueue, allocator: FileAllocator) -> None:
         self.files = files
         self.end = 0
+        self.written = 0
         self.store_timestamp = 0
         self._allocator = allocator
-        self._map: mmap | None = None  # of the file that is appended to
-        self._base = 0  # where that file begins
-        self._limit = 0  # physical offset where its last record must end; 0 without a file
+        self._file: MappedFile | None = None  # the one that is appended to
+        # Physical offsets: records up to the limit fit into the buffer, and the last one of the
+        # file ends at the file's limit. 0 without a file.
+        self._limit = 0
+        self._file_limit = 0
         self._watermark = _NEVER  # physical offset at which to look after what lies ahead
+        self._buffer = bytearray(_BUFFER)
+        self._gathered = 0  # bytes of the buffer that are not written yet
+        self._last_timestamp = 0  # of the last record in it
 
     @property
     def min_offset(self) -> int:
@@ -73,14 +85,14 @@ class CommitLog:
 
     @property
     def room(self) -> int:
-        """Bytes of records that still fit into the current file; less than 0 without one."""
+        """Bytes of records that can be appended without a write or a new file."""
         return self._limit - self.end
 
     def resume(self, end: int) -> None:
         """Go on appending at `end`, which recovery found. What lies behind it is removed, so that
         no later recovery takes remains of an earlier life for messages. Raises DiskFull."""
         self.files.truncate(end)
-        self.end = end
+        self.end = self.written = end
         file = self.files.find(end)
         if file is not None:
             file.allocate()
@@ -88,49 +100,65 @@ class CommitLog:
             self._use(file)
 
     def watch(self) -> None:
-        """Look ahead of the append position from the next append on (not before: an idle store
-        takes no memory)."""
+        """Look ahead from the next write on."""
         self._watermark = self.end
 
     def reserve(self, size: int) -> int:
         """The physical offset at which a record of `size` bytes (≤ `max_record_size`) goes.
 
-        Raises DiskFull when it needs a new file and there is no room; the log is unchanged then.
+        Raises DiskFull when it needs a new file and there is no room, and OSError when what is
+        gathered can not be written; the log is unchanged then.
         """
         if self.end + size > self._limit:
-            self._roll()
+            self._make_room(size)
         return self.end
 
     @property
-    def place(self) -> tuple[mmap, int]:
-        """Where the next record goes, once there is room for it: a mapping, and a byte of it."""
-        assert self._map is not None, "reserve was not called"
-        return self._map, self.end - self._base
+    def place(self) -> tuple[bytearray, int]:
+        """Where to encode the record(s) that `reserve` has made room for, before `seal`: a buffer,
+        and a byte of it."""
+        return self._buffer, self._gathered
 
-    def commit(self, data: bytes, size: int, store_timestamp: int) -> None:
-        """Write the record(s) encoded in `data`, without the first one's size word, at `end`;
-        `size` is that word's value. `reserve` has made the room."""
-        at = self.end - self._base
-        length = len(data) + SIZE_BYTES
-        self._map[at + SIZE_BYTES : at + length] = data  # type: ignore[index]
-        self.seal(length, size, store_timestamp)
+    def append(self, data: bytes, store_timestamp: int) -> None:
+        """Add encoded record(s) at `end`; `reserve` has made the room."""
+        begin = self._gathered
+        length = len(data)
+        self._buffer[begin : begin + length] = data
+        self.seal(length, store_timestamp)
 
-    def seal(self, length: int, size: int, store_timestamp: int) -> None:
-        """Make the records at `place` part of the log: `length` bytes, of which all but the first
-        record's `size` word are written."""
-        # In one store: from here on the record is there (record_encoder says why).
-        _pack_size(self._map, self.end - self._base, size)  # type: ignore[arg-type]
-        end = self.end + length
-        self.end = end
-        self.store_timestamp = store_timestamp
-        if end > self._watermark:
+    def seal(self, length: int, store_timestamp: int) -> None:
+        """Make the `length` bytes at `place` part of the log."""
+        self._gathered += length
+        self.end += length
+        self._last_timestamp = store_timestamp
+
+    def write(self) -> None:
+        """Write what is gathered into the file. Raises OSError; it is not lost then."""
+        length = self._gathered
+        if not length:
+            return
+        file = self._file
+        assert file is not None, "reserve was not called"
+        at = self.written - file.base_offset
+        with memoryview(self._buffer) as data:
+            file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
+            file.write(at, data[:_SIZE_BYTES])
+        self._gathered = 0
+        self.written = self.end
+        self.store_timestamp = self._last_timestamp
+        if len(self._buffer) > _BUFFER:
+            self._buffer = bytearray(_BUFFER)
+        self._limit = min(self._file_limit, self.end + _BUFFER)
+        if self.end > self._watermark:
             self._look_ahead()
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
         """`size` bytes at a physical offset, None where the log does not hold (all of) them.
         The slice keeps its file mapped."""
-        if physical_offset + size > self.end:
-            return None
+        if physical_offset + size > self.written:
+            if physical_offset + size > self.end:
+                return None
+            self.write()
         file = self.files.find(physical_offset)
         if file is None:
             return None
@@ -172,22 +200,29 @@ class CommitLog:
             if file.base_offset < end and file.base_offset + file.size > start
         ]
 
+    def _make_room(self, size: int) -> None:
+        self.write()
+        if self.end + size > self._file_limit:
+            self._roll()
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        self._limit = min(self._file_limit, self.end + len(self._buffer))
+
     def _roll(self) -> None:
         """Go on in a new file. The old one gets its blank only when the new one is there."""
-        previous = self._map
-        base = self._base + self.file_size if previous is not None else self.end
+        previous = self._file
+        base = previous.base_offset + previous.size if previous is not None else self.end
         file = self._allocator.take(self.files.path_of(base), base, self.file_size)
         if previous is not None:
-            at = self.end - self._base
-            encode_blank_into(previous, at, self.file_size - at)
+            at = self.end - previous.base_offset
+            encode_blank_into(previous.map, at, previous.size - at)
         self.files.append(file)
-        self.end = base
+        self.end = self.written = base
         self._use(file)
 
     def _use(self, file: MappedFile) -> None:
-        self._map = file.map
-        self._base = file.base_offset
-        self._limit = file.base_offset + file.size - MIN_BLANK
+        self._file = file
+        self._file_limit = file.base_offset + file.size - MIN_BLANK
         self.watch()
 
     def _look_ahead(self) -> None:

@@ -94,6 +94,7 @@ class ConsumeQueue:
             size = self.files.file_size
             base = self.room * UNIT if self.files.mapped else self.next_offset * UNIT // size * size
             file = self.files.create(base)
+            file.expect_random()
             if self.max_offset * UNIT > base and len(self.files.mapped) == 1:
                 _fill(file, 0, self.max_offset * UNIT - base)
             self.room = (base + size) // UNIT

@@ -91,7 +91,14 @@ class CommitLogFlusher:
         later; with False when that failed, or took longer than syncFlushTimeout."""
         if end_offset <= (self.flushed if self._loop is None else self._told):
             listener(True)
-        elif self.failure is not None or self._loop is None:
+            return
+        try:
+            self._log.write()
+        except OSError as error:
+            log.error("the commit log can not be written: %s", error)
+            listener(False)
+            return
+        if self.failure is not None or self._loop is None:
             listener(False)
         else:
             deadline = self._loop.time() + self._timeout
@@ -121,7 +128,7 @@ class CommitLogFlusher:
         """
         # In this order: the timestamp is that of a record before `end`.
         timestamp = self._log.store_timestamp
-        end = self._log.end
+        end = self._log.written
         for file in self._log.dirty_files(self.flushed, end):
             file.sync()
         self.flushed = end
@@ -138,7 +145,7 @@ class CommitLogFlusher:
             except Empty:
                 ordered = None
             if ordered is None:
-                waiting = self._log.end - self.flushed
+                waiting = self._log.written - self.flushed
                 thorough = time.monotonic() - last >= self._thorough
                 if waiting == 0 or (waiting < self._least and not thorough):
                     continue

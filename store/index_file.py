@@ -81,6 +81,7 @@ class IndexFile:
             raise ValueError(f"{file.path} has {count} entries and {self.used_slots} used slots")
         self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
         self._allocated = 0  # bytes that certainly have blocks
+        file.expect_random()
 
     @classmethod
     def create(

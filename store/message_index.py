@@ -178,6 +178,7 @@ class MessageIndex:
 
     async def _catch_up(self) -> None:
         """Wait until everything that may be read by now is entered; not for long."""
+        self._log.write()
         target = self._readable()
         if self._thread is None or self.position >= target:
             return

@@ -84,14 +84,14 @@ class MessageStore(RunWriter):
             commit_log,
             self._checkpoint,
             config,
-            on_flushed=self._flushed,
+            on_flushed=lambda end: self._arrivals.enter(end),
             on_failed=self._flush_failed,
         )
         self._queue_flusher = ConsumeQueueFlusher(
             lambda: table.all,
             self._checkpoint,
             config,
-            entered=self._entered_timestamp,
+            entered=lambda: self._arrivals.entered_timestamp(),
             after_round=self._retired.sweep,
         )
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -106,7 +106,7 @@ class MessageStore(RunWriter):
                 clock,
             ),
             commit_log,
-            (lambda: flusher.flushed) if sync else (lambda: commit_log.end),
+            (lambda: flusher.flushed) if sync else (lambda: commit_log.written),
             enabled=config.message_index_enable,
             most=config.max_msgs_num_batch,
         )
@@ -137,6 +137,7 @@ class MessageStore(RunWriter):
 
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
+        self.settle()
         return self._table.delete_topic(topic)
 
     def delete_expired_queues(self) -> None:
@@ -190,6 +191,7 @@ class MessageStore(RunWriter):
         self.index.start()
         self.cleanup.start()
         self.commit_log.watch()
+        self._call_soon = asyncio.get_running_loop().call_soon
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, unlock. Does nothing the second time.
@@ -207,8 +209,9 @@ class MessageStore(RunWriter):
         await self._queue_flusher.stop()
         try:
             if self._flusher.failure is None:
+                self.settle()
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
-                self._flushed(self.commit_log.end)
+                self._arrivals.enter(self.commit_log.end)
                 await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 self._lock.mark_closed()

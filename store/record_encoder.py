@@ -1,9 +1,6 @@
 """Encodes records for appending, in as few calls as possible.
 
-The layout is that of `message.record` (a test compares the two). What differs is that the first
-four bytes of a run, the first record's size, are left out: the commit log writes them last, with
-one store. Until then the place reads as "nothing here", so that neither a crash in the middle of
-the copy nor a reader in another process takes a part of a message, or of a batch, for a whole.
+The layout is that of `message.record` (a test compares the two).
 """
 
 from __future__ import annotations
@@ -15,15 +12,12 @@ from typing import Final, NamedTuple
 from message.buffers import ReadableBuffer
 from message.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
 
-SIZE_BYTES: Final = 4
-
-# magic … bodyLength; the second of each pair begins with the size. By the sysFlag bits 4 and 5.
-_LAYOUTS: Final = tuple(
-    f"Iiiiqqiq{born}sq{store}siqi" for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
+# size … bodyLength, by the sysFlag bits 4 and 5.
+_HEADS: Final = tuple(
+    Struct(f">iIiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
 )
-_FIRST_HEADS: Final = tuple(Struct(f">{layout}").pack for layout in _LAYOUTS)
-_NEXT_HEADS: Final = tuple(Struct(f">i{layout}").pack for layout in _LAYOUTS)
-_HEAD_SIZES: Final = tuple(Struct(f">i{layout}").size for layout in _LAYOUTS)
+_PACK_HEAD: Final = tuple(head.pack for head in _HEADS)
+_HEAD_SIZES: Final = tuple(head.size for head in _HEADS)
 pack_length: Final = Struct(">H").pack
 
 
@@ -55,13 +49,14 @@ def head_size(sys_flag: int) -> int:
 
 
 def head_packer(sys_flag: int) -> Callable[..., bytes]:
-    """Packs a record up to and including the body length, size word included: size, magic, CRC,
-    queue id, flag, queue offset, physical offset, sysFlag, born timestamp, born host, store
-    timestamp, store host, reconsume times, prepared transaction offset, body length."""
-    return _NEXT_HEADS[sys_flag >> 4 & 3]
+    """Packs a record up to and including the body length: size, magic, CRC, queue id, flag, queue
+    offset, physical offset, sysFlag, born timestamp, born host, store timestamp, store host,
+    reconsume times, prepared transaction offset, body length."""
+    return _PACK_HEAD[sys_flag >> 4 & 3]
 
 
 def encode_record(
+    size: int,
     topic: TopicField,
     crc: int,
     queue_id: int,
@@ -78,11 +73,11 @@ def encode_record(
     body: ReadableBuffer,
     properties: bytes,
 ) -> bytes:
-    """One record without its size word. Lengths are the caller's to check."""
+    """One record, of `size` bytes. Lengths are the caller's to check."""
     return b"".join(
         (
-            _FIRST_HEADS[sys_flag >> 4 & 3](
-                topic[0], crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            _PACK_HEAD[sys_flag >> 4 & 3](
+                size, topic[0], crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
                 born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
                 prepared_transaction_offset, len(body),
             ),

@@ -16,9 +16,9 @@ from message.checksum import body_crc
 from message.limits import MAX_PROPERTIES
 from message.sysflag import BORN_HOST_V6
 from store.consume_queue import ConsumeQueue
-from store.record_encoder import SIZE_BYTES, head_packer, head_size, pack_length
+from store.record_encoder import head_packer, head_size, pack_length
 from store.results import PutResult, PutStatus
-from store.store_writer import IPV4_HOST, SPECIAL, StoreWriter, tell
+from store.store_writer import IPV4_HOST, SPECIAL, StoreWriter
 
 _PUT_OK: Final = PutStatus.PUT_OK
 
@@ -99,8 +99,7 @@ class RunWriter(StoreWriter):
                 queue.next_offset = queue_offset
             raise
         if entries:
-            parts[0] = parts[0][SIZE_BYTES:]
-            log.commit(b"".join(parts), entries[0][3], timestamp)
+            log.append(b"".join(parts), timestamp)
             self._enter(entries, timestamp)
             self.counters.messages_put += len(entries)
             self.counters.bytes_put += physical - begin
@@ -109,15 +108,7 @@ class RunWriter(StoreWriter):
     def _enter(
         self, entries: Sequence[tuple[ConsumeQueue, int, int, int, int]], timestamp: int
     ) -> None:
-        if self._sync:
-            waiting = self._unflushed
-            for queue, queue_offset, physical, size, code in entries:
-                waiting.append(
-                    (physical + size, queue, queue_offset, (physical, size, code), timestamp)
-                )
-            self._flusher.order()
-            return
+        add = self._arrivals.add
         for queue, queue_offset, physical, size, code in entries:
-            queue.append(physical, size, code)
-            if queue.listeners:
-                tell(queue, queue_offset, code, timestamp)
+            add(physical + size, queue, queue_offset, (physical, size, code), timestamp)
+        self._put_done()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from message.record import RecordError, properties_of
+from store.arrivals import Arrivals
 from store.commit_log import CommitLog
 from store.config import CONSUME_QUEUE_UNIT, StoreConfig
 from store.consume_queue import ConsumeQueue
@@ -27,18 +28,33 @@ class StoreReader:
 
     Attributes:
         commit_log: for its `end` (what is stored), `min_offset` and `file_size`.
-        queues: topic → queue id → consume queue, of every queue that has or had a message.
         counters: what was put and got since the store was made.
     """
 
     def __init__(
-        self, commit_log: CommitLog, table: ConsumeQueueTable, config: StoreConfig
+        self,
+        commit_log: CommitLog,
+        table: ConsumeQueueTable,
+        config: StoreConfig,
+        arrivals: Arrivals,
     ) -> None:
         self.commit_log = commit_log
-        self.queues: Mapping[str, Mapping[int, ConsumeQueue]] = table.view
+        self._arrivals = arrivals
+        self._queues: Mapping[str, Mapping[int, ConsumeQueue]] = table.view
         self.counters = StoreCounters()
         self._by_topic = table.by_topic
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT
+
+    @property
+    def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
+        """Topic → queue id → consume queue, of every queue that has or had a message."""
+        self.settle()
+        return self._queues
+
+    def settle(self) -> None:
+        """Write what was put into the files, and enter it into its queues unless it must be flushed
+        before. From here on it survives the process, and may be acknowledged. Raises OSError."""
+        self._arrivals.settle()
 
     def get(
         self,
@@ -58,6 +74,7 @@ class StoreReader:
         those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
         scanned for them. One call never reads beyond the consume-queue file that `offset` lies in.
         """
+        self._arrivals.settle()
         queues = self._by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None:
@@ -182,6 +199,7 @@ class StoreReader:
             return None
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        self._arrivals.settle()
         queues = self._by_topic.get(topic)
         return queues.get(queue_id) if queues is not None else None
 

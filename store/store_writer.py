@@ -1,15 +1,15 @@
 """The putting half of a store: straight-line code on the event loop, without locks.
 
-Check, reserve a place in the commit log, encode, one copy into the mapping, enter into the consume
-queue, tell who waits. Budget: 5 µs for a message of 1 KiB, half of that within a batch.
+Check, reserve a place in the commit log, encode, one copy into its buffer; once that is written,
+enter into the consume queue and tell who waits. Budget: 5 µs for a message of 1 KiB, half of that
+within a batch.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from message.buffers import ReadableBuffer
@@ -22,10 +22,10 @@ from message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
+from store.arrivals import Arrivals
 from store.batch_encoder import Shared, take_apart
 from store.commit_log import CommitLog
 from store.config import FlushDiskType, StoreConfig
-from store.consume_queue import ConsumeQueue
 from store.consume_queue_table import ConsumeQueueTable
 from store.delay_level import DelayLevels
 from store.dispatch import delivery_time
@@ -64,7 +64,8 @@ class StoreWriter(StoreReader):
         clock: Callable[[], int],
     ) -> None:
         """Raises ValueError for a messageDelayLevel that can not be read."""
-        super().__init__(commit_log, table, config)
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        super().__init__(commit_log, table, config, Arrivals(commit_log, after_flush=self._sync))
         self.config = config
         self.delay_levels = DelayLevels(config.message_delay_level)
         self._table = table
@@ -72,10 +73,9 @@ class StoreWriter(StoreReader):
         self._store_host = store_host
         self._store_host_flag = 0 if len(store_host) == IPV4_HOST else STORE_HOST_V6
         self._clock = clock
-        # With SYNC_FLUSH: what is stored but may not be read before it is flushed, as
-        # (end offset, queue, queue offset, consume-queue entries, store timestamp).
-        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._unflushed: deque[tuple[int, ConsumeQueue, int, Sequence[int], int]] = deque()
+        # What settles at the end of a turn of the event loop; None without one.
+        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        self._due = False
         # Why nothing can be put at the moment, and until when that need not be tried again.
         self._refusal = "the store is not open"
         self._retry_at = _NEVER
@@ -97,7 +97,9 @@ class StoreWriter(StoreReader):
     ) -> PutResult:
         """Store one message.
 
-        It survives the process from here on; `when_flushed` tells when it survives the machine.
+        It can be read at once, survives the process from the next `settle` on (at the latest from
+        the end of this turn of the event loop), and `when_flushed` tells when it survives the
+        machine.
         `properties` is the encoded text, `born_host` packed. `tags_code` goes into the consume
         queue, except in the schedule topic, where the time of delivery does. Prepared and
         rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset.
@@ -134,22 +136,24 @@ class StoreWriter(StoreReader):
         timestamp = self._clock()
         queue_offset = 0 if sys_flag & SPECIAL else queue.next_offset
         data = encode_record(
-            topic_field, body_crc(body), queue_id, flag, queue_offset, physical_offset, sys_flag,
-            born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
+            size, topic_field, body_crc(body), queue_id, flag, queue_offset, physical_offset,
+            sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
             prepared_transaction_offset, body, property_bytes,
         )  # fmt: skip
-        commit_log.commit(data, size, timestamp)
+        commit_log.append(data, timestamp)
         if not sys_flag & SPECIAL:
             queue.next_offset = queue_offset + 1
             if queue.delayed:
                 due = delivery_time(properties, timestamp, self.delay_levels)
                 tags_code = tags_code if due is None else due
-            if self._sync:
-                self._defer(queue, queue_offset, (physical_offset, size, tags_code), timestamp)
-            else:
-                queue.append(physical_offset, size, tags_code)
-                if queue.listeners:
-                    tell(queue, queue_offset, tags_code, timestamp)
+            self._arrivals.add(
+                physical_offset + size,
+                queue,
+                queue_offset,
+                (physical_offset, size, tags_code),
+                timestamp,
+            )
+        self._put_done()
         counters = self.counters
         counters.messages_put += 1
         counters.bytes_put += size
@@ -205,22 +209,12 @@ class StoreWriter(StoreReader):
             physical_offset = commit_log.reserve(size)
         except (DiskFull, OSError) as error:
             return self._no_room(error)
-        log_map, at = commit_log.place
-        try:
-            entries = batch.encode_into(log_map, at, physical_offset)
-        except BaseException:
-            # No later record may have remains of this one behind it.
-            log_map[at : at + size] = bytes(size)
-            raise
-        commit_log.seal(size, batch.first_size, timestamp)
+        buffer, at = commit_log.place
+        entries = batch.encode_into(buffer, at, physical_offset)
+        commit_log.seal(size, timestamp)
         queue.next_offset = queue_offset + count
-        if self._sync:
-            self._defer(queue, queue_offset, entries, timestamp)
-        else:
-            queue.append_many(entries)
-            if queue.listeners:
-                for index in range(count):
-                    tell(queue, queue_offset + index, entries[3 * index + 2], timestamp)
+        self._arrivals.add(physical_offset + size, queue, queue_offset, entries, timestamp)
+        self._put_done()
         counters = self.counters
         counters.messages_put += count
         counters.bytes_put += size
@@ -233,33 +227,25 @@ class StoreWriter(StoreReader):
             tuple(entries[::3]),
         )
 
-    # --- readable only when flushed (SYNC_FLUSH) ----------------------------------------------
+    # --- at the end of a put ------------------------------------------------------------------
 
-    def _defer(
-        self, queue: ConsumeQueue, queue_offset: int, entries: Sequence[int], timestamp: int
-    ) -> None:
-        self._unflushed.append((self.commit_log.end, queue, queue_offset, entries, timestamp))
-        self._flusher.order()
+    def _put_done(self) -> None:
+        """See that what was put is settled before long."""
+        if self._sync:
+            self.commit_log.write()
+            self._flusher.order()
+        elif self._call_soon is None:
+            self.settle()
+        elif not self._due:
+            self._due = True
+            self._call_soon(self._settle_due)
 
-    def _flushed(self, end: int) -> None:
-        """Let everything up to the physical offset `end` be read."""
-        waiting = self._unflushed
-        while waiting and waiting[0][0] <= end:
-            _, queue, queue_offset, entries, timestamp = waiting.popleft()
-            if queue.removed:
-                continue
-            queue.append_many(entries)
-            if queue.listeners:
-                for index, tags_code in enumerate(entries[2::3]):
-                    tell(queue, queue_offset + index, tags_code, timestamp)
-
-    def _entered_timestamp(self) -> int:
-        """The store timestamp up to which every message has its consume-queue entry."""
-        timestamp = self.commit_log.store_timestamp
+    def _settle_due(self) -> None:
+        self._due = False
         try:
-            return min(timestamp, self._unflushed[0][4] - 1)
-        except IndexError:
-            return timestamp
+            self.settle()
+        except OSError as error:  # who waits for an answer tries again, and gets the error
+            log.error("the commit log can not be written: %s", error)
 
     # --- refusing -----------------------------------------------------------------------------
 
@@ -293,11 +279,3 @@ class StoreWriter(StoreReader):
                 f"({self.commit_log.max_record_size}), sysFlag {sys_flag:#x}"
             )
         return self._refused(PutStatus.MESSAGE_ILLEGAL, reason)
-
-
-def tell(queue: ConsumeQueue, queue_offset: int, tags_code: int, timestamp: int) -> None:
-    for listener in queue.listeners:
-        try:
-            listener(queue_offset, tags_code, timestamp)
-        except Exception:
-            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)

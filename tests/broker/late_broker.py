@@ -86,7 +86,9 @@ class LateBroker:
     ) -> PutResult:
         values = {names.UNIQ_KEY: body.decode(), **properties}
         draft = Draft(topic, queue_id, body, values, self.time.now, bytes(8))
-        return self.drafts.put(draft)
+        result = self.drafts.put(draft)
+        self.store.settle()
+        return result
 
     def records(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
         """What consumers can read of a queue."""

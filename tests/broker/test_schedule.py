@@ -190,6 +190,7 @@ async def test_after_a_kill_only_what_came_since_the_last_save_comes_again(
         time.advance(1_000)
         if n == 0:
             await broker.save()
+    broker.store.settle()
     killed = shutil.copytree(broker.root, tmp_path / "killed")
 
     async with LateBroker(killed, time) as again:

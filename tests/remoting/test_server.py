@@ -625,3 +625,25 @@ async def test_a_thousand_idle_connections_cost_others_nothing() -> None:
         assert len(server.connections) == 1001
         for each in (*idle, peer):
             each.writer.close()
+
+
+async def test_what_answers_acknowledge_is_stored_before_they_leave() -> None:
+    written: list[int] = []
+    connection, transport = connected(
+        Echo(), before_answers=lambda: written.append(len(transport.writes))
+    )
+    connection.data_received(frame(ECHO, 1) + frame(ECHO, 2))
+    connection.data_received(frame(ECHO, 3))
+    assert written == [0, 1]
+    assert [c.opaque for c in transport.commands()] == [1, 2, 3]
+
+
+async def test_answers_that_would_lie_are_not_given(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise OSError("the disk is broken")
+
+    connection, transport = connected(Echo(), before_answers=fail)
+    connection.data_received(frame(ECHO, 1))
+    assert transport.commands() == []
+    assert transport.ended == "aborted"
+    assert "the disk is broken" in caplog.text

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store import allocation
 from store.allocation import FileAllocator
 from store.errors import DiskFull
 
@@ -75,52 +73,6 @@ def test_a_full_disk_ahead_is_asked_again_when_the_file_is_needed(
     made.close()
 
 
-def test_windows_grow_while_appends_go_on(
-    bench: Any, allocator: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From 1 MiB to 16 MiB, each before the last one is used up, every byte once, none behind the
-    end of the file, and nothing at all before the first append."""
-    size = 80 * 1024 * 1024
-    windows: list[tuple[int, int]] = []
-
-    def prefault(_: Any, start: int, length: int) -> bool:
-        windows.append((start, length))
-        return True
-
-    monkeypatch.setattr(allocation.MappedFile, "prefault", prefault)
-    file = allocator.take(path_of(bench, 0), 0, size)
-    position = allocator.look_ahead(file, 0, path_of(bench, size))
-    wait_for(allocator)
-    assert windows == []
-    while position < size:
-        position = allocator.look_ahead(file, position, path_of(bench, size))
-    wait_for(allocator)
-    mib = 1024 * 1024
-    assert [length // mib for _, length in windows[:6]] == [1, 2, 4, 8, 16, 16]
-    assert windows[-1][0] + windows[-1][1] == size
-    for (start, length), (following, _) in pairwise(windows):
-        assert following == start + length
-    file.close()
-
-
-def test_without_support_nothing_is_tried_again(
-    bench: Any, allocator: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def prefault(_: Any, start: int, length: int) -> bool:
-        calls.append(start)
-        return False
-
-    monkeypatch.setattr(allocation.MappedFile, "prefault", prefault)
-    file = allocator.take(path_of(bench, 0), 0, SIZE)
-    for position in (1, 5000, 9000):
-        allocator.look_ahead(file, position, path_of(bench, SIZE))
-        wait_for(allocator)
-    assert len(calls) == 1
-    file.close()
-
-
 def test_a_task_that_fails_does_not_end_the_thread(bench: Any, allocator: Any, caplog: Any) -> None:
     allocator._tasks.put(lambda: 1 / 0)
     wait_for(allocator)
@@ -133,6 +85,7 @@ async def test_a_store_looks_ahead_by_itself(bench: Any) -> None:
     bench.put(store)
     while store.commit_log.end < 9000:
         bench.put(store, body=b"x" * 500)
+    store.settle()
     wait_for(store._allocator)
     assert bench.segment(SIZE).exists()
     crashed = bench.copy("crashed")

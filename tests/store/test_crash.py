@@ -44,6 +44,7 @@ async def main():
             os.write(1, b"%d %d %d %d\\n" % (seed, queue_id, result.queue_offset, count))
 
     number = 0
+    waiting = []
     while True:
         number += 1
         queue_id = number % 3
@@ -62,7 +63,12 @@ async def main():
             store.when_flushed(result.end_offset,
                 lambda done, q=queue_id, r=result, c=count: acknowledge(q, r, c, done))
         else:
-            acknowledge(queue_id, result, count)
+            waiting.append((queue_id, result, count))
+            if len(waiting) > seed % 3:
+                store.settle()
+                for arguments in waiting:
+                    acknowledge(*arguments)
+                waiting.clear()
         await asyncio.sleep(0)
 
 asyncio.run(main())

@@ -63,15 +63,26 @@ def test_a_file_in_use_is_closed_later(files: Files, tmp_path: Path) -> None:
     retired.sweep()
     assert len(retired) == 0
     file.sync()  # does nothing any more
-    assert not file.prefault(0, 4096)
 
 
-def test_prefaulting_changes_nothing(files: Files, tmp_path: Path) -> None:
+def test_the_mapping_shows_what_was_written(files: Files, tmp_path: Path) -> None:
     file = files.create(tmp_path / "0", 0, SIZE)
-    file.map[0:4] = b"data"
-    assert file.prefault(0, SIZE) in (True, False)  # as the kernel can
-    assert file.path.read_bytes() == b"data" + bytes(SIZE - 4)
+    held = file.view[4000:4010]
+    file.write(4000, memoryview(b"0123456789"))
+    assert bytes(held) == b"0123456789"
+    assert file.path.read_bytes() == bytes(4000) + b"0123456789" + bytes(SIZE - 4010)
+    held.release()
     assert file.close()
+
+
+def test_a_short_write_goes_on(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.create(tmp_path / "0", 0, SIZE)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:3], at))
+    file.write(0, memoryview(b"0123456789"))
+    assert bytes(file.view[:10]) == b"0123456789"
 
 
 @pytest.mark.parametrize("start", [0, 1, 5000, SIZE - 1])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from message.checksum import body_crc
 from message.record import decode, encode_into, record_size
 from store import record_encoder
-from store.record_encoder import SIZE_BYTES, TopicField, encode_record
+from store.record_encoder import TopicField, encode_record
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -37,17 +37,19 @@ def test_a_record_is_what_the_message_package_encodes(
         born_time, born_host, store_time, store_host, reconsumed, prepared, body, name, properties,
     )  # fmt: skip
     data = encode_record(
-        field, body_crc(body), 3, flag, queue_offset, physical, sys_flag, born_time, born_host,
-        store_time, store_host, reconsumed, prepared, body, properties,
+        size, field, body_crc(body), 3, flag, queue_offset, physical, sys_flag, born_time,
+        born_host, store_time, store_host, reconsumed, prepared, body, properties,
     )  # fmt: skip
-    assert data == expected[SIZE_BYTES:]
+    assert data == expected
     overhead = record_encoder.head_size(sys_flag) + field.overhead
     assert overhead + len(body) + len(properties) == size
 
 
 def test_the_topic_length_of_version_2_has_two_bytes() -> None:
+    field = TopicField.of("T" * 300)
+    size = record_encoder.head_size(0) + field.overhead
     data = encode_record(
-        TopicField.of("T" * 300), 0, 0, 0, 0, 0, 0, 0, b"b" * 8, 0, b"s" * 8, 0, 0, b"", b""
-    )
-    record = decode((len(data) + 4).to_bytes(4, "big") + data)
+        size, field, 0, 0, 0, 0, 0, 0, 0, b"b" * 8, 0, b"s" * 8, 0, 0, b"", b""
+    )  # fmt: skip
+    record = decode(data)
     assert record.topic == "T" * 300

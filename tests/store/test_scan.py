@@ -225,6 +225,7 @@ async def test_a_store_that_a_broker_is_writing_to(tmp_path: Path) -> None:
     try:
         for _ in range(10):
             put(150)
+            store.settle()
             before = written
             reading = asyncio.get_running_loop().run_in_executor(None, read)
             while not reading.done():

@@ -1,0 +1,78 @@
+"""Messages that were put, on their way into the consume queues.
+
+An entry may be seen, by a pull or by a reader in another process, only when the log holds its
+record: with ASYNC_FLUSH when it is written, with SYNC_FLUSH when it is on the disk. Until then it
+waits here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from store.commit_log import CommitLog
+from store.consume_queue import ConsumeQueue
+
+log = logging.getLogger(__name__)
+
+
+class Arrivals:
+    """The entries that wait, in the order of the log. All methods but `entered_timestamp` belong to
+    the event loop's thread."""
+
+    def __init__(self, commit_log: CommitLog, *, after_flush: bool) -> None:
+        self._log = commit_log
+        self._after_flush = after_flush
+        # (end offset, queue, queue offset, consume-queue entries, store timestamp)
+        self._waiting: deque[tuple[int, ConsumeQueue, int, Sequence[int], int]] = deque()
+
+    def add(
+        self,
+        end: int,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        entries: Sequence[int],
+        timestamp: int,
+    ) -> None:
+        """Take the entries (physical offset, size and tags code of each message, flat) of what was
+        appended up to the physical offset `end`; `queue_offset` is the first one's."""
+        self._waiting.append((end, queue, queue_offset, entries, timestamp))
+
+    def settle(self) -> None:
+        """Have everything that was put written, and entered if that is enough. Raises OSError."""
+        if self._waiting:
+            self._log.write()
+            if not self._after_flush:
+                self.enter(self._log.written)
+
+    def enter(self, end: int) -> None:
+        """Let everything up to the physical offset `end` be read."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= end:
+            _, queue, queue_offset, entries, timestamp = waiting.popleft()
+            if queue.removed:
+                continue
+            if len(entries) == 3:
+                queue.append(*entries)
+            else:
+                queue.append_many(entries)
+            if queue.listeners:
+                for index, tags_code in enumerate(entries[2::3]):
+                    _tell(queue, queue_offset + index, tags_code, timestamp)
+
+    def entered_timestamp(self) -> int:
+        """The store timestamp up to which every message has its entry."""
+        timestamp = self._log.store_timestamp
+        try:
+            return min(timestamp, self._waiting[0][4] - 1)
+        except IndexError:
+            return timestamp
+
+
+def _tell(queue: ConsumeQueue, queue_offset: int, tags_code: int, timestamp: int) -> None:
+    for listener in queue.listeners:
+        try:
+            listener(queue_offset, tags_code, timestamp)
+        except Exception:
+            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)
