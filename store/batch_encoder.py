@@ -1,22 +1,23 @@
-"""The messages of a batch body (spec 4.3) as records, written straight into the commit log.
+"""The messages of a batch body (spec 4.3) as records, written straight to where the commit log
+gathers them.
 
 A batch is taken apart first: that refuses a bad one before anything is written, and tells how many
 bytes its records have. Then it is encoded at its place.
 
-Messages that all have the same lengths, as those of one fixed format do, are handled as columns:
-one list for each of their fields, one call of `struct` to take apart or to pack many of them. So
-hardly any Python runs for each message, which makes this the quickest way into the log (1.0 µs for
-a message of 1 KiB, against 2.1 µs).
+Large batches of messages of equal lengths go through `store.even_batch`, which needs numpy: the
+first one has it loaded, on a thread, and until it is there they are encoded as any others are.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import importlib
+import threading
+from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from message.batch_body import MIN_ITEM, BatchBodyError
+from message.batch_body import BatchBodyError
 from message.buffers import ReadableBuffer
 from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
@@ -24,11 +25,11 @@ from message.properties import TAGS, find
 from message.tags import tag_hash
 from store.record_encoder import TopicField, head_size, pack_length
 
-_unpack_item: Final = Struct(">i8xii").unpack_from  # size, flag, body length
-_ITEM_HEAD: Final = 20
+unpack_item: Final = Struct(">i8xii").unpack_from  # size, flag, body length
+ITEM_HEAD: Final = 20
 _SMALL_BODY: Final = 4096
-_AT_ONCE: Final = 64
-"""Messages that one struct takes: its own size grows with their number."""
+_LARGE_BATCH: Final = 8 * 1024
+"""Bytes from which on columns may be worth their fixed cost."""
 
 # A head in two: what differs from message to message, and what those of one body length share.
 _FRONT: Final = "iIiiiqq"  # size, magic, CRC, queue id, flag, queue offset, physical offset
@@ -38,8 +39,8 @@ _REARS: Final = tuple(
 )  # sysFlag … bodyLength
 
 _SEPARATOR: Final = 2
-_TAGS: Final = b"TAGS\x01"
-_SEPARATED_TAGS: Final = b"\x02TAGS\x01"
+TAGS_MARK: Final = b"TAGS\x01"
+_SEPARATED_TAGS: Final = b"\x02" + TAGS_MARK
 # Encoded tag → code: applications use a handful; a peer that sends ever new ones starts it over.
 _known_tags: dict[bytes, int] = {}
 _MOST_TAGS: Final = 2048
@@ -85,9 +86,35 @@ def take_apart(
     Raises:
         BatchBodyError: lengths do not add up, or properties exceed 32 767 bytes.
     """
-    return _take_apart_even(body, shared, queue_offset) or _MixedBatch(
-        body, shared, queue_offset, physical_offset
-    )
+    if len(body) >= _LARGE_BATCH:
+        if _even.take_apart is not None:
+            batch = _even.take_apart(body, shared, queue_offset)
+            if batch is not None:
+                return batch
+        elif not _even.loading:
+            _even.load()
+    return _MixedBatch(body, shared, queue_offset, physical_offset)
+
+
+class _EvenBatches:
+    """`store.even_batch`, when it is there."""
+
+    def __init__(self) -> None:
+        self.take_apart: Callable[[ReadableBuffer, Shared, int], Batch | None] | None = None
+        self.loading = False
+
+    def load(self) -> threading.Thread:
+        """Load it on a thread."""
+        self.loading = True
+        thread = threading.Thread(target=self._load, name="store-load-numpy", daemon=True)
+        thread.start()
+        return thread
+
+    def _load(self) -> None:
+        self.take_apart = importlib.import_module("store.even_batch").take_apart_even
+
+
+_even: Final = _EvenBatches()
 
 
 class Batch(Protocol):
@@ -107,54 +134,6 @@ class Batch(Protocol):
         Returns what the consume queue gets: physical offset, size and tags code of each record,
         flat.
         """
-
-
-class _EvenBatch:
-    """Messages that all have the same lengths: one struct holds many whole records."""
-
-    def __init__(
-        self, shared: Shared, queue_offset: int, flags: list[int], bodies: list[bytes],
-        properties: list[bytes], tail: bytes,
-    ) -> None:  # fmt: skip
-        self._shared = shared
-        self._queue_offset = queue_offset
-        self._flags = flags
-        self._bodies = bodies
-        self._properties = properties
-        self._tail = tail
-        self.count = len(bodies)
-        self._record_size = shared.overhead + len(bodies[0]) + len(properties[0]) + len(tail)
-        self.size = self._record_size * self.count
-
-    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
-        """See `Batch`."""
-        shared, size, tail, begin = self._shared, self._record_size, self._tail, self._queue_offset
-        rear = shared.rear(len(self._bodies[0]))
-        middle = shared.middle(len(self._properties[0]) + len(tail))
-        texts = rear, self._bodies[0], middle, self._properties[0], tail
-        lengths = tuple(map(len, texts))
-        offsets = range(physical_offset, physical_offset + self.size, size)
-        for first in range(0, self.count, _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            bodies = self._bodies[part]
-            many = len(bodies)
-            fields: list[Any] = [size] * (12 * many)
-            fields[1::12] = [shared.topic.magic] * many
-            fields[2::12] = [crc & CRC_MASK for crc in map(crc32, bodies)]
-            fields[3::12] = [shared.queue_id] * many
-            fields[4::12] = self._flags[part]
-            fields[5::12] = range(begin + first, begin + first + many)
-            fields[6::12] = offsets[part]
-            fields[7::12] = [rear] * many
-            fields[8::12] = bodies
-            fields[9::12] = [middle] * many
-            fields[10::12] = self._properties[part]
-            fields[11::12] = [tail] * many
-            _records(many, *lengths).pack_into(buffer, at + first * size, *fields)
-        entries = [size] * (3 * self.count)
-        entries[::3] = offsets
-        entries[2::3] = _tags_codes(self._properties, tail)
-        return entries
 
 
 class _MixedBatch:
@@ -181,54 +160,6 @@ class _MixedBatch:
         return self._entries
 
 
-@lru_cache(maxsize=128)
-def _items(count: int, body: int, properties: int) -> Struct:
-    return Struct(">" + f"i8xii{body}sH{properties}s" * count)
-
-
-@lru_cache(maxsize=128)
-def _records(count: int, rear: int, body: int, middle: int, properties: int, tail: int) -> Struct:
-    return Struct(">" + f"{_FRONT}{rear}s{body}s{middle}s{properties}s{tail}s" * count)
-
-
-def _take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> _EvenBatch | None:
-    """None for messages of different lengths, and for what may be no batch at all."""
-    end = len(body)
-    if end < MIN_ITEM:
-        return None
-    size, _, body_length = _unpack_item(body, 0)
-    length = size - MIN_ITEM - body_length
-    if body_length < 0 or length < 0 or end % size:
-        return None
-    tail = shared.suffix
-    if length and tail:
-        # The last bytes of all messages: the separator is there in each, or in none.
-        lasts = bytes(body[size - 1 :: size])
-        separated = lasts.count(_SEPARATOR)
-        if not separated:
-            tail = b"\x02" + tail
-        elif separated < len(lasts):
-            return None
-    if length + len(tail) > MAX_PROPERTIES:
-        return None
-    flags: list[int] = []
-    bodies: list[bytes] = []
-    properties: list[bytes] = []
-    for at in range(0, end, size * _AT_ONCE):
-        many = min(_AT_ONCE, (end - at) // size)
-        fields = _items(many, body_length, length).unpack_from(body, at)
-        if (
-            fields[::6].count(size) != many
-            or fields[2::6].count(body_length) != many
-            or fields[4::6].count(length) != many
-        ):
-            return None
-        flags += fields[1::6]
-        bodies += fields[3::6]
-        properties += fields[5::6]
-    return _EvenBatch(shared, queue_offset, flags, bodies, properties, tail)
-
-
 def _encode(
     body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
 ) -> tuple[bytes, list[int]]:
@@ -249,10 +180,10 @@ def _encode(
     entries: list[int] = []
     while at < end:
         try:
-            item_size, flag, body_length = _unpack_item(source, at)
+            item_size, flag, body_length = unpack_item(source, at)
         except StructError:
             raise BatchBodyError(f"{end - at} bytes at byte {at} are no message") from None
-        body_begin = at + _ITEM_HEAD
+        body_begin = at + ITEM_HEAD
         body_end = body_begin + body_length
         next_at = at + item_size
         length = next_at - body_end - 2
@@ -303,30 +234,14 @@ def _encode(
     return b"".join(parts), entries
 
 
-def _tags_codes(properties: list[bytes], suffix: bytes) -> list[int]:
-    """The tags code of each message. The suffix comes last, so a tag in it counts for all."""
-    first = properties[0]
-    code = tags_code(suffix)
-    if code or properties.count(first) == len(properties):
-        return [code or tags_code(first)] * len(properties)
-    # Often the same tag lies at the same place in all, and no other anywhere.
-    at = first.rfind(_SEPARATED_TAGS)
-    end = first.find(_SEPARATOR, at + 1) + 1
-    if at >= 0 and end and b"".join(properties).count(_TAGS) == len(properties):
-        tag = first[at:end]
-        if all([own.startswith(tag, at) for own in properties]):  # noqa: C419 (a third quicker)
-            return [tags_code(first)] * len(properties)
-    return list(map(tags_code, properties))
-
-
 def tags_code(properties: bytes) -> int:
     """The tags code of encoded properties. The last TAGS wins, as in the decoded map."""
-    at = properties.rfind(_TAGS)
+    at = properties.rfind(TAGS_MARK)
     if at < 0:
         return 0
     if at and properties[at - 1] != _SEPARATOR:  # the end of a longer name, or within a value
         at = properties.rfind(_SEPARATED_TAGS) + 1
-        if not at and not properties.startswith(_TAGS):
+        if not at and not properties.startswith(TAGS_MARK):
             return 0
     end = properties.find(_SEPARATOR, at)
     tag = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]

@@ -15,7 +15,9 @@ or of a batch, for a whole.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from struct import Struct
+from time import perf_counter_ns
 from typing import Final
 
 from message.record import (
@@ -38,6 +40,8 @@ _unpack_i64: Final = Struct(">q").unpack_from
 _STORE_TIMESTAMP_AT: Final = (56, 68)  # behind an IPv4 or IPv6 born host
 _NEVER: Final = 1 << 63
 _SIZE_BYTES: Final = 4
+_LONG_NS: Final = 1_000_000
+_LONG_WRITES: Final = 1000  # a second has no more
 _BUFFER: Final = 256 * 1024  # stays in the processor's cache
 
 
@@ -66,6 +70,7 @@ class CommitLog:
         self._watermark = _NEVER  # physical offset at which to look after what lies ahead
         self._buffer = bytearray(_BUFFER)
         self._gathered = 0  # bytes of the buffer that are not written yet
+        self._long_writes = deque[tuple[int, int]](maxlen=_LONG_WRITES)
         self._last_timestamp = 0  # of the last record in it
 
     @property
@@ -139,10 +144,13 @@ class CommitLog:
             return
         file = self._file
         assert file is not None, "reserve was not called"
+        began = perf_counter_ns()
         at = self.written - file.base_offset
         with memoryview(self._buffer) as data:
             file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
             file.write(at, data[:_SIZE_BYTES])
+        if perf_counter_ns() - began >= _LONG_NS:
+            self._note_long_write(began, length)
         self._gathered = 0
         self.written = self.end
         self.store_timestamp = self._last_timestamp
@@ -151,6 +159,18 @@ class CommitLog:
         self._limit = min(self._file_limit, self.end + _BUFFER)
         if self.end > self._watermark:
             self._look_ahead()
+
+    def take_long_writes(self) -> list[tuple[int, int]]:
+        """Milliseconds and bytes of each write (or new file, for the bytes that needed it) that took
+        at least a millisecond, since the last time."""
+        taken = list(self._long_writes)
+        self._long_writes.clear()
+        return taken
+
+    def _note_long_write(self, began: int, length: int) -> None:
+        took = perf_counter_ns() - began
+        if took >= _LONG_NS:
+            self._long_writes.append((took // _LONG_NS, length))
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
         """`size` bytes at a physical offset, None where the log does not hold (all of) them.
@@ -203,7 +223,9 @@ class CommitLog:
     def _make_room(self, size: int) -> None:
         self.write()
         if self.end + size > self._file_limit:
+            began = perf_counter_ns()
             self._roll()
+            self._note_long_write(began, size)
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         self._limit = min(self._file_limit, self.end + len(self._buffer))

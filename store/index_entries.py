@@ -58,6 +58,17 @@ def write_entries(file: IndexFile, keys: KeyBatch) -> None:
     slots[slot[last]] = number[last]
 
 
+def unlink_entries(file: IndexFile, behind: int) -> None:
+    """Make the slots lead to what they led to before the entries from `file.count` to `behind` were
+    written; entries to which no slot leads yet may be among them."""
+    slots = np.ndarray(file.slots, ">i4", file.file.view, HEADER_SIZE)
+    entries_at = HEADER_SIZE + file.slots * SLOT_SIZE + file.count * ENTRY_SIZE
+    entries = np.ndarray(max(0, behind - file.count), _ENTRY, file.file.view, entries_at)
+    # The first ones of their slots know what was there before.
+    first = entries[entries["previous"] < file.count]
+    slots[first["key"] % file.slots] = first["previous"]
+
+
 def _seconds(timestamp: npt.NDArray[np.int64], begin: int) -> npt.NDArray[np.int64]:
     if begin <= 0:
         return np.zeros(len(timestamp), np.int64)

@@ -10,7 +10,7 @@ of 20. Entry 0 is never used::
             · number of the next older entry of the slot
 
 A key is ``topic#key``; the file knows its hash only, so who asks must look at what is found. One
-thread appends, any may select. Reference: IndexFile, IndexHeader.
+thread appends, any may select; that one may be of another process (`index_worker`). Reference: IndexFile, IndexHeader.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _HEADER: Final = Struct(">4q2i")
 HEADER_SIZE: Final = 40
+_COUNT_AT: Final = 36
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
 _slot: Final = Struct(">i").unpack_from
@@ -63,6 +64,16 @@ class IndexFile:
         self.file = file
         self.slots = slots
         self.capacity = capacity
+        self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
+        self._allocated = 0  # bytes that certainly have blocks
+        self.refresh()
+        file.expect_random()
+
+    def refresh(self) -> None:
+        """Read the header again: another process entered keys, which now waits.
+
+        Raises ValueError when it makes no sense.
+        """
         self.begin_timestamp: int
         self.end_timestamp: int
         self.begin_offset: int
@@ -75,13 +86,19 @@ class IndexFile:
             self.end_offset,
             self.used_slots,
             count,
-        ) = _HEADER.unpack_from(file.map)
+        ) = _HEADER.unpack_from(self.file.map)
         self.count: int = max(1, count)
-        if self.count > capacity or self.end_offset < 0 or not 0 <= self.used_slots <= slots:
-            raise ValueError(f"{file.path} has {count} entries and {self.used_slots} used slots")
-        self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
-        self._allocated = 0  # bytes that certainly have blocks
-        file.expect_random()
+        used = self.used_slots
+        if self.count > self.capacity or self.end_offset < 0 or not 0 <= used <= self.slots:
+            raise ValueError(f"{self.file.path} has {count} entries and {used} used slots")
+
+    def roll_back(self) -> None:
+        """Forget what another process, which has ended, entered after the last `refresh`."""
+        from store.index_entries import unlink_entries
+
+        # Slots lead to what the header counts, at most, and that was written before.
+        unlink_entries(self, min(_slot(self.file.map, _COUNT_AT)[0], self.capacity))
+        self._write_header()
 
     @classmethod
     def create(
@@ -150,7 +167,7 @@ class IndexFile:
         self, view: memoryview, key: int, most: int, begin: int, end: int, found: list[int]
     ) -> None:
         number = _slot(view, HEADER_SIZE + key % self.slots * SLOT_SIZE)[0]
-        limit = self.count
+        limit = max(self.count, _slot(view, _COUNT_AT)[0])  # another process may be entering keys
         # Chains lead to ever older entries; a damaged one must not lead in circles.
         while 0 < number < limit and len(found) < most:
             entry_key, physical, seconds, previous = _entry(
@@ -186,9 +203,8 @@ class IndexFile:
             self._allocated = allocated
 
     def _write_header(self) -> None:
-        _HEADER.pack_into(
-            self.file.map,
-            0,
+        # In one piece: no number in it is ever seen, or left behind, half-written.
+        self.file.map[:HEADER_SIZE] = _HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
             self.begin_offset,

@@ -78,6 +78,13 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
     return KeyBatch(hashes, base + tails.at[rows], tails.timestamp[rows])
 
 
+def alike_from(data: memoryview, at: int, size: int, most: int) -> int:
+    """How many records from the one at byte `at` on, at most `most`, are of `size` bytes each: the
+    messages of a producer often are. The heads of all `most` must lie within `data`."""
+    other = np.flatnonzero(np.ndarray((most,), ">i4", data, at, (size,)) != size)
+    return int(other[0]) if len(other) else most
+
+
 class _Tails:
     """Topics and properties of records, gathered in one buffer. A row is a record."""
 
@@ -95,8 +102,7 @@ class _Tails:
             born_more = born_more[whole]
         self.at = at
         self.timestamp = _unaligned(data, ">i8")[at + 56 + born_more].astype(np.int64)
-        # Slicing in Python is quicker than any way of numpy to gather pieces of unequal length.
-        self.bytes = b"".join([data[a:b] for a, b in zip(tail.tolist(), end.tolist(), strict=True)])
+        self.bytes = _gather(data, tail, end)
         self.text = np.frombuffer(self.bytes or b"\0", np.uint8)[: len(self.bytes)]
         self.end = np.cumsum(end - tail)
         self.begin = self.end - (end - tail)
@@ -183,6 +189,17 @@ class _Tails:
                     str(self.bytes[begin[number] : end[number]], "utf-8", "replace"),
                 )
         return hashes
+
+
+def _gather(data: memoryview, begin: IntArray, end: IntArray) -> bytes:
+    """The pieces of `data` one after another."""
+    length = end - begin
+    if len(length) and (length == length[0]).all():
+        # A record of numpy's is copied as a whole: 0.01 µs per piece, not 0.25.
+        pieces: bytes = _unaligned(data, f"V{length[0]}")[begin].tobytes()
+        return pieces
+    # Slicing in Python is quicker than any way of numpy to gather pieces of unequal length.
+    return b"".join([data[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
 
 
 def _unaligned(data: bytes | memoryview, word: str) -> npt.NDArray[Any]:

@@ -42,10 +42,13 @@ class FoundOffsets(NamedTuple):
 
 
 class IndexTable:
-    """Enters keys and finds them. One thread enters; any may find.
+    """Enters keys and finds them. One thread enters, of this process or, for a while, of another;
+    any may find.
 
     Attributes:
         mapped: the files in order. Replaced, never changed in place.
+        directory: where they lie.
+        slots, capacity: of each.
     """
 
     def __init__(
@@ -58,12 +61,12 @@ class IndexTable:
         retired: Retirement,
         clock: Callable[[], int],
     ) -> None:
-        """`slots` and `capacity` of each file; `clock` (ms) names them."""
+        """`clock` (ms) names the files."""
         self.mapped: tuple[IndexFile, ...] = ()
         self._files = files
-        self._directory = directory
-        self._slots = slots
-        self._capacity = capacity
+        self.directory = directory
+        self.slots = slots
+        self.capacity = capacity
         self._checkpoint = checkpoint
         self._retired = retired
         self._clock = clock
@@ -75,13 +78,9 @@ class IndexTable:
 
     def load(self, *, clean: bool) -> None:
         """Map the files that can be relied on, `clean` after a clean stop. Raises OSError."""
-        if not self._directory.is_dir():
+        if not self.directory.is_dir():
             return
-        found = sorted(path for path in self._directory.iterdir() if path.is_file())
-        for path in found:
-            if not _NAME.fullmatch(path.name):
-                log.warning("%s is not part of the store and is left alone", path)
-                continue
+        for path in self._paths():
             file = self._open(path)
             if file is None:
                 self._files.remove(path)
@@ -94,7 +93,7 @@ class IndexTable:
                 self.mapped = (*self.mapped, file)
 
     def _open(self, path: Path) -> IndexFile | None:
-        size, expected = path.stat().st_size, file_size(self._slots, self._capacity)
+        size, expected = path.stat().st_size, file_size(self.slots, self.capacity)
         if size != expected:
             log.warning(
                 "%s has %d bytes, but maxHashSlotNum and maxIndexNum make %d: building it again",
@@ -103,11 +102,55 @@ class IndexTable:
             return None
         mapped = self._files.open(path, 0, size)
         try:
-            return IndexFile(mapped, self._slots, self._capacity)
+            return IndexFile(mapped, self.slots, self.capacity)
         except ValueError as error:
             log.warning("building a damaged index file again: %s", error)
             self._retired.add(mapped)
             return None
+
+    def refresh(self) -> None:
+        """Take note of what another process entered, which now waits. Raises OSError, and
+        ValueError when it makes no sense."""
+        known = self.mapped
+        if known:
+            known[-1].refresh()
+        added = [
+            IndexFile(
+                self._files.open(path, 0, file_size(self.slots, self.capacity)),
+                self.slots,
+                self.capacity,
+            )
+            for path in self._unknown()
+        ]
+        if added:
+            self._files.sync_directory(self.directory)
+            self.mapped = (*known, *added)
+            # A file that others follow was synced when it was full.
+            for file in self.mapped[max(0, len(known) - 1) : -1]:
+                self._vouch(file)
+            self._checkpoint.sync()
+
+    def roll_back(self) -> None:
+        """Forget what another process, which has ended, entered after the last `refresh`.
+        Raises OSError."""
+        if self.mapped:
+            self.mapped[-1].roll_back()
+        for path in self._unknown():
+            self._files.remove(path)
+
+    def _unknown(self) -> list[Path]:
+        """Files that were made behind the last one."""
+        last = self.mapped[-1].file.path.name if self.mapped else ""
+        return [path for path in self._paths() if path.name > last]
+
+    def _paths(self) -> list[Path]:
+        if not self.directory.is_dir():
+            return []
+        paths = sorted(path for path in self.directory.iterdir() if path.is_file())
+        strange = [path for path in paths if not _NAME.fullmatch(path.name)]
+        for path in strange:
+            log.debug("%s is not part of the index", path)
+        return [path for path in paths if path not in strange]
 
     def cut(self, knows: Callable[[int], bool]) -> None:
         """Drop the last files until one ends with a message that the commit log `knows`."""
@@ -131,7 +174,7 @@ class IndexTable:
                 if last is not None:
                     self._seal(last)
                 last = IndexFile.create(
-                    self._files, self._next_path(), self._slots, self._capacity, last
+                    self._files, self._next_path(), self.slots, self.capacity, last
                 )
                 self.mapped = (*self.mapped, last)
             keys = keys.slice(last.append(keys))
@@ -203,7 +246,7 @@ class IndexTable:
         if self.mapped:
             # Names must rise, also where clocks do not.
             name = max(name, f"{int(self.mapped[-1].file.path.name) + 1:017d}")
-        return self._directory / name
+        return self.directory / name
 
     def _drop(self, file: IndexFile) -> None:
         self._files.remove(file.file.path)

@@ -11,7 +11,8 @@ from message.batch_body import BatchBodyError, encode_batch
 from message.record import Record, iter_records
 from message.tags import tag_hash
 from store import batch_encoder
-from store.batch_encoder import Shared, take_apart
+from store.batch_encoder import Batch, Shared, take_apart
+from store.even_batch import EvenBatch, take_apart_even
 from store.record_encoder import TopicField
 
 Item = tuple[int, bytes, bytes]  # flag, body, encoded properties
@@ -31,10 +32,20 @@ def shared(suffix: bytes = b"") -> Shared:
 def encode(items: list[Item], suffix: bytes = b"", place: int = 1000) -> tuple[bytes, list[int]]:
     """The records at physical offset `place`, with queue offsets from 40 on, and the entries.
 
-    The batch expected to lie at 1000.
+    The batch expected to lie at 1000. As columns, if that can be done, it is the same.
     """
-    batch = take_apart(encode_batch(items), shared(suffix), 40, 1000)
-    assert batch.count == len(items)
+    body = encode_batch(items)
+    one_by_one = _encode(take_apart(body, shared(suffix), 40, 1000), len(items), place)
+    as_columns = take_apart_even(body, shared(suffix), 40)
+    if as_columns is not None:
+        assert _encode(as_columns, len(items), place) == one_by_one
+    else:
+        assert len({(len(body), len(properties)) for _, body, properties in items}) > 1 or suffix
+    return one_by_one
+
+
+def _encode(batch: Batch, count: int, place: int) -> tuple[bytes, list[int]]:
+    assert batch.count == count
     buffer = bytearray(batch.size + 20)
     entries = batch.encode_into(buffer, 10, place)
     assert buffer[:10] == buffer[10 + batch.size :] == bytes(10)
@@ -138,6 +149,15 @@ def test_one_length_but_a_tag_that_only_some_have() -> None:
 def test_what_is_no_batch_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(BatchBodyError, match=reason):
         take_apart(body, shared(b"more\x01value\x02"), 0, 0)
+    assert take_apart_even(body, shared(b"more\x01value\x02"), 0) is None
+
+
+def test_large_batches_of_one_length_are_stored_as_columns() -> None:
+    batch_encoder._even.load().join()
+    items = [(0, b"%04d" % n * 256, b"TAGS\x01tag\x02") for n in range(32)]
+    assert isinstance(take_apart(encode_batch(items), shared(b""), 40, 1000), EvenBatch)
+    assert not isinstance(take_apart(encode_batch(items[:3]), shared(b""), 40, 1000), EvenBatch)
+    check(items)
 
 
 def test_more_tags_than_are_remembered() -> None:
