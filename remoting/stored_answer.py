@@ -19,6 +19,8 @@ _TEMPLATE = (
     b'"language":"PYTHON","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
 
+_BATCH_TEMPLATE = _TEMPLATE.replace(b"%b%016X", b"%b")
+
 _pack_words = Layout(">II").pack
 
 
@@ -36,6 +38,27 @@ def encode_stored_answer(
     data = _TEMPLATE % (
         store_host,
         physical_offset,
+        queue_id,
+        queue_offset,
+        encode_json(transaction_id),
+        trace_on,
+        opaque,
+    )
+    size = len(data)
+    return _pack_words(4 + size, size) + data
+
+
+def encode_stored_batch_answer(
+    opaque: int,
+    msg_ids: bytes,
+    queue_id: int,
+    queue_offset: int,
+    transaction_id: str,
+    trace_on: bytes,
+) -> bytes:
+    """The same for a batch of messages: `msg_ids` are theirs, joined by commas."""
+    data = _BATCH_TEMPLATE % (
+        msg_ids,
         queue_id,
         queue_offset,
         encode_json(transaction_id),

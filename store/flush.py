@@ -66,6 +66,7 @@ class CommitLogFlusher:
         # True: flush now; False: end. Nothing for an interval: flush if it is worth it.
         self._orders: SimpleQueue[bool] = SimpleQueue()
         self._ordered = False
+        self._due = False
         # (end offset, deadline, listener), both rising.
         self._waiting: deque[tuple[int, float, FlushListener]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -81,7 +82,20 @@ class CommitLogFlusher:
         self._thread.start()
 
     def order(self) -> None:
-        """Have everything stored so far flushed without waiting for the interval."""
+        """Have what is put in this turn of the event loop flushed, without waiting for the
+        interval."""
+        if self._loop is not None and not self._due:
+            self._due = True
+            self._loop.call_soon(self._order)
+
+    def _order(self) -> None:
+        # Not before the end of the turn: one flush for all that came in one read.
+        self._due = False
+        try:
+            self._log.write()
+        except OSError as error:  # what waits for the flush will time out
+            log.error("the commit log can not be written: %s", error)
+            return
         if not self._ordered:
             self._ordered = True
             self._orders.put(True)
@@ -91,14 +105,7 @@ class CommitLogFlusher:
         later; with False when that failed, or took longer than syncFlushTimeout."""
         if end_offset <= (self.flushed if self._loop is None else self._told):
             listener(True)
-            return
-        try:
-            self._log.write()
-        except OSError as error:
-            log.error("the commit log can not be written: %s", error)
-            listener(False)
-            return
-        if self.failure is not None or self._loop is None:
+        elif self.failure is not None or self._loop is None:
             listener(False)
         else:
             deadline = self._loop.time() + self._timeout

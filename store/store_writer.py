@@ -231,11 +231,10 @@ class StoreWriter(StoreReader):
 
     def _put_done(self) -> None:
         """See that what was put is settled before long."""
-        if self._sync:
-            self.commit_log.write()
-            self._flusher.order()
-        elif self._call_soon is None:
+        if self._call_soon is None:
             self.settle()
+        elif self._sync:
+            self._flusher.order()
         elif not self._due:
             self._due = True
             self._call_soon(self._settle_due)

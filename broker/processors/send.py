@@ -38,7 +38,11 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Request, Response
-from remoting.stored_answer import DEFAULT_REGION, encode_stored_answer
+from remoting.stored_answer import (
+    DEFAULT_REGION,
+    encode_stored_answer,
+    encode_stored_batch_answer,
+)
 from store.config import FlushDiskType
 from store.message_store import MessageStore
 from store.results import PutResult, PutStatus
@@ -127,7 +131,7 @@ class SendProcessor:
         if queue_id < 0:
             queue_id = random.randrange(target.write_queues)
         if header.batch:
-            return self._store_batch(request, target, queue_id, properties)
+            return self._store_batch(request, target, queue_id, properties, prepare=self._plain)
 
         unique_id = find(properties, "UNIQ_KEY")
         if properties and properties[-1] != SEPARATOR:
@@ -206,7 +210,9 @@ class SendProcessor:
                 answer = self._send_batch(request, topic, target)
             else:
                 answer = self._send_single(request, topic, target)
-            return self._answer_when_announced(answer) if is_new and answer else answer
+            if is_new and isinstance(answer, Response):
+                return self._answer_when_announced(answer)
+            return answer
         except RemotingError as error:
             return self._answers.refusal(error.code, error.remark)
 
@@ -273,7 +279,7 @@ class SendProcessor:
 
     def _send_batch(
         self, request: SendRequest, topic: TopicConfig, target: Target
-    ) -> Response | None:
+    ) -> Response | bytes | None:
         header: SendHeader = request.header
         if topic.topic_name.startswith(RETRY_PREFIX):
             raise RemotingError(
@@ -289,9 +295,16 @@ class SendProcessor:
         return self._store_batch(request, target, queue_id, names.encode(properties))
 
     def _store_batch(
-        self, request: SendRequest, target: Target, queue_id: int, properties: str
-    ) -> Response | None:
-        """`properties` belong to every message of the batch; the store appends them to each."""
+        self,
+        request: SendRequest,
+        target: Target,
+        queue_id: int,
+        properties: str,
+        *,
+        prepare: bool = False,
+    ) -> Response | bytes | None:
+        """`properties` belong to every message of the batch; the store appends them to each.
+        `prepare`: the answer may be given as a frame."""
         header: SendHeader = request.header
         unique_id = find(properties, names.UNIQ_KEY)
         if properties and properties[-1] != SEPARATOR:
@@ -315,9 +328,17 @@ class SendProcessor:
         offsets = result.physical_offsets
         size = result.end_offset - result.physical_offset
         self._count(target, len(offsets), size)
-        answer = self._answers.header(
-            self._answers.msg_ids(offsets), queue_id, result.queue_offset, unique_id
-        )
+        msg_ids = self._answers.msg_ids(offsets)
+        if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
+            return encode_stored_batch_answer(
+                request.opaque,
+                msg_ids.encode(),
+                queue_id,
+                result.queue_offset,
+                unique_id,
+                self._trace_text,
+            )
+        answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
         return self._answer(request, answer, result, properties)
 
     @staticmethod

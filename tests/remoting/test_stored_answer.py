@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remoting.frame import encode_response_frame
 from remoting.headers import SendMessageResponseHeader
-from remoting.stored_answer import encode_stored_answer
+from remoting.stored_answer import encode_stored_answer, encode_stored_batch_answer
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -26,6 +26,36 @@ def test_the_bytes_are_the_same(
         opaque,
         b"7F00000100002A9F",
         physical,
+        queue_id,
+        offset,
+        transaction_id,
+        b"true" if trace else b"false",
+    ) == encode_response_frame(0, opaque, 0, None, header)
+
+
+@given(
+    I32, st.lists(OFFSETS, min_size=1, max_size=5), I32, OFFSETS, st.text(max_size=40),
+    st.booleans(),
+)  # fmt: skip
+def test_the_bytes_are_the_same_for_a_batch(
+    opaque: int,
+    physicals: list[int],
+    queue_id: int,
+    offset: int,
+    transaction_id: str,
+    trace: bool,
+) -> None:
+    msg_ids = ",".join(f"7F00000100002A9F{physical:016X}" for physical in physicals)
+    header = SendMessageResponseHeader(
+        msg_id=msg_ids,
+        queue_id=queue_id,
+        queue_offset=offset,
+        transaction_id=transaction_id,
+        trace_on=trace,
+    )
+    assert encode_stored_batch_answer(
+        opaque,
+        msg_ids.encode(),
         queue_id,
         offset,
         transaction_id,

@@ -105,13 +105,13 @@ async def test_a_write_that_fails_loses_nothing(
     assert "the disk is broken" in results[-1].remark
     with pytest.raises(OSError, match="the disk is broken"):
         store.settle()
-    told: list[bool] = []
-    store.when_flushed(store.commit_log.end, told.append)
-    assert told == [False]
+    flushed = asyncio.get_running_loop().create_future()
+    store.when_flushed(store.commit_log.end, flushed.set_result)
     await asyncio.sleep(0)
     assert "can not be written" in caplog.text
     monkeypatch.setattr(os, "pwrite", pwrite)
     store.settle()
+    assert await flushed
     assert bodies_on_file(bench) == expected[:5]
 
 
