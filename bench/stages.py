@@ -20,6 +20,7 @@ from broker.config import load_broker_config
 from message.batch_body import encode_batch
 from remoting.codes import RequestCode
 from remoting.frame import encode_command
+from remoting.headers.admin import BatchRequestHeader
 from remoting.headers.base import Header
 from remoting.headers.pull import PullMessageRequestHeader
 from remoting.headers.send import SendMessageRequestHeaderV2
@@ -30,6 +31,7 @@ from remoting.splitter import FrameSplitter
 TOPIC = "stages"
 PIPELINE = 64
 BATCH = 32
+CHILDREN = 20
 RUNS = 60
 PROPERTIES = "UNIQ_KEY\x017F00000100002A139A8C4E5B4A2F0000\x02WAIT\x01true\x02TAGS\x01TagA\x02"
 BODY = b"0123456789abcdef" * 64
@@ -102,7 +104,8 @@ async def main() -> None:
 
 
 def measure(broker: Broker) -> None:
-    connection = ServerConnection(RemotingServer(broker.dispatcher))
+    server = RemotingServer(broker.dispatcher, before_answers=broker.store.settle)
+    connection = ServerConnection(server)
     connection.connection_made(Sink())
 
     def whole(name: str, data: bytes, messages: int) -> None:
@@ -121,6 +124,14 @@ def measure(broker: Broker) -> None:
     payload = encode_batch((0, BODY, PROPERTIES.encode()) for _ in range(BATCH))
     batch = frames(RequestCode.SEND_BATCH_MESSAGE, send_header(2, True), payload, 4, False)
     whole(f"batch of {BATCH}, 4 in a read", batch, 4 * BATCH)
+    parent = frames(
+        RequestCode.COMMON_BATCH_REQUEST,
+        BatchRequestHeader(dispatch_code=RequestCode.SEND_MESSAGE_V2),
+        frames(RequestCode.SEND_MESSAGE_V2, send_header(1, False), BODY, CHILDREN, False),
+        3,
+        False,
+    )
+    whole(f"parent of {CHILDREN} sends, 3 in a read", parent, 3 * CHILDREN)
     pull = PullMessageRequestHeader(
         consumer_group="stages", topic=TOPIC, queue_id=2, queue_offset=0, max_msg_nums=BATCH,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, sub_version=0, subscription="*",

@@ -41,7 +41,7 @@ _STORE_TIMESTAMP_AT: Final = (56, 68)  # behind an IPv4 or IPv6 born host
 _NEVER: Final = 1 << 63
 _SIZE_BYTES: Final = 4
 _LONG_NS: Final = 1_000_000
-_LONG_WRITES: Final = 1000  # a second has no more
+_LONG_WAITS: Final = 1000  # a second has no more
 _BUFFER: Final = 256 * 1024  # stays in the processor's cache
 
 
@@ -53,11 +53,13 @@ class CommitLog:
         end: physical offset of the next record.
         written: what lies before this physical offset is in the files. Other threads look at this,
             never at `end`.
+        max_record_size: bytes of the largest record (or batch) that fits into a file.
         store_timestamp: of the last record written (ms); moves on after `written` does.
     """
 
     def __init__(self, files: MappedFileQueue, allocator: FileAllocator) -> None:
         self.files = files
+        self.max_record_size = files.file_size - MIN_BLANK
         self.end = 0
         self.written = 0
         self.store_timestamp = 0
@@ -70,7 +72,7 @@ class CommitLog:
         self._watermark = _NEVER  # physical offset at which to look after what lies ahead
         self._buffer = bytearray(_BUFFER)
         self._gathered = 0  # bytes of the buffer that are not written yet
-        self._long_writes = deque[tuple[int, int]](maxlen=_LONG_WRITES)
+        self._long_waits = deque[tuple[int, int]](maxlen=_LONG_WAITS)
         self._last_timestamp = 0  # of the last record in it
 
     @property
@@ -82,11 +84,6 @@ class CommitLog:
     def file_size(self) -> int:
         """Bytes of each file."""
         return self.files.file_size
-
-    @property
-    def max_record_size(self) -> int:
-        """Bytes of the largest record (or batch) that fits into a file."""
-        return self.files.file_size - MIN_BLANK
 
     @property
     def room(self) -> int:
@@ -144,13 +141,10 @@ class CommitLog:
             return
         file = self._file
         assert file is not None, "reserve was not called"
-        began = perf_counter_ns()
         at = self.written - file.base_offset
         with memoryview(self._buffer) as data:
             file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
             file.write(at, data[:_SIZE_BYTES])
-        if perf_counter_ns() - began >= _LONG_NS:
-            self._note_long_write(began, length)
         self._gathered = 0
         self.written = self.end
         self.store_timestamp = self._last_timestamp
@@ -160,17 +154,17 @@ class CommitLog:
         if self.end > self._watermark:
             self._look_ahead()
 
-    def take_long_writes(self) -> list[tuple[int, int]]:
-        """Milliseconds and bytes of each write (or new file, for the bytes that needed it) that took
-        at least a millisecond, since the last time."""
-        taken = list(self._long_writes)
-        self._long_writes.clear()
-        return taken
+    def note_wait(self, nanoseconds: int, length: int) -> None:
+        """Putting `length` bytes took so long."""
+        if nanoseconds >= _LONG_NS:
+            self._long_waits.append((nanoseconds // _LONG_NS, length))
 
-    def _note_long_write(self, began: int, length: int) -> None:
-        took = perf_counter_ns() - began
-        if took >= _LONG_NS:
-            self._long_writes.append((took // _LONG_NS, length))
+    def take_long_waits(self) -> list[tuple[int, int]]:
+        """Milliseconds and bytes of each noted wait of at least a millisecond, since the last
+        time."""
+        taken = list(self._long_waits)
+        self._long_waits.clear()
+        return taken
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
         """`size` bytes at a physical offset, None where the log does not hold (all of) them.
@@ -221,11 +215,11 @@ class CommitLog:
         ]
 
     def _make_room(self, size: int) -> None:
+        began, length = perf_counter_ns(), self._gathered + size
         self.write()
         if self.end + size > self._file_limit:
-            began = perf_counter_ns()
             self._roll()
-            self._note_long_write(began, size)
+        self.note_wait(perf_counter_ns() - began, length)
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         self._limit = min(self._file_limit, self.end + len(self._buffer))

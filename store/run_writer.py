@@ -54,7 +54,9 @@ class RunWriter(StoreWriter):
         physical = begin = log.end
         stop = begin + log.room
         parts: list[ReadableBuffer] = []
-        entries: list[tuple[ConsumeQueue, int, int, int, int]] = []
+        # For each queue the first offset, and its entries: physical offset, size and tags code of
+        # each message, flat.
+        entries: dict[ConsumeQueue, tuple[int, list[int]]] = {}
         try:
             for put in puts:
                 topic, queue_id, body, properties, flag, sys_flag, born, reconsume_times, code = put
@@ -90,25 +92,22 @@ class RunWriter(StoreWriter):
                     encoded,
                 )  # fmt: skip
                 queue.next_offset = queue_offset + 1
-                entries.append((queue, queue_offset, physical, size, code))
+                if queue in entries:
+                    entries[queue][1].extend((physical, size, code))
+                else:
+                    entries[queue] = queue_offset, [physical, size, code]
                 results.append(PutResult(_PUT_OK, physical, queue_offset, end, timestamp))
                 physical = end
         except BaseException:
             # Nothing was written, so no queue may have moved on.
-            for queue, queue_offset, *_ in reversed(entries):
-                queue.next_offset = queue_offset
+            for queue, (first_offset, _) in entries.items():
+                queue.next_offset = first_offset
             raise
-        if entries:
+        if results:
             log.append(b"".join(parts), timestamp)
-            self._enter(entries, timestamp)
-            self.counters.messages_put += len(entries)
+            for queue, (first_offset, flat) in entries.items():
+                self._arrivals.add(physical, queue, first_offset, flat, timestamp)
+            self._put_done()
+            self.counters.messages_put += len(results)
             self.counters.bytes_put += physical - begin
         return results
-
-    def _enter(
-        self, entries: Sequence[tuple[ConsumeQueue, int, int, int, int]], timestamp: int
-    ) -> None:
-        add = self._arrivals.add
-        for queue, queue_offset, physical, size, code in entries:
-            add(physical + size, queue, queue_offset, (physical, size, code), timestamp)
-        self._put_done()
