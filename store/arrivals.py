@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter_ns
 
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
@@ -42,9 +43,20 @@ class Arrivals:
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""
         if self._waiting:
-            self._log.write()
-            if not self._after_flush:
-                self.enter(self._log.written)
+            commit_log = self._log
+            if self._after_flush:
+                commit_log.write()
+                return
+            written, began = commit_log.written, perf_counter_ns()
+            commit_log.write()
+            commit_log.note_wait(perf_counter_ns() - began, commit_log.written - written)
+            self.enter(commit_log.written)
+
+    @property
+    def entered(self) -> int:
+        """The physical offset up to which every message has its entry."""
+        # Those of a run are in the order of its queues, not of the log.
+        return min((entries[0] for *_, entries, _ in self._waiting), default=self._log.end)
 
     def enter(self, end: int) -> None:
         """Let everything up to the physical offset `end` be read."""

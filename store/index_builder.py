@@ -62,9 +62,9 @@ class IndexBuilder:
         self._table = table
         self._files = files
 
-    def turn(self, end: int) -> bool:
-        """Enter the keys of the next records before the physical offset `end`; False when there
-        were none.
+    def turn(self, end: int, enough: int | None = None) -> bool:
+        """Enter the keys of the next records before the physical offset `end`, where one ends, but
+        of none that begins at `enough` or behind; False when there were none.
 
         Raises DiskFull, OSError; the same records come again next time.
         """
@@ -79,7 +79,8 @@ class IndexBuilder:
         except ValueError:
             return False
         base = file.base_offset
-        places, behind = _places(view, base, position, end, file.path)
+        most = _TURN_BYTES if enough is None else min(_TURN_BYTES, enough - position)
+        places, behind = _places(view, base, position, end, most, file.path)
         if places:
             from store.index_keys import keys_of
 
@@ -89,12 +90,13 @@ class IndexBuilder:
 
 
 def _places(
-    view: memoryview, base: int, position: int, end: int, path: Path
+    view: memoryview, base: int, position: int, end: int, most: int, path: Path
 ) -> tuple[Sequence[int], int]:
-    """Where the next records begin within a file, and the physical offset behind them."""
+    """Where the next records begin within a file, of about `most` bytes, and the physical offset
+    behind them."""
     at = position - base
     stop = min(end - base, len(view))
-    enough = min(stop, at + _TURN_BYTES)
+    enough = min(stop, at + most)
     places: list[int] = []
     last = alike = 0
     while at < enough and len(places) < _TURN_RECORDS:
@@ -111,11 +113,11 @@ def _places(
         if alike == _ALIKE:
             alike = 0
             # Short of `enough`: the record at the end is looked at by itself.
-            most = min((enough - at) // size - 1, _TURN_RECORDS - len(places))
-            if most > 0:
+            room = min((enough - at) // size - 1, _TURN_RECORDS - len(places))
+            if room > 0:
                 from store.index_keys import alike_from
 
-                count = alike_from(view, at, size, most)
+                count = alike_from(view, at, size, room)
                 places += range(at, at + count * size, size)
                 at += count * size
     return places, base + at

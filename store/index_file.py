@@ -10,7 +10,8 @@ of 20. Entry 0 is never used::
             · number of the next older entry of the slot
 
 A key is ``topic#key``; the file knows its hash only, so who asks must look at what is found. One
-thread appends, any may select; that one may be of another process (`index_worker`). Reference: IndexFile, IndexHeader.
+thread appends, any may select; that one may be of another process (`index_worker`). Reference:
+IndexFile, IndexHeader.
 """
 
 from __future__ import annotations

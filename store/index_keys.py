@@ -20,17 +20,22 @@ import numpy.typing as npt
 
 from message.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from message.tags import string_hash
 from store.index_file import key_hash
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint32]
 
-_UNIQ_KEY: Final = int.from_bytes(UNIQ_KEY.encode(), "little")
-_KEYS: Final = int.from_bytes(KEYS.encode(), "little")
+_UNIQ_NAME: Final = UNIQ_KEY.encode()
+_KEYS_NAME: Final = KEYS.encode()
+_UNIQ_KEY: Final = int.from_bytes(_UNIQ_NAME, "little")
+_KEYS: Final = int.from_bytes(_KEYS_NAME, "little")
 _BLANK: Final = KEY_SEPARATOR.encode()
 _INVERSE: Final = pow(31, -1, 2**32)
 _HASH_SIGN: Final = ord("#")
 _V2_LOW_BYTE: Final = 0xAB
+_ASCII: Final = 0x7F
+_FEW: Final = 16
 _IPV6_MORE: Final = 12  # bytes that an IPv6 host is longer than an IPv4 host
 
 
@@ -73,8 +78,12 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
     sys_flag = numbers[at + 36]
     at = at[sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK]
     tails = _Tails(data, numbers, at)
-    rows, begins, ends = tails.keys()
-    hashes = tails.hashes(rows, begins, ends)
+    alike = tails.keys_alike() if len(tails.at) > _FEW else None
+    if alike is not None:
+        rows, hashes = alike
+    else:
+        rows, begins, ends = tails.keys()
+        hashes = tails.hashes(rows, begins, ends)
     return KeyBatch(hashes, base + tails.at[rows], tails.timestamp[rows])
 
 
@@ -113,6 +122,59 @@ class _Tails:
         self.topic = self.begin + 1 + version_2
         self.topic_end = np.minimum(self.topic + length, self.end - 2)
         self.properties = self.topic_end + 2
+
+    def keys_alike(self) -> tuple[IntArray, IntArray] | None:
+        """Row and hash of every key, as `keys` and `hashes` have them, when the first row shows
+        where they are in all; else None.
+
+        So it is when all are of one length, of ASCII, and differ only in the values of properties,
+        and there neither in blanks nor in control characters: the messages of one producer, mostly.
+        """
+        count, length = len(self.at), int(self.end[0])
+        topic, properties = int(self.topic[0]), int(self.properties[0])
+        if (
+            (np.diff(self.end) != length).any()
+            or (self.topic - self.begin != topic).any()
+            or (self.properties - self.begin != properties).any()
+        ):
+            return None
+        text = self.bytes[:length]
+        worth = np.zeros(length, bool)  # which bytes are of a property's value
+        values: dict[bytes, tuple[int, int]] = {}
+        at = properties
+        for entry in text[properties:].split(b"\2"):
+            name, _, value = entry.partition(b"\1")
+            begin, end = at + len(entry) - len(value), at + len(entry)
+            worth[begin:end] = True
+            if value:
+                values[name] = (begin, end)
+            at = end + 1
+        table = self.text.reshape(count, length)
+        low, high = table.min(0), table.max(0)
+        differ = low != high
+        topic_end = properties - 2
+        hashed = worth.copy()
+        hashed[topic:topic_end] = True
+        if (
+            (differ & ~worth).any()
+            or (differ & (low <= _BLANK[0])).any()
+            or (hashed & (high > _ASCII)).any()
+        ):
+            return None
+        keys = [values[_UNIQ_NAME]] if _UNIQ_NAME in values else []
+        begin, end = values.get(_KEYS_NAME, (0, 0))
+        for part in text[begin:end].split(_BLANK):
+            if part:
+                keys.append((begin, begin + len(part)))
+            begin += len(part) + 1
+        prefix = string_hash(f"{text[topic:topic_end].decode()}#")
+        hashes = np.empty((count, len(keys)), np.int64)
+        power, _ = _powers(length)
+        for number, (begin, end) in enumerate(keys):
+            sums = table[:, begin:end].astype(np.uint32) @ power[: end - begin][::-1]
+            sums += np.uint32(prefix * 31 ** (end - begin) % 2**32)
+            hashes[:, number] = _folded(sums)
+        return np.repeat(np.arange(count), len(keys)), hashes.ravel()
 
     def keys(self) -> tuple[IntArray, IntArray, IntArray]:
         """Row, begin and end of every key, in the order in which they are entered."""
@@ -177,9 +239,8 @@ class _Tails:
         value = (sums[topic_end] - sums[topic]) * power[np.maximum(topic_end - 1, 0)]
         value = value * np.uint32(31) + np.uint32(_HASH_SIGN)
         value = value * power[end - begin] + (sums[end] - sums[begin]) * power[end - 1]
-        hashes: IntArray = np.abs(value.view(np.int32).astype(np.int64))
-        hashes[hashes == 2**31] = 0
-        high = np.flatnonzero(self.text > 0x7F)
+        hashes = _folded(value)
+        high = np.flatnonzero(self.text > _ASCII)
         if len(high):
             foreign = np.searchsorted(high, end) > np.searchsorted(high, begin)
             foreign |= np.searchsorted(high, topic_end) > np.searchsorted(high, topic)
@@ -189,6 +250,13 @@ class _Tails:
                     str(self.bytes[begin[number] : end[number]], "utf-8", "replace"),
                 )
         return hashes
+
+
+def _folded(value: _Words) -> IntArray:
+    """Hashes as `key_hash` folds them."""
+    hashes: IntArray = np.abs(value.view(np.int32).astype(np.int64))
+    hashes[hashes == 2**31] = 0
+    return hashes
 
 
 def _gather(data: memoryview, begin: IntArray, end: IntArray) -> bytes:

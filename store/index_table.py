@@ -78,9 +78,10 @@ class IndexTable:
 
     def load(self, *, clean: bool) -> None:
         """Map the files that can be relied on, `clean` after a clean stop. Raises OSError."""
-        if not self.directory.is_dir():
-            return
         for path in self._paths():
+            if not _NAME.fullmatch(path.name):
+                log.warning("%s is not part of the store and is left alone", path)
+                continue
             file = self._open(path)
             if file is None:
                 self._files.remove(path)
@@ -137,20 +138,6 @@ class IndexTable:
             self.mapped[-1].roll_back()
         for path in self._unknown():
             self._files.remove(path)
-
-    def _unknown(self) -> list[Path]:
-        """Files that were made behind the last one."""
-        last = self.mapped[-1].file.path.name if self.mapped else ""
-        return [path for path in self._paths() if path.name > last]
-
-    def _paths(self) -> list[Path]:
-        if not self.directory.is_dir():
-            return []
-        paths = sorted(path for path in self.directory.iterdir() if path.is_file())
-        strange = [path for path in paths if not _NAME.fullmatch(path.name)]
-        for path in strange:
-            log.debug("%s is not part of the index", path)
-        return [path for path in paths if path not in strange]
 
     def cut(self, knows: Callable[[int], bool]) -> None:
         """Drop the last files until one ends with a message that the commit log `knows`."""
@@ -247,6 +234,16 @@ class IndexTable:
             # Names must rise, also where clocks do not.
             name = max(name, f"{int(self.mapped[-1].file.path.name) + 1:017d}")
         return self.directory / name
+
+    def _paths(self) -> list[Path]:
+        if not self.directory.is_dir():
+            return []
+        return sorted(path for path in self.directory.iterdir() if path.is_file())
+
+    def _unknown(self) -> list[Path]:
+        """The files that were made behind the last one."""
+        last = self.mapped[-1].file.path.name if self.mapped else ""
+        return [path for path in self._paths() if _NAME.fullmatch(path.name) and path.name > last]
 
     def _drop(self, file: IndexFile) -> None:
         self._files.remove(file.file.path)

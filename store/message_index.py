@@ -2,9 +2,10 @@
 
 Nothing is done on the way of a message: now and then the thread walks through the records that were
 added, collects their keys with numpy and enters them into the index files. While many messages come
-in it leaves the processor to them, until it is 512 MiB behind. A query first waits until the thread
-has come to where the log ended when it was asked, so that who sent a message can find it.
-Reference: ReputMessageService, CommitLogDispatcherBuildIndex, DefaultMessageStore queryMessage.
+in it leaves the processor to them, until it is 512 MiB behind. A large backlog it hands to a
+process (`index_worker`), which does not take the interpreter lock from the event loop. A query
+first waits until all is entered up to where the log ended when it was asked, so that who sent a
+message can find it. Reference: ReputMessageService, DefaultMessageStore queryMessage.
 """
 
 from __future__ import annotations
@@ -14,29 +15,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from struct import Struct
 from typing import Final
 
 import msgspec
 
-from message.record import MIN_RECORD
 from store.commit_log import CommitLog
 from store.errors import DiskFull, RecordNotFound
+from store.index_builder import IndexBuilder
 from store.index_table import IndexTable
+from store.index_worker import IndexWorker, WorkerFailed
+from store.store_lock import wait_until_unlocked
 
 log = logging.getLogger(__name__)
 
-_size: Final = Struct(">i").unpack_from
-# What is taken in one turn. The interpreter lock is held for a part of it only, about 0.5 ms; but
-# each of its some sixty numpy calls may have to wait for it, so that turns must not be small.
-_TURN_RECORDS: Final = 2048
-_TURN_BYTES: Final = 2 * 1024 * 1024
 _BUSY_SECONDS: Final = 0.1
 # With that many bytes added in _BUSY_SECONDS (some ten thousand messages a second), following at
-# once would take a fifth from the rate of sends: the two threads wait for each other's lock.
+# once on a thread would take a fifth from the rate of sends: both wait for each other's lock.
 _MANY_BYTES: Final = 1024 * 1024
 _MOST_BEHIND: Final = 512 * 1024 * 1024
+# So many bytes are worth a process: it takes 0.3 s to start.
+_PROCESS_BEHIND: Final = 128 * 1024 * 1024
+_STRETCH_BYTES: Final = 64 * 1024 * 1024  # what it is given at a time: a second of its time
+_PROCESS_IDLE_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 0.5
 _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
@@ -60,11 +60,7 @@ class FoundMessages(msgspec.Struct):
 
 
 class MessageIndex:
-    """The index of one store.
-
-    Attributes:
-        position: physical offset up to which messages have been entered.
-    """
+    """The index of one store."""
 
     def __init__(
         self,
@@ -77,7 +73,7 @@ class MessageIndex:
     ) -> None:
         """`readable` gives the physical offset up to which messages may be read; `most` messages
         are found by one query."""
-        self.position = 0
+        self._builder = IndexBuilder(table, commit_log.files)
         self._table = table
         self._log = commit_log
         self._readable = readable
@@ -88,23 +84,34 @@ class MessageIndex:
         self._stopping = False
         self._failed = False
         self._seen = 0  # what was readable when the thread last looked
+        self._worker: IndexWorker | None = None  # only touched on the thread
+        self._worker_failed = False
+        self._worker_used = 0.0  # when it last had much to do, monotonic seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         # A long chain takes long: others need threads, too.
         self._turnstile = asyncio.Semaphore(_QUERIES_AT_ONCE)
         # Who waits for a position: only touched on the event loop.
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
+    @property
+    def position(self) -> int:
+        """Physical offset up to which messages have been entered."""
+        return self._builder.position
+
     # --- life ---------------------------------------------------------------------------------
 
     def open(self, *, clean: bool) -> None:
-        """Map the files, once the commit log is recovered. Raises OSError."""
+        """Map the files, once the commit log is recovered. Raises OSError, StoreLocked."""
+        directory = self._table.directory
+        wait_until_unlocked(directory.parent, directory)
         self._table.load(clean=clean)
         self._table.cut(self._knows)
         last = self._table.end_offset
-        self.position = max(last, self._log.min_offset)
+        position = max(last, self._log.min_offset)
         # After a crash from the last message itself on: it may have come between two of its keys.
-        if clean and last == self.position:
-            self.position += len(self._log.record_at(last))
+        if clean and last == position:
+            position += len(self._log.record_at(last))
+        self._builder.position = position
 
     def _knows(self, physical_offset: int) -> bool:
         if physical_offset < self._log.min_offset:
@@ -142,7 +149,7 @@ class MessageIndex:
             return
         deadline = time.monotonic() + _CLOSING_SECONDS
         try:
-            while self.turn():
+            while self._builder.turn(self._readable()):
                 if time.monotonic() > deadline:
                     log.warning("the index is built up to %d only, for now", self.position)
                     break
@@ -213,7 +220,7 @@ class MessageIndex:
                 self._table.remove_before(self._log.min_offset)
                 # Not until nothing is left: what comes meanwhile makes a larger turn later.
                 target = self._readable()
-                while self.position < target and not self._stopping and self.turn():
+                while self.position < target and not self._stopping and self._advance(target):
                     pass
                 self._failed = False
                 wait = _BUSY_SECONDS if self.position > begin else _IDLE_SECONDS
@@ -227,12 +234,16 @@ class MessageIndex:
                 wait = _AFTER_FAILURE_SECONDS
             if self._waiting:
                 self._tell(self.position)
+            if time.monotonic() > self._worker_used + _PROCESS_IDLE_SECONDS:
+                self._dismiss()
+        self._dismiss()
 
     def _is_busy(self) -> bool:
         """Whether so much was added since the last call that the index had better wait."""
         readable = self._readable()
         added, self._seen = readable - self._seen, readable
-        return added >= _MANY_BYTES and readable - self.position < _MOST_BEHIND
+        most_behind = _MOST_BEHIND if self._worker is None else _STRETCH_BYTES
+        return added >= _MANY_BYTES and readable - self.position < most_behind
 
     def _tell(self, position: int) -> None:
         assert self._loop is not None
@@ -241,48 +252,51 @@ class MessageIndex:
         except RuntimeError:
             log.warning("the event loop ended before the store was closed")
 
-    def turn(self) -> bool:
-        """Enter the keys of the next records; False when there were none.
-
-        Raises DiskFull, OSError; the same records come again next time.
-        """
-        end = self._readable()
-        position = max(self.position, self._log.min_offset)
-        if position >= end:
-            return False
-        file = self._log.files.find(position)
-        if file is None:
-            return False  # it expired a moment ago: min_offset has moved on
+    def _advance(self, target: int) -> bool:
+        """Enter the next messages before `target`, here or in the process; False when there were
+        none. Raises DiskFull, OSError."""
+        behind = target - max(self.position, self._log.min_offset)
+        if self._worker is None and (behind < _PROCESS_BEHIND or self._worker_failed):
+            return self._builder.turn(target)
+        started = self._worker is None
         try:
-            view = file.view[:]  # keeps the file mapped
-        except ValueError:
-            return False
-        base = file.base_offset
-        places, behind = self._places(view, base, position, end, file.path)
-        if places:
-            from store.index_keys import keys_of
+            advanced = self._stretch(target)
+        except (WorkerFailed, OSError, ValueError) as error:
+            log.warning("the index is built by a thread from here on: %s", error)
+            self._give_up()
+            return True
+        if started or behind >= _MANY_BYTES:
+            self._worker_used = time.monotonic()
+        if self._waiting:
+            self._tell(self.position)
+        return advanced
 
-            self._table.append(keys_of(view, base, places))
-        self.position = behind
-        return True
+    def _stretch(self, target: int) -> bool:
+        """Have the process enter the next messages before `target`, as `_advance`.
 
-    def _places(
-        self, view: memoryview, base: int, position: int, end: int, path: Path
-    ) -> tuple[list[int], int]:
-        """Where the next records begin within a file, and the physical offset behind them."""
-        at = position - base
-        stop = min(end - base, len(view))
-        enough = min(stop, at + _TURN_BYTES)
-        places: list[int] = []
-        while at < enough and len(places) < _TURN_RECORDS:
-            size = _size(view, at)[0]
-            if at + size == len(view):  # only a blank reaches the end
-                return places, base + len(view)
-            if size < MIN_RECORD or at + size > stop:
-                log.error(
-                    "%s at byte %d: no record; its file is not indexed from here on", path, at
-                )
-                return places, base + len(view)
-            places.append(at)
-            at += size
-        return places, base + at
+        Raises WorkerFailed, OSError and ValueError; nothing is known of what it entered then.
+        """
+        if self._worker is None:
+            self._worker = IndexWorker(self._table, self._log.files, lambda: self._stopping)
+            log.info("a process builds the index from %d on: %d", self.position, self._worker.pid)
+        first, before = self._log.min_offset, self.position
+        begin = max(before, first)
+        position = self._worker.enter(first, begin, min(target, begin + _STRETCH_BYTES), target)
+        self._table.refresh()
+        self._builder.position = position
+        return self.position > before
+
+    def _give_up(self) -> None:
+        """Go on without the process, from where it last answered. Raises OSError; then this comes
+        again."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._table.roll_back()
+            self._worker = None
+        self._worker_failed = True
+
+    def _dismiss(self) -> None:
+        """End the process, which has nothing to do."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None

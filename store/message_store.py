@@ -129,6 +129,14 @@ class MessageStore(RunWriter):
         """The physical offset up to which the commit log is on the disk."""
         return self._flusher.flushed
 
+    @property
+    def dispatch_behind(self) -> int:
+        """Bytes of the commit log whose messages are not in their queues, or not in the index."""
+        entered = self._arrivals.entered
+        if self.config.message_index_enable:
+            entered = min(entered, self.index.position)
+        return max(self.commit_log.end - entered, 0)
+
     def when_flushed(self, end_offset: int, callback: FlushListener) -> None:
         """Call `callback` when the log is on the disk up to the physical offset `end_offset`: at
         once if it is, else later on the loop; with False when the flush failed or took longer

@@ -3,13 +3,19 @@
 `lock` is locked as the reference's Java code locks it (a POSIX record lock on its first byte), so
 that neither broker opens what the other has open. `abort` holds the process id and exists while
 the store is open: found at start, it means that the last process did not close it.
+
+The directory of the index is locked by itself (``flock``) while a process that the broker started
+writes there (`index_worker`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +24,7 @@ from store.files import Files
 
 LOCK_FILE: Final = "lock"
 ABORT_FILE: Final = "abort"
+_UNLOCK_SECONDS: Final = 30.0
 
 # POSIX record locks do not exclude the process that holds them.
 _locked_here: set[Path] = set()
@@ -75,3 +82,31 @@ class StoreLock:
         content = self._files.read(self._abort)
         text = content.decode("ascii", "replace").strip() if content else ""
         return text if text.isdigit() else None
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[int]:
+    """A descriptor that holds the lock of a directory. A process that inherits it goes on holding
+    the lock, until it ends. Raises OSError, BlockingIOError when somebody has the lock."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def wait_until_unlocked(root: Path, directory: Path) -> None:
+    """Wait until nobody has the lock of a directory of the store at `root`: a process that a killed
+    broker left has it for some milliseconds. Raises StoreLocked when that does not end."""
+    deadline = time.monotonic() + _UNLOCK_SECONDS
+    while True:
+        try:
+            with locked(directory):
+                return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreLocked(root) from None
+            time.sleep(0.01)
+        except OSError:
+            return  # there is none; or it can not be locked, which nobody has done then

@@ -61,8 +61,9 @@ class TimerIndex:
         self._window = window * self.precision
         # The slots that have messages and are not delivered: a heap.
         self._waiting: list[int] = []
-        # Physical offsets of units that are not covered by the checkpoint.
-        self._entered: set[int] = set()
+        # Units from before a kill that the checkpoint does not cover, by their messages' physical
+        # offsets, and where they are in the timer log.
+        self._entered: dict[int, int] = {}
         self.opened = False
 
     @property
@@ -120,10 +121,11 @@ class TimerIndex:
 
     def entered_before(self, physical_offset: int) -> bool:
         """Whether a message that the queue gives has its unit already, from before a kill."""
-        if physical_offset not in self._entered:
-            return False
-        self._entered.remove(physical_offset)
-        return True
+        return self._entered.pop(physical_offset, None) is not None
+
+    def entered_all(self) -> None:
+        """The queue was read to its end: what still seems to come from it is gone."""
+        self._entered.clear()
 
     def next_slot(self) -> int | None:
         """The earliest slot that has messages and is not delivered."""
@@ -153,8 +155,13 @@ class TimerIndex:
         return 0 if known is None else known.messages
 
     def progress(self) -> tuple[int, int, int]:
-        """What `checkpoint` is to write: read time, end of the timer log, queue offset."""
-        return self.read_time, self._log.end, self.queue_offset
+        """What `checkpoint` is to write: read time, position in the timer log, queue offset.
+
+        The units before that position belong to the messages before that offset. After a kill it is
+        not the end of the log until the queue is read up to where it was.
+        """
+        position = next(iter(self._entered.values()), self._log.end)
+        return self.read_time, position, self.queue_offset
 
     def take_expired(self) -> list[MappedFile]:
         """Take out the timer-log files of messages that are all delivered, for `checkpoint`."""
@@ -184,7 +191,7 @@ class TimerIndex:
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(checkpoint.log_flushed, units.begin)):
             wheel.link(unit.slot, position, 0)
-            self._entered.add(unit.physical_offset)
+            self._entered[unit.physical_offset] = position
         waiting = wheel.occupied(self.read_time)
         if any(slot.last >= units.end for _, slot in waiting):
             log.warning("the timer wheel is ahead of the timer log and is made anew")

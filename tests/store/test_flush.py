@@ -205,6 +205,27 @@ async def test_a_flush_that_takes_too_long(bench: Any) -> None:
     assert len(bench.bodies(bench.open())) == 2
 
 
+async def test_bytes_that_are_not_dispatched(bench: Any) -> None:
+    """As much as lies behind the first message that waits for the disk."""
+    store = bench.open(**LAZY, **SYNC, message_index_enable=False)
+    store.start()
+    proceed = threading.Event()
+    original = bench.files.fdatasync
+
+    def stuck(fd: int) -> None:
+        assert proceed.wait(20)
+        original(fd)
+
+    assert await flushed(store, bench.put(store).end_offset) is True
+    assert store.dispatch_behind == 0
+    bench.files.fdatasync = stuck
+    results = [bench.put(store, queue_id=queue) for queue in range(3)]
+    assert store.dispatch_behind == results[2].end_offset - results[0].physical_offset
+    proceed.set()
+    assert await flushed(store, results[2].end_offset) is True
+    assert store.dispatch_behind == 0
+
+
 async def test_waiting_when_the_store_closes(bench: Any) -> None:
     store = bench.open(**SYNC, **LAZY)
     store.start()

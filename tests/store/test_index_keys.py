@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from message import properties as names
 from message.record import MAGIC_V1, MAGIC_V2, encode_into, record_size
 from message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_ROLLBACK
+from store import index_keys
 from store.index_file import key_hash
 from store.index_keys import keys_of
 
@@ -83,19 +85,53 @@ def test_keys_are_those_of_the_decoded_properties(some: list[Message]) -> None:
     check(some)
 
 
-def test_long_stretches() -> None:
-    check(
-        [
-            (f"Topic{n % 3}", f"UNIQ_KEY\x01{n:032X}\x02KEYS\x01order{n}\x02".encode(), b"b" * n, 0)
-            for n in range(2000)
-        ]
-    )
+@pytest.mark.parametrize("digits", [1, 5], ids=["lengths differ", "lengths are equal"])
+def test_long_stretches(digits: int) -> None:
+    text = "UNIQ_KEY\x01{:032X}\x02KEYS\x01order{:0{}}\x02"
+    check([(f"Topic{n % 3}", text.format(n, n, digits).encode(), b"b" * n, 0) for n in range(2000)])
+
+
+def test_messages_of_one_producer_are_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_keys._Tails, "keys", None)
+    text = "UNIQ_KEY\x01{:032X}\x02WAIT\x01true\x02KEYS\x01all order{:04}\x02"
+    check([("Topic", text.format(n, n).encode(), b"b" * n, 0) for n in range(100)])
+    check([("Topic", b"WAIT\x01true\x02", b"", 0)] * 100)
+
+
+alike = st.text(st.sampled_from("azAZ09{}|~") | st.sampled_from("azAZ09 \x01\x02é"), max_size=6)
+
+
+@given(
+    st.sampled_from(["T", "Topic", "é", "long" * 50]),
+    st.lists(st.tuples(st.sampled_from(["UNIQ_KEY", "KEYS", "MYKEYS", "a"]), alike), max_size=4),
+    st.lists(st.tuples(st.integers(0, 39), st.integers(0, 60), st.sampled_from("x0 \x01\x02"))),
+    st.sampled_from([("T", 0), ("t", 0), ("T", 4), ("T", BORN_HOST_V6), ("T" * 200, 0)]),
+)
+def test_keys_of_messages_that_are_nearly_alike(
+    topic: str,
+    properties: list[tuple[str, str]],
+    changes: list[tuple[int, int, str]],
+    stranger: tuple[str, int],
+) -> None:
+    """Of one form, except that any byte of the properties may be another one here and there, and
+    that there may be one message of another topic among them."""
+    some = []
+    for number in range(40):
+        text = "".join(f"{name}\x01{value}{number:02}\x02" for name, value in properties)
+        for changed, at, character in changes:
+            if changed == number:
+                text = text[:at] + character + text[at + 1 :]
+        some.append((topic, text.encode(), b"body", 0))
+    check(some)
+    some[20] = (stranger[0], some[20][1], b"body", stranger[1])
+    check(some)
 
 
 def test_the_least_hash_counts_as_0() -> None:
     # "T#ajvakuzm".hashCode() is -2^31, of which Java's Math.abs makes no positive number.
     assert key_hash("T", "ajvakuzm") == 0
     check([("T", b"KEYS\x01ajvakuzm\x02", b"", 0)])
+    check([("T", b"KEYS\x01ajvakuz%c\x02" % n, b"", 0) for n in b"abcdefghijklmnopqrstuvwxyz"])
 
 
 def test_lengths_that_do_not_add_up_have_no_keys() -> None:
