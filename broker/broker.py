@@ -142,6 +142,7 @@ class Broker:
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()
         every(stack, 1.0, self.tables.statistics.tick)
+        every(stack, 1.0, self.parts.put_times.tick)
         every(stack, HOUSEKEEPING_SECONDS, self.tables.expire)
 
     def _identity(self) -> BrokerIdentity:

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 
 from remoting.official_config_keys import BROKER_KEYS
-from remoting.properties_file import load_config
+from remoting.properties_file import ConfigError, load_config
 from store.config import StoreConfig
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -23,6 +23,7 @@ Perm = Annotated[int, Meta(ge=0, le=15)]
 
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("", "0.0.0.0", "::")
+MASTER_ID: Final = 0
 
 
 class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
@@ -47,7 +48,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     namesrv_addr: str = ""  # host:port;host:port
     broker_cluster_name: str = "DefaultCluster"
     broker_name: str = field(default_factory=socket.gethostname)
-    broker_id: Annotated[int, Meta(ge=0)] = 0
+    broker_id: Annotated[int, Meta(ge=0)] = MASTER_ID
     bind_address: str = LOOPBACK
     # The address that clients are told; empty: bindAddress, or this host's if that is a wildcard.
     broker_ip1: str = field(default="", name="brokerIP1")
@@ -96,6 +97,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     long_polling_enable: bool = True
     short_polling_time_mills: Millis = 1_000
     lite_pull_message_enable: bool = True
+    reject_pull_consumer_enable: bool = False
     pull_thread_pool_queue_capacity: Count = 100_000
     max_held_pulls: Count = 100_000
     max_transfer_count_on_message_in_memory: Count = 32
@@ -109,6 +111,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     # Filtering by SQL92; the Bloom filter only has to agree with official brokers' in its sizes
     enable_property_filter: bool = False
+    filter_support_retry: bool = False
     filter_data_clean_time_span: Millis = 24 * 3600 * 1000  # until a dead expression is forgotten
     expect_consumer_num_use_filter: Count = 32
     max_error_rate_of_bloom_filter: Annotated[int, Meta(ge=1, le=99)] = 20  # %
@@ -123,7 +126,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     # Registration
     register_name_server_period: Annotated[int, Meta(ge=10_000, le=60_000)] = 30_000
     register_broker_timeout_mills: Millis = 24_000
-    broker_heartbeat_interval: Millis = 10_000
+    broker_heartbeat_interval: Millis = 1_000
     compressed_register: bool = False
 
     @property
@@ -153,9 +156,16 @@ def load_broker_config(text: str) -> tuple[BrokerConfig, list[str]]:
     """A configuration from the text of a broker.conf, and warnings for keys without effect.
 
     `namesrvAddr` falls back to the environment variable NAMESRV_ADDR, as the official broker's.
-    Raises `ConfigError` for a value that is not allowed.
+    Raises `ConfigError` for a value that is not allowed, a brokerId of a slave among them: it would
+    be a second broker of the same name in the routes, with none of the master's messages.
     """
     config, warnings = load_config(BrokerConfig, text, BROKER_KEYS)
+    if config.broker_id != MASTER_ID:
+        raise ConfigError(
+            "brokerId",
+            str(config.broker_id),
+            f"{MASTER_ID}, a master, as this broker has no slaves and can not be one",
+        )
     if not config.namesrv_addr:
         config.namesrv_addr = os.environ.get("NAMESRV_ADDR", "")
     return config, warnings

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import msgspec
 
 from broker.bloom import BloomFilter, BloomFilterData
 from broker.config import BrokerConfig
+from message import properties as names
 from message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
 from remoting.bodies.heartbeat import SubscriptionData
 from store.config_file import ConfigFile, ConfigFileError, keep_unknown
@@ -57,6 +58,10 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
     def dead(self) -> bool:
         """No consumer has it any more."""
         return self.dead_time >= self.born_time
+
+    def fields(self) -> dict[str, Any]:
+        """As the official broker writes it down."""
+        return {**msgspec.to_builtins(self), "dead": self.dead}
 
 
 class ConsumerFilters:
@@ -104,10 +109,9 @@ class ConsumerFilters:
         by_topic: dict[str, dict[str, Any]] = {}
         for group, topics in self._groups.items():
             for topic, data in topics.items():
-                fields = {**msgspec.to_builtins(data), "dead": data.dead}
                 entry = by_topic.setdefault(topic, {"groupFilterData": {}, "topic": topic})
                 unknown = self._unknown.get((topic, group), {})
-                entry["groupFilterData"][group] = keep_unknown(fields, unknown)
+                entry["groupFilterData"][group] = keep_unknown(data.fields(), unknown)
         return self._file.encode({"filterDataByTopic": by_topic})
 
     async def save(self) -> None:
@@ -164,6 +168,14 @@ class ConsumerFilters:
     def get(self, group: str, topic: str) -> ConsumerFilterData | None:
         """What `group` said last about `topic`, dead or alive."""
         return self._groups.get(group, {}).get(topic)
+
+    def accept_retried(self, group: str, properties: Mapping[str, str]) -> bool:
+        """Whether `group` wants a message of its retry topic: it is judged by what the group said
+        about the topic that the message came from."""
+        known = self.get(group, properties.get(names.RETRY_TOPIC, ""))
+        if known is None:
+            return True
+        return compile_filter(known.expression, known.expression_type).matches(properties)
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version

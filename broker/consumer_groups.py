@@ -17,6 +17,7 @@ from remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 log = logging.getLogger(__name__)
 
 BROADCASTING: Final = "BROADCASTING"
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"  # pull consumers
 SUBSCRIBE_ALL: Final = "*"
 
 

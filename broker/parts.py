@@ -36,6 +36,7 @@ from broker.processors.send_checks import SendChecks
 from broker.processors.send_run import RunSendProcessor
 from broker.processors.settings import SettingsProcessor
 from broker.processors.topic import TopicProcessor
+from broker.put_times import PutTimes
 from broker.runtime_info import RuntimeInfo
 from broker.tables import Tables
 from broker.transactions.transactions import Transactions
@@ -96,6 +97,7 @@ class Parts:
         self.sends = RunSendProcessor(
             config, store, drafts, checks, tables.statistics, store_host, announced
         )
+        self.put_times = PutTimes(store, self.sends.unflushed, clock)
         self._replies = ReplyProcessor(
             config, store, drafts, checks, tables.producers, tables.statistics, store_host, clock
         )
@@ -138,7 +140,7 @@ class Parts:
                 self._late.delay_offsets,
             ),
             QueueLockProcessor(tables.locks),
-            MessageQueryProcessor(config, store, tables.consumers),
+            MessageQueryProcessor(config, store, tables.consumers, tables.filters),
             ClientProcessor(
                 config,
                 tables.topics,
@@ -154,7 +156,14 @@ class Parts:
         """What operators and their tools need."""
         config, tables, store, clock = self._config, self._tables, self._store, self._clock
         runtime_info = RuntimeInfo(
-            config, store, tables.statistics, self.sends, self.pulls, self._late, clock
+            config,
+            store,
+            tables.statistics,
+            self.sends,
+            self.pulls,
+            self.put_times,
+            self._late,
+            clock,
         )
         wake_topic = self.pulls.holds.wake_topic
         return (

@@ -18,12 +18,14 @@ from broker.config import BrokerConfig
 from broker.late_delivery import LateDelivery
 from broker.processors.pull import PullProcessor
 from broker.processors.send import SendProcessor
+from broker.put_times import PutTimes
 from broker.statistics import Statistics
 from message.record import MIN_RECORD
 from remoting.codes import VERSION
 from store.message_store import MessageStore
 
 VERSION_TEXT: Final = "V5_3_3"
+_UNLIMITED: Final = 2**31 - 1  # how the reference says that it has no such buffers
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -37,6 +39,7 @@ class RuntimeInfo:
         statistics: Statistics,
         sends: SendProcessor,
         pulls: PullProcessor,
+        put_times: PutTimes,
         late: LateDelivery,
         clock: Callable[[], int],
     ) -> None:
@@ -45,6 +48,7 @@ class RuntimeInfo:
         self._statistics = statistics
         self._sends = sends
         self._pulls = pulls
+        self._put_times = put_times
         self._late = late
         self._clock = clock
         self._boot = clock()
@@ -56,7 +60,7 @@ class RuntimeInfo:
             **self._traffic(),
             **self._queues(),
             **self._disk(),
-            **_TIMER_RATES,
+            **self._put_times.figures(),
             **self._late.figures(),
         }
         return {
@@ -89,13 +93,16 @@ class RuntimeInfo:
             "putMessageTimesTotal": put.messages,
             "putMessageSizeTotal": put.size,
             "putMessageAverageSize": put.size / put.messages if put.messages else 0.0,
-            "putMessageFailedTimes": 0,
+            "putMessageFailedTimes": self._store.counters.puts_refused,
+            "getMessageEntireTimeMax": statistics.longest_get // 1_000_000,
             "msgPutTotalTodayNow": put.messages,
             "msgPutTotalTodayMorning": statistics.put_totals.today_morning,
             "msgPutTotalYesterdayMorning": statistics.put_totals.yesterday_morning,
             "msgGetTotalTodayNow": got.messages,
             "msgGetTotalTodayMorning": statistics.get_totals.today_morning,
             "msgGetTotalYesterdayMorning": statistics.get_totals.yesterday_morning,
+            "timerEnqueueTps": statistics.timer_enqueue_rate.rate(10),
+            "timerDequeueTps": statistics.timer_dequeue_rate.rate(10),
         }
 
     def _queues(self) -> dict[str, object]:
@@ -127,8 +134,8 @@ class RuntimeInfo:
             f"Free : {_size(usage.total - usage.used)}.",
             "remainHowManyDataToFlush": _size(behind),
             "remainHowManyDataToCommit": _size(0),
-            "remainTransientStoreBufferNumbs": 0,
-            "dispatchBehindBytes": 0,
+            "remainTransientStoreBufferNumbs": _UNLIMITED,
+            "dispatchBehindBytes": self._store.dispatch_behind,
             "dispatchMaxBuffer": 0,
             "pageCacheLockTimeMills": 0,
             "earliestMessageTimeStamp": self._earliest(),
@@ -153,7 +160,6 @@ _IDLE_QUEUES: Final = (
     "queryThreadPoolQueueCapacity",
     "EndTransactionThreadPoolQueueCapacity",
 )
-_TIMER_RATES: Final = {"timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
 
 
 def _existing(path: Path) -> Path:

@@ -105,11 +105,16 @@ class Statistics:
         self.get = self._new()
         self.get_found = 0
         self.get_miss = 0
+        self.longest_get = 0  # nanoseconds
+        self.timer_enqueued = 0  # timed messages that were read from their queue
+        self.timer_dequeued = 0  # and stored where they were to go
         self.put_rate = _PerSecond()
         self.get_transferred_rate = _PerSecond()
         self.get_found_rate = _PerSecond()
         self.get_miss_rate = _PerSecond()
         self.get_total_rate = _PerSecond()
+        self.timer_enqueue_rate = _PerSecond()
+        self.timer_dequeue_rate = _PerSecond()
         self.put_totals = DayTotals()
         self.get_totals = DayTotals()
         now = clock()
@@ -192,6 +197,8 @@ class Statistics:
         self.get_found_rate.sample(now, self.get_found)
         self.get_miss_rate.sample(now, self.get_miss)
         self.get_total_rate.sample(now, self.get_found + self.get_miss)
+        self.timer_enqueue_rate.sample(now, self.timer_enqueued)
+        self.timer_dequeue_rate.sample(now, self.timer_dequeued)
         for window, due in self._due.items():
             if now >= due:
                 self._due[window] = now + WINDOWS[window][0]

@@ -35,7 +35,15 @@ OWN_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+_TOOL_GROUPS: Final = frozenset(
+    (*OWN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
+)
 FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
+
+
+def is_tool_group(name: str) -> bool:
+    """Whether a group is one of RocketMQ's own tools', which pull whatever others may do."""
+    return name in _TOOL_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 class SubscriptionGroups:

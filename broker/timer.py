@@ -224,12 +224,15 @@ class TimerService:
             if record is not None:
                 self._enter(record)
             offset += 1
+        else:
+            index.entered_all()
         index.queue_offset = offset
         return entry is not None
 
     def _enter(self, record: Record) -> None:
         if self.index.entered_before(record.physical_offset):
             return
+        self._statistics.timer_enqueued += 1
         properties = record.properties
         deliver = _slot_of(record)
         if deliver < 0:
@@ -288,6 +291,7 @@ class TimerService:
         draft.properties[names.TIMER_DEQUEUE_MS] = str(self._clock())
         result = self._drafts.put(draft, direct=True)
         if result.status is PutStatus.PUT_OK:
+            self._statistics.timer_dequeued += 1
             self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
             log.error("a timed message of %s is dropped: %s", draft.topic, result.remark)

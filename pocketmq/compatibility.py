@@ -21,6 +21,7 @@ from remoting.dispatch import Dispatcher
 _NOBODY: Final = "no process of release 5.3.3 serves it"
 _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"
 _REPLICATION: Final = "replication between brokers; a broker here has no copies"
+_TIMER_COPIES: Final = "only slaves ask, beside the log that they copy; a broker here has no copies"
 _CONTROLLER: Final = "the controller, which elects masters among replicas; there are none here"
 _POP: Final = "POP consumption, not there yet; a client told so pulls instead"
 _AUTH: Final = "users and access lists, not there yet"
@@ -50,8 +51,8 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "NOTIFY_MIN_BROKER_ID_CHANGE": _REPLICATION,
     "EXCHANGE_BROKER_HA_INFO": _REPLICATION,
     "RESET_MASTER_FLUSH_OFFSET": _REPLICATION,
-    "GET_TIMER_CHECK_POINT": _REPLICATION,
-    "GET_TIMER_METRICS": _REPLICATION,
+    "GET_TIMER_CHECK_POINT": _TIMER_COPIES,
+    "GET_TIMER_METRICS": _TIMER_COPIES,
     "GET_BROKER_EPOCH_CACHE": _REPLICATION,
     "NOTIFY_BROKER_ROLE_CHANGED": _REPLICATION,
     "ADD_BROKER": "broker containers; a process here is one broker",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.consumer_filter import compile_filter, is_tag_type
-from broker.consumer_groups import ClientInfo, ConsumerGroups
+from broker.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
 from broker.producer_groups import ProducerGroups
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import TopicConfigs
@@ -78,6 +78,11 @@ class ClientProcessor:
         late = self._save_late
         with self._groups.collecting(late), self._topics.collecting(late):
             for consumer in data.consumer_data_set:
+                if (
+                    self._config.reject_pull_consumer_enable
+                    and consumer.consume_type == CONSUME_ACTIVELY
+                ):
+                    continue  # it will hear of it when it pulls
                 changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)

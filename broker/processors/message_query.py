@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from broker.config import BrokerConfig
+from broker.consumer_filter import ConsumerFilters
 from broker.consumer_groups import ConsumerGroups
 from remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
 from remoting.codes import RequestCode, ResponseCode
@@ -32,11 +35,16 @@ class MessageQueryProcessor:
     """Message lookups of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, store: MessageStore, consumers: ConsumerGroups
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        consumers: ConsumerGroups,
+        filters: ConsumerFilters,
     ) -> None:
         self._config = config
         self._store = store
         self._consumers = consumers
+        self._filters = filters
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the lookup codes here."""
@@ -117,4 +125,7 @@ class MessageQueryProcessor:
             body.filter_data = f"{group_name}@{topic} is not online!"
         else:
             body.subscription_data = subscription.data
-            body.filter_data = "null"
+            known = self._filters.get(group_name, topic)
+            fields = known.fields() if known is not None else None
+            # A text of its own within the answer, as the official broker has it.
+            body.filter_data = msgspec.json.encode(fields).decode()

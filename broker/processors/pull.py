@@ -9,17 +9,19 @@ PullMessageProcessor.
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
+from functools import lru_cache, partial
+from time import perf_counter_ns
 from typing import Any, Final
 
-from broker.config import BrokerConfig
+from broker.config import MASTER_ID, BrokerConfig
 from broker.consumer_filter import ConsumerFilters, compile_filter, is_tag_type
-from broker.consumer_groups import ConsumerGroups
+from broker.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
 from broker.consumer_offset import ConsumerOffsets
 from broker.hold_service import HoldService, PropertyFilter
 from broker.statistics import Statistics
-from broker.subscription_group import SubscriptionGroups
+from broker.subscription_group import SubscriptionGroups, is_tool_group
 from broker.topic_config import PERM_READ, TopicConfigs
+from message.limits import RETRY_PREFIX
 from message.sql_filter import SqlSyntaxError
 from message.tags import TagExpression, TagExpressionError
 from remoting.bodies.registration import TopicConfig
@@ -48,7 +50,6 @@ TOPIC_FORBIDDEN: Final = 3
 BROADCASTING_FORBIDDEN: Final = 4
 SUBSCRIPTION_FORBIDDEN: Final = 5
 
-MASTER_ID: Final = 0
 
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -128,11 +129,14 @@ class PullProcessor:
         header = request.header
         group, topic = self._checked(request)
         codes, accept = self._filter(header, group)
+        if self._config.reject_pull_consumer_enable:
+            self._refuse_strangers(request)
         queue_id = header.queue_id
         offset = header.queue_offset
         reset = self._offsets.take_reset(header.consumer_group, header.topic, queue_id)
         if reset is not None:
             return self._reset(header, topic, group, reset)
+        began = perf_counter_ns()
         result = self._store.get(
             header.topic,
             queue_id,
@@ -143,6 +147,9 @@ class PullProcessor:
             accept=accept,
         )
         status = result.status
+        took = perf_counter_ns() - began
+        if took > self._statistics.longest_get:
+            self._statistics.longest_get = took
         self._offsets.pulled(
             header.consumer_group, header.topic, queue_id, result.next_begin_offset
         )
@@ -274,6 +281,21 @@ class PullProcessor:
             )
         return group, topic
 
+    def _refuse_strangers(self, request: PullRequest) -> None:
+        """Only who is a member of a group of push consumers may pull, and RocketMQ's own tools.
+        Raises `RemotingError`."""
+        name = request.header.consumer_group
+        group = self._consumers.get(name)
+        if group is not None and (
+            group.consume_type != CONSUME_ACTIVELY or request.connection in group.clients
+        ):
+            return
+        if not is_tool_group(name):
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist, or the pull consumer is rejected by server.",
+            )
+
     def _filter(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> tuple[frozenset[int] | None, PropertyFilter | None]:
@@ -286,7 +308,8 @@ class PullProcessor:
                     return _codes_of(expression), None
                 if not expression:
                     raise SqlSyntaxError(1, 1, "it is empty")
-                return None, self._property_filter(expression, header.expression_type)
+                kind = header.expression_type
+                return None, self._property_filter(header.topic, expression, kind)
             except (TagExpressionError, SqlSyntaxError) as error:
                 raise RemotingError(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -332,12 +355,16 @@ class PullProcessor:
                 ResponseCode.FILTER_DATA_NOT_LATEST,
                 "the consumer's consumer filter data not latest",
             )
-        return None, self._property_filter(known.expression, known.expression_type)
+        return None, self._property_filter(header.topic, known.expression, known.expression_type)
 
-    def _property_filter(self, expression: str, expression_type: str | None) -> PropertyFilter:
+    def _property_filter(
+        self, topic: str, expression: str, expression_type: str | None
+    ) -> PropertyFilter:
         """What is compiled once and kept while it is in use. Raises SqlSyntaxError."""
         if not self._config.enable_property_filter:
             raise _not_supported(expression_type)
+        if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):
+            return partial(self._filters.accept_retried, topic.removeprefix(RETRY_PREFIX))
         return compile_filter(expression, expression_type).matches
 
 

@@ -56,7 +56,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class TransactionChecks:
-    """The checks of one broker; `clock` gives milliseconds."""
+    """The checks of one broker; `clock` gives milliseconds. `asked`: how often producers were."""
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class TransactionChecks:
         self._offsets = offsets
         self._store_host = store_host
         self._clock = clock
+        self.asked = 0
         self._offset = 0  # of the next half message to look at
         self._handled: set[int] = set()  # origins of those put again or given up in this round
 
@@ -221,5 +222,6 @@ class TransactionChecks:
         try:
             body = encode_for_check(copy, put.queue_offset, put.physical_offset, half)
             producer.connection.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
+            self.asked += 1
         except RemotingError as error:
             log.warning("producer group %s was not asked: %s", group, error)

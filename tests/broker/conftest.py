@@ -177,6 +177,7 @@ class Client:
         group: str = "G",
         producer: str | None = None,
         message_model: str = "CLUSTERING",
+        consume_type: str = "CONSUME_PASSIVELY",
         **fields: Any,
     ) -> Command:
         consumers = []
@@ -185,6 +186,7 @@ class Client:
                 ConsumerData(
                     group_name=group,
                     message_model=message_model,
+                    consume_type=consume_type,
                     subscription_data_set=list(subscriptions),
                 )
             )

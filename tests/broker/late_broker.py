@@ -47,19 +47,20 @@ class LateBroker:
         self.drafts = Drafts(self.store)
         self._stack = AsyncExitStack()
         self.late: LateDelivery
+        self.statistics: Statistics
 
     async def start(self) -> LateBroker:
         self.store.open()
         self._stack.push_async_callback(self.store.close)
         self.store.start()
-        statistics = Statistics("C0", self.time.clock)
+        self.statistics = Statistics("C0", self.time.clock)
         config = self.root / "config"
         config.mkdir(exist_ok=True)
         self.late = LateDelivery(
             self.config,
             self.store,
             self.drafts,
-            statistics,
+            self.statistics,
             config,
             self.time.clock,
             self.time.call_later,

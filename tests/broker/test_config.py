@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from broker.config import BrokerConfig, load_broker_config
+from pocketmq.cli import main
 from remoting.properties_file import ConfigError
+from remoting.service import ExitCode
 from store.config import FlushDiskType
 
 OFFICIAL = """
@@ -54,6 +58,26 @@ def test_keys_of_nobody_and_keys_of_rocketmq_are_told_apart() -> None:
     assert "unknown" not in official
 
 
+def test_a_speed_up_that_is_not_there_is_named() -> None:
+    """enableCalcFilterBitMap changes no answer: it spares the official broker some evaluations."""
+    _, warnings = load_broker_config("enableCalcFilterBitMap=true\n")
+
+    assert warnings == ["enableCalcFilterBitMap: a property of RocketMQ that has no effect here"]
+
+
+def test_a_slave_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerId=1\nbrokerRole=SLAVE\nstorePathRootDir={tmp_path / 'store'}\n")
+
+    assert main(["broker", "-c", str(conf), "--listen-port", "0"]) == ExitCode.CONFIG
+
+    assert capsys.readouterr().err == (
+        "error: brokerId = '1': must be 0, a master, as this broker has no slaves and can not be "
+        "one\n"
+    )
+    assert not (tmp_path / "store").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "allowed"),
     [
@@ -63,6 +87,8 @@ def test_keys_of_nobody_and_keys_of_rocketmq_are_told_apart() -> None:
         ("autoCreateTopicEnable=1", "true or false"),
         ("registerNameServerPeriod=1", "10000"),
         ("brokerPermission=16", "15"),
+        ("brokerId=-1", "at least 0"),
+        ("brokerId=2", "a master"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(line: str, allowed: str) -> None:

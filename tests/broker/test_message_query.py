@@ -123,6 +123,21 @@ async def test_entries_that_are_not_there(client: Client, topic: str) -> None:
         assert answer.remark == f"Index {index} of 0@{topic} is not exist!"
 
 
+async def test_entries_with_a_consumers_expression(client: Client, topic: str) -> None:
+    await fill(client, topic, "a")
+    wanted = subscription(topic, version=7, expression_type="SQL92")
+    wanted.sub_string = "TAGS = 'a'"
+    await client.heartbeat("c1", wanted)
+
+    body = msgspec.json.decode((await entries(client, topic, consumer_group="G")).body)
+
+    known = msgspec.json.decode(body["filterData"])
+    assert (known["expression"], known["expressionType"]) == ("TAGS = 'a'", "SQL92")
+    assert (known["clientVersion"], known["dead"]) == (7, False)
+    assert set(known["bloomFilterData"]) == {"bitNum", "bitPos"}
+    assert body["subscriptionData"]["subString"] == "TAGS = 'a'"
+
+
 @pytest.mark.parametrize("online", [True, False])
 async def test_entries_with_a_consumers_subscription(
     client: Client, topic: str, online: bool

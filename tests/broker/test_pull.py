@@ -235,3 +235,50 @@ async def test_a_held_pull_commits_when_it_comes_and_not_again(
     await fill(client, topic, "")
     assert (await waiting).code == FOUND
     assert await committed(client, topic) == "0"
+
+
+# --- rejectPullConsumerEnable -----------------------------------------------------------------
+
+
+async def test_a_broker_without_pull_consumers(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker(reject_pull_consumer_enable=True)
+    pulling, pushing = await connect(broker), await connect(broker)
+    await fill(pulling, topic, "")
+    refused = (24, "the consumer's group info not exist, or the pull consumer is rejected by ")
+
+    async def answer(client: Client, **fields: Any) -> tuple[int, str]:
+        found = await client.pull(topic, **fields)
+        return found.code, (found.remark or "")[: len(refused[1])]
+
+    assert await answer(pulling) == refused
+    # It does not become known by its heartbeats.
+    pull_consumer = await pulling.heartbeat(
+        "c1", subscription(topic), consume_type="CONSUME_ACTIVELY"
+    )
+    assert pull_consumer.code == 0
+    assert broker.tables.consumers.get("G") is None
+    assert await answer(pulling) == refused
+    # Push consumers pull, and who knows the name of their group; tools do, too.
+    await pushing.heartbeat("c2", subscription(topic), group="Pushers")
+    for client in (pushing, pulling):
+        assert await answer(client, consumer_group="Pushers") == (FOUND, "FOUND")
+    for tool in ("TOOLS_CONSUMER", "CID_RMQ_SYS_x"):
+        assert await answer(pulling, consumer_group=tool) == (FOUND, "FOUND")
+
+
+async def test_a_pull_consumer_from_before_goes_on(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker()
+    member, stranger = await connect(broker), await connect(broker)
+    await fill(member, topic, "")
+    await member.heartbeat("c1", subscription(topic), consume_type="CONSUME_ACTIVELY")
+    answer = await member.request(
+        RequestCode.UPDATE_BROKER_CONFIG, None, b"rejectPullConsumerEnable=true"
+    )
+    assert answer.code == 0
+
+    assert (await member.pull(topic)).code == FOUND
+    assert (await stranger.pull(topic)).code == 24

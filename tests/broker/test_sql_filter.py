@@ -238,6 +238,42 @@ async def test_a_restart_keeps_expressions(
     assert await bodies(client, topic, sys_flag=0, sub_version=3) == [b"5"]
 
 
+async def retried(client: Client, topic: str, *ages: str, group: str = "G") -> str:
+    """Messages in the group's retry topic, as coming from `topic`; its name."""
+    for age in ages:
+        properties = {"age": age, "RETRY_TOPIC": topic}
+        await client.send(f"%RETRY%{group}", age.encode(), properties=properties)
+    return f"%RETRY%{group}"
+
+
+async def test_retry_topics_have_the_filter_of_where_messages_came_from(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    client = await connect(
+        await start_broker(enable_property_filter=True, filter_support_retry=True)
+    )
+    await client.heartbeat("c1", sql(topic, "age > 4"), sql("%RETRY%G", "age = 2"))
+    retry_topic = await retried(client, topic, "1", "2", "5")
+    await retried(client, "another", "3")
+
+    assert await bodies(client, retry_topic, sys_flag=0, sub_version=1) == [b"5", b"3"]
+    asked = {"subscription": "age = 1", "expression_type": "SQL92"}
+    assert await bodies(client, retry_topic, **asked) == [b"5", b"3"]
+    # What asks for tags gets by tags, and other topics are as ever.
+    assert len(await bodies(client, retry_topic, subscription="*")) == 4
+    await send(client, topic, "1", "5")
+    assert await bodies(client, topic, **asked) == [b"1"]
+
+
+async def test_retry_topics_have_a_filter_of_their_own_unless_told_otherwise(
+    client: Client, topic: str
+) -> None:
+    await client.heartbeat("c1", sql(topic, "age > 4"), sql("%RETRY%G", "age = 2"))
+    retry_topic = await retried(client, topic, "1", "2", "5")
+
+    assert await bodies(client, retry_topic, sys_flag=0, sub_version=1) == [b"2"]
+
+
 # --- CHECK_CLIENT_CONFIG ----------------------------------------------------------------------
 
 

@@ -379,3 +379,40 @@ async def test_the_checkpoint_is_the_official_one(broker: LateBroker, time: Fake
     fields = struct.unpack_from(">7q", content)
     # Read time, flushed position of the timer log, queue offset twice, data version.
     assert fields == (START + 10_000, 104, 2, 2, 0, time.now, 1)
+
+
+async def test_progress_written_before_the_queue_is_read_again_doubles_nothing(
+    tmp_path: Path, time: FakeTime
+) -> None:
+    """After a kill the queue is read again; what it entered before is known until that is done."""
+    async with LateBroker(tmp_path / "a", time) as broker:
+        broker.send(b"m", TIMER_DELAY_SEC="10")
+        time.advance(1_000)
+        copy = shutil.copytree(tmp_path / "a", tmp_path / "b")  # entered, but no progress written
+    for _ in range(2):
+        async with LateBroker(copy, time) as broker:
+            await broker.save()
+    async with LateBroker(copy, time) as broker:
+        time.advance(20_000)
+        assert broker.bodies() == [b"m"]
+
+
+async def test_figures_of_a_timer(broker: LateBroker, time: FakeTime) -> None:
+    statistics = broker.statistics
+    for seconds in ("10", "10", "20"):
+        broker.send(b"m", TIMER_DELAY_SEC=seconds)
+    time.advance(0)
+    assert (statistics.timer_enqueued, statistics.timer_dequeued) == (3, 0)
+    assert broker.late.timer.figures()["timerCongestNum"] == 3
+    statistics.tick()
+    time.advance(11_000)
+    statistics.tick()
+
+    assert (statistics.timer_enqueued, statistics.timer_dequeued) == (3, 2)
+    assert statistics.timer_dequeue_rate.rate(10) == pytest.approx(2 / 11)
+    assert statistics.timer_enqueue_rate.rate(10) == 0
+    assert broker.late.timer.figures() == {
+        "timerReadBehind": 0,
+        "timerOffsetBehind": 0,
+        "timerCongestNum": 1,
+    }

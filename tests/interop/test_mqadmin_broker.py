@@ -16,12 +16,10 @@ from tests.interop.harness.official import JavaPeer
 
 CLUSTER = "DefaultCluster"
 
-# What the harness sets on one make only, and where a broker is. The official broker sends signs of
-# life between registrations only where slaves act as masters; ours does always, but less often.
+# What the harness sets on one make only, and where a broker is.
 OWN_SETTINGS = {
     "bindAddress", "brokerConfigPath", "brokerIP1", "listenPort", "namesrvAddr",
     "storePathCommitLog", "storePathRootDir", "diskMaxUsedSpaceRatio", "enablePropertyFilter",
-    "brokerHeartbeatInterval",
 }  # fmt: skip
 
 

@@ -100,21 +100,21 @@ def test_groups_that_nobody_knows(both: Both, new_topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def watched(
-    java: JavaPeer, official_cluster: Cluster, our_cluster: Cluster
+    admin: JavaPeer, official_cluster: Cluster, our_cluster: Cluster
 ) -> Iterator[tuple[Both, str]]:
     """A topic with messages of which a push consumer has taken all, and is still online."""
-    both = both_of(java, official_cluster, our_cluster)
+    both = both_of(admin, official_cluster, our_cluster)
     topic = "Watched_topic"
     names = []
     both("updateTopic", "-b", "BROKER", "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES))
     for cluster in (official_cluster, our_cluster):
         messages = [{"body": f"m{i}", "tags": "TagA", "keys": f"k{i}"} for i in range(8)]
-        java("send", namesrv=cluster.address, group="PG", topic=topic, mode="sync",
+        admin("send", namesrv=cluster.address, group="PG", topic=topic, mode="sync",
              messages=messages)  # fmt: skip
         name = f"{GROUP}_{cluster.make}"
-        java("push-start", namesrv=cluster.address, group=name, topic=topic,
+        admin("push-start", namesrv=cluster.address, group=name, topic=topic,
              expression="TagA || TagB", queues=QUEUES)  # fmt: skip
-        taken = java("push-collect", group=name, count=8, timeoutMillis=60_000)
+        taken = admin("push-collect", group=name, count=8, timeoutMillis=60_000)
         assert len(taken) == 8
         names.append(name)
 
@@ -124,13 +124,13 @@ def watched(
         for cluster, name in zip((official_cluster, our_cluster), names, strict=True):
             given = [cluster.broker.address if arg == "BROKER" else arg for arg in args]
             given = [name if arg == GROUP else arg for arg in given]
-            text = java.mqadmin(*given, "-n", cluster.address)
+            text = admin.mqadmin(*given, "-n", cluster.address)
             texts.append(re.sub(rf"{name}\b", GROUP, text))
         return texts[0], texts[1]
 
     yield run, topic
     for name in names:
-        java("push-stop", group=name)
+        admin("push-stop", group=name)
 
 
 def progress(watched: tuple[Both, str]) -> tuple[Any, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 
-from tests.interop.harness import tables
+from tests.interop.harness import tables, wire
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.mqadmin import Both, failure
 from tests.interop.harness.official import JavaPeer
+
+PULL_MESSAGE, UPDATE_CONSUMER_OFFSET = 11, 15
 
 Stored = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
@@ -70,6 +73,89 @@ def test_consume_messages(both: Both, stored: Stored, new_topic: str) -> None:
         assert len(bodies(text)) == 1
         assert "queueId=1" in text
         assert "queueOffset=1" in text
+
+
+def entry_texts(text: str) -> list[str]:
+    """What queryCq prints, entry by entry, without where its record lies."""
+    return re.findall(
+        r"idx: (.*)\n", re.sub(r"\nConsumeQueueData\{.*?(tagsCode=[^}]*)\}", r" \1", text)
+    )
+
+
+def test_a_consume_queue_with_an_sql_consumer(
+    java: JavaPeer, both: Both, official_cluster: Cluster, our_cluster: Cluster, stored: Stored,
+    new_topic: str,
+) -> None:  # fmt: skip
+    """The subscription, the filter that is kept for it, and the entries."""
+    clusters = (official_cluster, our_cluster)
+    group = f"sql_{new_topic}"
+    subscriptions, filters, entries = [], [], []
+    for index, cluster in enumerate(clusters):
+        java("member-start", namesrv=cluster.address, group=group, topic=new_topic,
+             member=cluster.make, sql="TAGS = 'TagA'")  # fmt: skip
+        queue = str(stored[index][1]["queueId"])  # where those of TagA are
+        try:
+            text = both("queryCq", "-t", new_topic, "-q", queue, "-i", "1", "-c", "2", "-g", group,
+                        "-b", "BROKER")[index]  # fmt: skip
+            parts = text.split("=" * 38)
+            subscriptions.append(json.loads(parts[0].partition("Subscription data:")[2]))
+            filters.append(json.loads(parts[1].partition("Filter data:")[2]))
+            assert "max: 3, min: 0" in parts[2]
+            entries.append(entry_texts(text))
+        finally:
+            java("member-stop", member=cluster.make)
+    for table in (*subscriptions, *filters):
+        for time in ("subVersion", "bornTime", "clientVersion"):
+            table.pop(time, None)
+    assert subscriptions[1] == subscriptions[0]
+    assert filters[1] == filters[0]
+    assert filters[1]["expression"] == "TAGS = 'TagA'"
+    assert entries[1] == entries[0]
+    assert len(entries[1]) == 2
+
+
+def test_statistics_of_topics(
+    both: Both, official_cluster: Cluster, our_cluster: Cluster, stored: Stored, new_topic: str
+) -> None:
+    """The official broker counts in steps of ten seconds; then both say the same."""
+    clusters = (official_cluster, our_cluster)
+
+    def rows(*arguments: str) -> tuple[list[list[str]], list[list[str]]]:
+        official, ours = (
+            [line.split() for line in text.splitlines() if line.startswith(("#", new_topic))]
+            for text in both("statsAll", "-t", new_topic, *arguments)
+        )
+        return official, ours
+
+    _, [_, [topic, behind, in_tps, taken_in, consumer]] = rows()
+    assert (topic, behind, taken_in, consumer) == (new_topic, "0", "6", "NO_CONSUMER")
+    assert float(in_tps) > 0
+    for cluster in clusters:
+        for queue in ("0", "1"):
+            pull = {
+                "consumerGroup": "Taster", "topic": new_topic, "queueId": queue, "queueOffset": "0",
+                "maxMsgNums": "2", "sysFlag": "4", "commitOffset": "0", "subscription": "*",
+                "suspendTimeoutMillis": "0", "subVersion": "0",
+            }  # fmt: skip
+            assert wire.call(cluster.broker.address, PULL_MESSAGE, pull).code == 0
+            commit = {"consumerGroup": "Taster", "topic": new_topic, "queueId": queue}
+            wire.call(
+                cluster.broker.address, UPDATE_CONSUMER_OFFSET, {**commit, "commitOffset": "2"}
+            )
+
+    def counted() -> bool:
+        official, _ = rows()
+        return official[-1][-2:] == ["6", "4"]
+
+    wire.until(counted, "the official statistics", step=0.5)
+    for arguments in ((), ("-a",)):
+        official, ours = rows(*arguments)
+        assert ours[0] == official[0]
+        for [_, row] in (official, ours):
+            topic, group, behind, in_tps, out_tps, taken_in, given_out = row
+            assert (topic, group, behind) == (new_topic, "Taster", "2")
+            assert (taken_in, given_out) == ("6", "4")
+            assert min(float(in_tps), float(out_tps)) > 0
 
 
 def test_query_by_offset(both: Both, stored: Stored, new_topic: str) -> None:
