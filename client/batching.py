@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from client.errors import RemotingError, error_for, is_silence
+from client.log_fields import fields
 from remoting.batch import MAX_CHILDREN, decode_answers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, EncodeError, RequestCodeNotSupported
@@ -114,7 +115,11 @@ class Batching:
         )
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             if self.serves(address):
-                log.info("broker %s serves no batches: asking one by one", address)
+                log.info(
+                    "broker %s serves no batches: asking one by one",
+                    address,
+                    extra=fields(broker=address),
+                )
             self._refusing.add(address)
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, address)

@@ -122,4 +122,5 @@ class Heartbeat:
                 address, RequestCode.UNREGISTER_CLIENT, header, timeout=UNREGISTER_TIMEOUT
             )
         except RemotingError as error:
-            log.debug("unregistering from broker %s failed: %s", address, error)
+            told = fields(error, broker=address, client_id=self._client_id)
+            log.debug("unregistering from broker %s failed: %s", address, error, extra=told)

@@ -26,10 +26,10 @@ from client.name_server_list import REFRESH_PERIOD, NameServerList
 from client.name_servers import NameServers
 from client.namespace import Namespace
 from client.route import RouteTable
+from client.vip_channel import VipChannel, vip_address
 from message.limits import TBW102
 from message.message import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
-from remoting.connection import split_address
 from remoting.dispatch import Dispatcher
 from remoting.frame import Command
 from remoting.headers.base import Header
@@ -107,8 +107,8 @@ class ClientInstance:
         self.routes = RouteTable(
             self.name_servers, self.spawn, template=template, template_queues=template_queues
         )
-        #: Where to send, by broker name: its master's address, with the VIP channel the second one.
-        #: Heartbeats, pulls and END_TRANSACTION never go there (spec 6.1, MixAll.brokerVIPChannel).
+        self.vip_channel = VipChannel(vip_channel)
+        #: Where to send, by broker name: its master's address, on the VIP channel if that is on.
         self.master = self._vip_master if vip_channel else self.routes.master
         self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
         self.running = False
@@ -187,8 +187,7 @@ class ClientInstance:
         return self.routes.address(queue.broker_name)
 
     def _vip_master(self, broker_name: str) -> str:
-        host, port = split_address(self.routes.master(broker_name))
-        return f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}"
+        return vip_address(self.routes.master(broker_name))
 
     async def request(
         self,
@@ -201,17 +200,19 @@ class ClientInstance:
         broker: str | None = None,
         gathered: bool = False,
     ) -> Command:
-        """A broker's success answer; an error answer is raised as its class.
+        """A broker's success answer; an error answer is raised as its class. `address` is the
+        broker's own, also where the VIP channel is used.
 
         `gathered`, for what may be done twice: with others of its code that are asked of the broker
         at the same time, as one request (client.batching).
         """
+        target = self.vip_channel.address(address, code)
         if gathered:
             answer = await self.batching.request(
-                address, code, header, body, timeout=timeout, repeatable=True
+                target, code, header, body, timeout=timeout, repeatable=True
             )
         else:
-            answer = await self.pool.request(address, code, header, body, timeout=timeout)
+            answer = await self.pool.request(target, code, header, body, timeout=timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, broker or address)
         return answer
@@ -233,5 +234,9 @@ class ClientInstance:
 
     def _connected(self, address: str) -> None:
         if self.running:
-            work = self._guarded(lambda: self.heartbeat.connected(address), "heartbeat")
-            self.spawn(work, f"heartbeat to {address}")
+            # The first request to a broker may go to its VIP channel; heartbeats do not.
+            for own in self.vip_channel.own_addresses(address):
+                self.spawn(self._greet(own), f"heartbeat to {own}")
+
+    async def _greet(self, address: str) -> None:
+        await self._guarded(lambda: self.heartbeat.connected(address), "heartbeat")

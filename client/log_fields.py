@@ -10,12 +10,18 @@ Each is an attribute of the LogRecord, for formatters and collectors that keep f
 from __future__ import annotations
 
 from client.errors import RemotingError
+from message.message import MessageQueue
 
 __all__ = ["fields"]
 
 
-def fields(error: BaseException | None = None, **values: object) -> dict[str, object]:
-    """The `extra` of a logging call: these values, and what the error knows."""
+def fields(
+    error: BaseException | None = None, *, queue: MessageQueue | None = None, **values: object
+) -> dict[str, object]:
+    """The `extra` of a logging call: these values, those of the queue, and what the error knows."""
+    if queue is not None:
+        own = {"topic": queue.topic, "broker": queue.broker_name, "queue_id": queue.queue_id}
+        values = own | values
     extra = {f"mq_{name}": value for name, value in values.items() if value is not None}
     if isinstance(error, RemotingError):
         extra["mq_code"] = int(error.code)

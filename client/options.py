@@ -20,7 +20,8 @@ class ClientOptions(TypedDict, total=False):
     - `credentials`: signs every request (client.credentials).
     - `tls`: True to encrypt connections and to trust what the system trusts, or an SSLContext; to
       brokers and name servers alike (useTLS).
-    - `vip_channel`: send to the port two below the broker's own (vipChannelEnabled).
+    - `vip_channel`: send, and ask for nearly all but messages, at the port two below the broker's
+      own (vipChannelEnabled; client.vip_channel).
     - `namespace`: prefixes topics and groups (client.namespace).
     """
 

@@ -1,10 +1,11 @@
 """Message trace: every send, and every handling of a message, recorded in a topic.
 
     Producer("orders", trace=True)
+    PushConsumer("billing", trace=True)
 
 Records are collected and sent in the background. They never hold up a message: when the trace topic
 can not keep up, records are dropped and counted. The official tools read them (mqadmin
-queryMsgTraceById, the dashboard). A consumer records through `ConsumeTrace`.
+queryMsgTraceById, the dashboard).
 Reference: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
 """
 
@@ -14,9 +15,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
 
+from client.consumer.consume_hooks import ConsumeContext
 from client.errors import RemotingError
 from client.log_fields import fields
 from client.producer.hooks import SendContext, SendKind
@@ -39,7 +40,6 @@ from message.message import Message, MessageExt
 
 __all__ = [
     "ConsumeTrace",
-    "Consumption",
     "SendTrace",
     "TraceDispatcher",
     "recalled",
@@ -58,6 +58,8 @@ LIMIT = 20_000
 #: the properties.
 MAX_BODY = 128_000
 MAX_KEYS = 16_000
+
+_REQUEST_ID = "client.trace.request_id"
 
 
 class TraceDispatcher:
@@ -175,61 +177,46 @@ def store_host(result: SendResult) -> str:
     return f"{place.host}:{place.port}"
 
 
-class Consumption(NamedTuple):
-    """Messages that are being handled together; made by `ConsumeTrace.begin`."""
-
-    messages: Sequence[MessageExt]
-    request_id: str
-    began: float
-
-
 class ConsumeTrace:
-    """Records what one consumer group does with messages.
+    """The hook that records what a consumer does with messages."""
 
-    consumption = trace.begin([message])
-    ...
-    trace.end(consumption, ConsumeReturn.SUCCESS)
-    """
-
-    def __init__(self, dispatcher: TraceDispatcher, group: str) -> None:
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
-        self._group = group
 
-    def begin(self, messages: Sequence[MessageExt]) -> Consumption:
-        """Messages are about to be handled; not those of a broker without trace."""
-        traced = [
-            message for message in messages if message.properties.get(names.TRACE_ON) != "false"
-        ]
-        now = time.time()
-        consumption = Consumption(traced, new_unique_id(), now)
-        for message in traced:
+    def before_consume(self, context: ConsumeContext, /) -> None:
+        request_id = context.attributes[_REQUEST_ID] = new_unique_id()
+        for message in _traced(context):
             self._dispatcher.append(
                 SubBeforeRecord(
-                    time=int(now * 1000),
-                    group=self._group,
-                    request_id=consumption.request_id,
+                    time=int(context.began * 1000),
+                    group=context.group,
+                    request_id=request_id,
                     msg_id=message.msg_id,
                     retry_times=message.reconsume_times,
                     keys=message.properties.get(names.KEYS, ""),
                     region=message.properties.get(names.MSG_REGION, DEFAULT_REGION),
                 )
             )
-        return consumption
 
-    def end(self, consumption: Consumption, returned: ConsumeReturn) -> None:
-        """They were handled."""
-        now = time.time()
-        count = max(len(consumption.messages), 1)
-        for message in consumption.messages:
+    def after_consume(self, context: ConsumeContext, /) -> None:
+        returned = context.returned
+        for message in _traced(context):
             self._dispatcher.append(
                 SubAfterRecord(
-                    time=int(now * 1000),
-                    group=self._group,
-                    request_id=consumption.request_id,
+                    time=int((context.began + context.elapsed) * 1000),
+                    group=context.group,
+                    request_id=context.attributes[_REQUEST_ID],
                     msg_id=message.msg_id,
                     keys=message.properties.get(names.KEYS, ""),
-                    cost=int((now - consumption.began) * 1000 / count),
+                    cost=int(context.elapsed * 1000 / len(context.messages)),
                     success=returned is ConsumeReturn.SUCCESS,
                     returned=returned,
                 )
             )
+
+
+def _traced(context: ConsumeContext) -> list[MessageExt]:
+    """Not those of a broker without trace."""
+    return [
+        message for message in context.messages if message.properties.get(names.TRACE_ON) != "false"
+    ]

@@ -17,6 +17,7 @@ from pocketmq._version import __version__
 if TYPE_CHECKING:
     from client import errors
     from client.admin import Admin
+    from client.consumer.consume_hooks import ConsumeContext, ConsumeHook
     from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
     from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
     from client.consumer.pull import PullConsumer
@@ -86,6 +87,8 @@ __all__ = [
     "ClientError",
     "ClientErrorCode",
     "ConsistentHash",
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumedMessage",
     "ConsumerEvent",
     "ConsumerEventKind",
@@ -147,6 +150,10 @@ __all__ = [
 
 _MODULES = {
     "client.admin": ("Admin",),
+    "client.consumer.consume_hooks": (
+        "ConsumeContext",
+        "ConsumeHook",
+    ),
     "client.consumer.consumed_message": (
         "ConsumedMessage",
         "ReconsumeLater",

@@ -24,6 +24,7 @@ from client.consumer.puller import Puller
 from client.consumer.subscription import Kind, Subscription, check_expression
 from client.errors import RemotingError
 from client.instance import ClientInstance
+from client.log_fields import fields
 from client.offsets import Position, QueueOffsets
 from client.route import TopicRoute
 from client.validation import check_topic_name
@@ -138,7 +139,8 @@ class Assignment(Generic[M]):
         return True
 
     async def _look_for(self, topic: str) -> None:
-        log.info("topic %s does not exist yet, waiting for it", topic)
+        told = fields(topic=topic, group=self._group)
+        log.info("topic %s does not exist yet, waiting for it", topic, extra=told)
         while topic in self.subscriptions:
             await asyncio.sleep(MISSING_TOPIC_PERIOD)
             try:

@@ -10,6 +10,7 @@ from typing import Any
 from client.consumer.offset_store import OffsetStore
 from client.consumer.process_queue import ProcessQueue
 from client.errors import RemotingError
+from client.log_fields import fields
 from message.message import MessageQueue
 
 __all__ = ["Committer"]
@@ -18,9 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
-    """Stores how far each queue is done, and remembers what is stored."""
+    """Stores how far each queue is done for a group, and remembers what is stored."""
 
-    def __init__(self, store: OffsetStore) -> None:
+    def __init__(self, store: OffsetStore, group: str) -> None:
+        self._group = group
         self._store = store
         self._failing: set[MessageQueue] = set()
 
@@ -46,7 +48,14 @@ class Committer:
         except RemotingError as error:
             # While a broker is away this fails every few seconds for each of its queues.
             level = logging.DEBUG if pq.queue in self._failing else logging.WARNING
-            log.log(level, "commit of %s at %d failed: %s", pq.queue, offset, error)
+            log.log(
+                level,
+                "commit of %s at %d failed: %s",
+                pq.queue,
+                offset,
+                error,
+                extra=fields(error, queue=pq.queue, group=self._group),
+            )
             self._failing.add(pq.queue)
             return error
         pq.committed = offset

@@ -89,15 +89,24 @@ class ConsumeConcurrently(ConsumeService):
         self._count(message, ok=False)
         self._say(message, error)
         if self._send_back is None:
-            log.warning("%s is dropped: there is no retry in broadcast mode", describe(message))
+            log.warning(
+                "%s is dropped: there is no retry in broadcast mode",
+                describe(message),
+                extra=self._fields(message),
+            )
             self._finish(message)
             return
         delay_level = error.delay_level if isinstance(error, ReconsumeLater) else 0
-        if await self._send_back(message, delay_level):
-            self._finish(message)
-        else:
-            message.reconsume_times += 1
-            self._later(LOCAL_RETRY_DELAY, self._retry, message)
+        taken = False
+        try:
+            taken = await self._send_back(message, delay_level)
+        finally:
+            # Also when this is cancelled: somebody has to work on it.
+            if taken:
+                self._finish(message)
+            else:
+                message.reconsume_times += 1
+                self._later(LOCAL_RETRY_DELAY, self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:
         self._again.append(message)

@@ -1,5 +1,5 @@
-"""Consuming in the order of each queue: one message of a queue at a time, the next one when it is
-done (ConsumeMessageOrderlyService)."""
+"""Consuming in the order of each queue: one message of a queue at a time, or one batch, and the
+next when it is done (ConsumeMessageOrderlyService)."""
 
 from __future__ import annotations
 
@@ -59,9 +59,12 @@ class ConsumeOrderly(ConsumeService):
                 continue
             if self._locked and monotonic() >= pq.locked_until:
                 continue  # the next renewal renews it or takes the queue away
-            pq.busy = True
             return self._hand_out(pq)
         return None
+
+    def _hand_out(self, pq: Queue) -> ConsumedMessage:
+        pq.busy += 1
+        return super()._hand_out(pq)
 
     def succeeded(self, message: ConsumedMessage) -> None:
         if message.settled:
@@ -96,19 +99,24 @@ class ConsumeOrderly(ConsumeService):
         self._go_on(message)
 
     def _go_on(self, message: ConsumedMessage) -> None:
-        """Nothing of the message's queue is in work any more."""
+        """The message is not in work any more; if nothing of its queue is, the next one is due."""
         pq: Queue = message.process_queue
-        pq.busy = False
-        idle = self._idle.pop(pq, None)
-        if idle is not None:
-            idle.set()
-        if pq.buffer and not pq.dropped:
+        self._release(pq)
+        if not pq.busy and pq.buffer and not pq.dropped:
             self.arrived(pq)
 
+    def _release(self, pq: Queue) -> None:
+        pq.busy -= 1
+        if not pq.busy:
+            idle = self._idle.pop(pq, None)
+            if idle is not None:
+                idle.set()
+
     def dropped(self, pq: Queue) -> None:
-        if any(message.process_queue is pq for message in self._timers.values()):
-            pq.busy = False
+        waiting = sum(message.process_queue is pq for message in self._timers.values())
         super().dropped(pq)
+        for _ in range(waiting):
+            self._release(pq)
 
     async def idle(self, pq: Queue) -> None:
         """Return when nothing of a dropped queue is in work."""

@@ -18,6 +18,7 @@ from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
 from client.consumer.flow_control import FlowControl
 from client.consumer.process_queue import ProcessQueue
+from client.log_fields import fields
 from message.limits import RETRY_PREFIX
 
 __all__ = ["ConsumeService", "Queue", "ServiceOwner", "describe"]
@@ -30,6 +31,7 @@ Queue = ProcessQueue[ConsumedMessage]
 class ServiceOwner(Outcome, Protocol):
     """The consumer, as its service sees it."""
 
+    group: str
     renames_all: bool
     """Whether `shown_topic` says anything new of messages that come for the first time."""
 
@@ -67,6 +69,17 @@ class ConsumeService(ABC):
     @abstractmethod
     def take(self) -> ConsumedMessage | None:
         """The next message to work on; None while there is none, and then nothing is ready."""
+
+    def take_more(self, first: ConsumedMessage, count: int) -> list[ConsumedMessage]:
+        """Up to `count` messages to be worked on together with one that was taken: those of the
+        same topic that follow in its queue and are there now."""
+        pq: Queue = first.process_queue
+        more: list[ConsumedMessage] = []
+        while pq.buffer and len(more) < count and not (pq.dropped or pq.paused or self.stopped):
+            if self._owner.shown_topic(pq.buffer[0]) != first.topic:
+                break  # of another one, in the topic of retries
+            more.append(self._hand_out(pq))
+        return more
 
     @abstractmethod
     def succeeded(self, message: ConsumedMessage) -> None:
@@ -131,13 +144,30 @@ class ConsumeService(ABC):
             timer = asyncio.get_running_loop().call_later(delay, due)
             self._timers[timer] = message
 
-    @staticmethod
-    def _say(message: ConsumedMessage, error: BaseException | None) -> None:
+    def _say(self, message: ConsumedMessage, error: BaseException | None) -> None:
         """One log line, with a traceback for what was not raised on purpose."""
         if isinstance(error, ReconsumeLater):
-            log.info("%s is to come again: %s", describe(message), error or "as asked")
+            log.info(
+                "%s is to come again: %s",
+                describe(message),
+                error or "as asked",
+                extra=self._fields(message),
+            )
         elif error is not None:
-            log.warning("the work on %s failed", describe(message), exc_info=error)
+            log.warning(
+                "the work on %s failed",
+                describe(message),
+                exc_info=error,
+                extra=self._fields(message),
+            )
+
+    def _fields(self, message: ConsumedMessage) -> dict[str, object]:
+        return fields(
+            group=self._owner.group,
+            queue=message.queue,
+            topic=message.topic,
+            msg_id=message.msg_id,
+        )
 
 
 def describe(message: ConsumedMessage) -> str:

@@ -29,8 +29,14 @@ class Outcome(Protocol):
     def entered(self, message: ConsumedMessage) -> None:
         """The work began, in the task that runs now."""
 
+    def worked(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        """The work ended, in whichever way; that is told next."""
+
     def left(self, message: ConsumedMessage) -> None:
-        """The work ended, in whichever way; that is told as well."""
+        """It was told."""
+
+    def shown_queue(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as the application knows it."""
 
     def succeeded(self, message: ConsumedMessage) -> None:
         """The message is done."""
@@ -69,7 +75,8 @@ class ConsumedMessage(MessageExt):
         if self.process_queue is None:
             return MessageQueue(self.topic, self.broker_name, self.queue_id)
         pq: ProcessQueue[ConsumedMessage] = self.process_queue
-        return pq.queue
+        outcome: Outcome = self.outcome
+        return outcome.shown_queue(pq.queue)
 
     def ack(self) -> None:
         """The message is done. Its offset is stored with the next commit."""
@@ -93,6 +100,7 @@ class ConsumedMessage(MessageExt):
         traceback: TracebackType | None,
     ) -> bool:
         outcome: Outcome = self.outcome
+        outcome.worked(self, error)
         try:
             if error is None:
                 outcome.succeeded(self)

@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message.message import MessageQueue
 
 __all__ = ["ConsumerEvent", "ConsumerEventKind", "ConsumerEvents"]
@@ -63,14 +64,16 @@ class ConsumerEvents:
         try:
             self._listener(ConsumerEvent(kind, subject, error))
         except Exception:
-            log.exception("the listener of consumer group %s failed", self._group)
+            told = fields(group=self._group)
+            log.exception("the listener of consumer group %s failed", self._group, extra=told)
 
     def _connected(self, address: str) -> None:
         self.tell(ConsumerEventKind.CONNECTED, address)
 
     def _disconnected(self, address: str) -> None:
         if self._instance.running:
-            log.warning("group %s: the connection to %s is lost", self._group, address)
+            told = fields(group=self._group, broker=address)
+            log.warning("group %s: the connection to %s is lost", self._group, address, extra=told)
             self.tell(ConsumerEventKind.CONNECTION_LOST, address)
             self._again()
 

@@ -13,6 +13,7 @@ from client.consumer.offset_store import OffsetStore
 from client.consumer.running_info import RunningInfo
 from client.errors import RemotingError
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message.record import RecordError, decode
 from remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from remoting.bodies.running_info import ConsumeMessageDirectlyResult
@@ -41,7 +42,9 @@ class ConsumerRequests:
         store: OffsetStore,
         consumption: Consumption,
         info: RunningInfo,
+        message_type: type[ConsumedMessage],
     ) -> None:
+        self._message_type = message_type
         self._group = group
         self._assignment = assignment
         self._store = store
@@ -78,7 +81,9 @@ class ConsumerRequests:
         """Go on elsewhere in the queues that are read here; what is in work counts no more."""
         self._check(request.header.group)
         table = ResetOffsetBody.decode(request.body).offset_table
-        log.info("the offsets of topic %s are reset: %s", request.header.topic, table)
+        topic = request.header.topic
+        told = fields(topic=topic, group=self._group)
+        log.info("the offsets of topic %s are reset: %s", topic, table, extra=told)
         for queue, offset in table.items():
             fetcher = self._assignment.fetchers.get(queue)
             if fetcher is not None and queue.topic == request.header.topic:
@@ -110,7 +115,7 @@ class ConsumerRequests:
         except RecordError as error:
             remark = f"the body is no message: {error}"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
-        message = ConsumedMessage.from_record(record, request.header.broker_name or "")
+        message = self._message_type.from_record(record, request.header.broker_name or "")
         message.outcome = self._consumption
         message.settled = True  # its outcome concerns no queue
         message.topic = self._consumption.shown_topic(message)
@@ -122,7 +127,8 @@ class ConsumerRequests:
             result.consume_result = "CR_LATER"
             result.remark = str(later) or None
         except Exception as error:
-            log.warning("the work on a message sent for it failed", exc_info=error)
+            told = fields(msg_id=message.msg_id, topic=message.topic, group=self._group)
+            log.warning("the work on a message sent for it failed", exc_info=error, extra=told)
             result.consume_result = "CR_THROW_EXCEPTION"
             result.remark = f"{type(error).__name__}: {error}"
         result.spent_time_mills = int((monotonic() - began) * 1000)

@@ -5,31 +5,32 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
 from client.consumer.assignment import Assignment
 from client.consumer.consume_concurrently import ConsumeConcurrently
+from client.consumer.consume_hooks import ConsumeContext, ConsumeHookList
 from client.consumer.consume_orderly import ConsumeOrderly
 from client.consumer.consume_service import ConsumeService
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.flow_control import FlowControl
+from client.consumer.handlers import AnyHandler, Batched
 from client.consumer.send_back import SendBack
 from client.consumer.workers import Workers
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message import properties as names
 from message.limits import RETRY_PREFIX
+from message.message import MessageQueue
 
-__all__ = ["ConsumeOptions", "Consumption", "Handler"]
+__all__ = ["ConsumeOptions", "Consumption"]
 
 log = logging.getLogger(__name__)
-
-Handler: TypeAlias = Callable[[ConsumedMessage], Awaitable[object] | object]
-"""Works on a message; a plain function is called in the event loop, which waits for it."""
 
 #: The delay level of a message whose work took too long, as the Java client's.
 OVERDUE_LEVEL = 3
@@ -56,6 +57,13 @@ class ConsumeOptions(msgspec.Struct, frozen=True):
         return RETRY_PREFIX + self.group
 
 
+class _Work(NamedTuple):
+    """Messages that are worked on together, and what hooks are told of it."""
+
+    messages: list[ConsumedMessage]
+    context: ConsumeContext
+
+
 class Consumption:
     """Hands the messages of a service to the handlers of their topics, or to who iterates.
 
@@ -66,11 +74,13 @@ class Consumption:
         self,
         instance: ClientInstance,
         options: ConsumeOptions,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, AnyHandler],
+        hooks: ConsumeHookList,
         flow: FlowControl,
     ) -> None:
         """`handlers` by topic as the application knows it; none: there is iteration."""
         self.handlers = handlers
+        self._hooks = hooks
         self.renames_all = bool(instance.namespace)
         self.stats = ConsumeStats(monotonic)
         self.service = self._make_service(instance, options, flow)
@@ -78,9 +88,12 @@ class Consumption:
             options.concurrency, self.service, instance.spawn, self._consume, self._overdue
         )
         self._instance = instance
+        self.group = instance.namespace.unwrap(options.group)
         self._retry_topic = options.retry_topic
         #: Messages in an `async with` of the application, each with its task.
         self._entered: dict[int, asyncio.Task[object] | None] = {}
+        #: What hooks were told of, or several work on together, by the id of the first message.
+        self._observed: dict[int, _Work] = {}
         self._handed_out = 0
         self._arrival = asyncio.Event()
         self._calm = asyncio.Event()
@@ -119,26 +132,34 @@ class Consumption:
             topic = message.properties.get(names.RETRY_TOPIC, topic)
         return self._instance.namespace.unwrap(topic)
 
+    def shown_queue(self, queue: MessageQueue) -> MessageQueue:
+        return self._instance.namespace.unwrap_queue(queue) if self.renames_all else queue
+
     # Handlers
 
     async def work(self, message: ConsumedMessage) -> object:
-        """Have a message's handler work on it; raises what it raises."""
-        result = self._handler(message)(message)
+        """Have a message's handler work on it alone; raises what it raises."""
+        return await self._call([message])
+
+    async def _call(self, messages: list[ConsumedMessage]) -> object:
+        handler = self.handlers.get(messages[0].topic)
+        if handler is None:
+            raise ReconsumeLater(f"there is no handler for topic {messages[0].topic}")
+        if isinstance(handler, Batched):
+            return await handler.work(messages)
+        result = handler(messages[0])
         if inspect.isawaitable(result):
             result = await result
         return result
 
-    def _handler(self, message: ConsumedMessage) -> Handler:
-        handler = self.handlers.get(message.topic)
-        if handler is None:
-            raise ReconsumeLater(f"there is no handler for topic {message.topic}")
-        return handler
-
     async def _consume(self, message: ConsumedMessage) -> None:
+        handler = self.handlers.get(message.topic)
+        if handler is None or type(handler) is Batched or self._hooks:
+            await self._consume_observed(message, handler)
+            return
         try:
             # As in `work`, without two calls: this is done for each message.
-            handler = self.handlers.get(message.topic) or self._handler(message)
-            result = handler(message)
+            result = handler(message)  # type: ignore[operator]  # no Batched comes here
             if result is not None and inspect.isawaitable(result):
                 await result
         except Exception as error:
@@ -146,9 +167,57 @@ class Consumption:
         else:
             self.service.succeeded(message)
 
+    async def _consume_observed(self, first: ConsumedMessage, handler: AnyHandler | None) -> None:
+        messages = [first]
+        if isinstance(handler, Batched):
+            messages += self.service.take_more(first, handler.size - 1)
+        work = self._begin(messages)
+        try:
+            # The handler's own list: what it does to it does not matter here.
+            await self._call(list(messages))
+        except Exception as error:
+            self._end(first, error)
+            await self._failed_together(work.messages, error)
+        else:
+            self._end(first, None)
+            for message in work.messages:
+                self.service.succeeded(message)
+
+    async def _failed_together(
+        self, messages: Sequence[ConsumedMessage], error: BaseException
+    ) -> None:
+        """All come again but those whose outcome is known; the log says why once."""
+        unknown = [message for message in messages if not message.settled]
+        if not unknown:
+            return
+        first, *others = unknown
+        level = error.delay_level if isinstance(error, ReconsumeLater) else 0
+        together = ReconsumeLater(f"with {first.msg_id}", delay_level=level)
+        await asyncio.gather(
+            self.service.failed(first, error),
+            *(self.service.failed(message, together) for message in others),
+        )
+
     async def _overdue(self, message: ConsumedMessage) -> None:
         error = ReconsumeLater("its work took too long", delay_level=OVERDUE_LEVEL)
-        await self.service.failed(message, error)
+        work = self._end(message, error, timed_out=True)
+        await self._failed_together([message] if work is None else work.messages, error)
+
+    def _begin(self, messages: list[ConsumedMessage]) -> _Work:
+        context = ConsumeContext(self.group, self._instance.client_id, messages)
+        work = self._observed[id(messages[0])] = _Work(messages, context)
+        self._hooks.before(context)
+        return work
+
+    def _end(
+        self, first: ConsumedMessage, error: BaseException | None, *, timed_out: bool = False
+    ) -> _Work | None:
+        """The work on what begins with this message has ended, if nobody said so before."""
+        work = self._observed.pop(id(first), None)
+        if work is not None:
+            work.context.ended(error, timed_out=timed_out)
+            self._hooks.after(work.context)
+        return work
 
     # Iteration
 
@@ -166,6 +235,12 @@ class Consumption:
 
     def entered(self, message: ConsumedMessage) -> None:
         self._entered[id(message)] = asyncio.current_task()
+        if self._hooks:
+            self._begin([message])
+
+    def worked(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        if self._observed:
+            self._end(message, error)
 
     def left(self, message: ConsumedMessage) -> None:
         self._entered.pop(id(message), None)
@@ -207,10 +282,16 @@ class Consumption:
         """Let the work under way end, for `timeout` seconds; handlers are cancelled then. The work
         of the task `caller` is not waited for."""
         await self.workers.drain(timeout, caller)
+        for work in tuple(self._observed.values()) if self.handlers else ():
+            self._end(work.messages[0], asyncio.CancelledError())
         try:
             async with asyncio.timeout(timeout):
                 while any(task is not caller for task in self._entered.values()):
                     self._calm.clear()
                     await self._calm.wait()
         except TimeoutError:
-            log.warning("%d messages are still in work", len(self._entered))
+            log.warning(
+                "%d messages are still in work",
+                len(self._entered),
+                extra=fields(group=self.group),
+            )

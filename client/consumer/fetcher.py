@@ -17,6 +17,7 @@ from client.consumer.flow_control import FlowControl
 from client.consumer.process_queue import ProcessQueue
 from client.consumer.puller import Puller, PullResult, PullStatus
 from client.errors import RemotingError
+from client.log_fields import fields
 from message.message import MessageExt, MessageQueue
 
 __all__ = ["QueueFetcher", "Reader"]
@@ -105,12 +106,22 @@ class QueueFetcher(Generic[M]):
             except RemotingError as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("reading %s failed, trying again: %s", pq.queue, error)
+                    log.warning(
+                        "reading %s failed, trying again: %s",
+                        pq.queue,
+                        error,
+                        extra=fields(error, queue=pq.queue, group=self._puller.group),
+                    )
                 self._reader.failed(pq.queue, error, failures)
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(failures - 1, 8), LONGEST_PAUSE))
                 continue
             if failures:
-                log.info("reading %s works again after %d failures", pq.queue, failures)
+                log.info(
+                    "reading %s works again after %d failures",
+                    pq.queue,
+                    failures,
+                    extra=fields(queue=pq.queue, group=self._puller.group),
+                )
                 self._reader.recovered(pq.queue)
                 failures = 0
             self._accept(result)
@@ -126,6 +137,7 @@ class QueueFetcher(Generic[M]):
                 result.min_offset,
                 result.max_offset,
                 following,
+                extra=fields(queue=pq.queue, group=self._puller.group),
             )
             # What was read before messages expired is still good. But after a jump, the old
             # messages would lie before newer ones with lower offsets.

@@ -39,7 +39,7 @@ class ProcessQueue(Generic[M]):
         dropped: the queue is read by somebody else from now on; nothing more is handed out.
         paused: nothing is pulled or handed out for now.
         ready: whether those who hand out have it in their list.
-        busy: a message is in work and the next one has to wait for it (orderly).
+        busy: messages in work that the next one has to wait for (orderly).
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
         pulled_at, consumed_at: the last time of each, monotonic seconds; None for never.
         count, size: messages and bytes that flow control counts for it.
@@ -73,7 +73,7 @@ class ProcessQueue(Generic[M]):
         self.dropped = False
         self.paused = False
         self.ready = False
-        self.busy = False
+        self.busy = 0
         self.locked_until = 0.0
         self.pulled_at: float | None = None
         self.consumed_at: float | None = None
@@ -93,7 +93,11 @@ class ProcessQueue(Generic[M]):
     @property
     def safe_offset(self) -> int | None:
         """Everything before it is done; None before the first offset is known."""
-        return self._in_work[0].queue_offset if self._in_work else self.position
+        if not self._in_work:
+            return self.position
+        first = self._in_work[0].queue_offset
+        # What was put back may lie before what is still in work.
+        return min(first, self.buffer[0].queue_offset) if self.buffer else first
 
     @property
     def span(self) -> int:
@@ -153,13 +157,20 @@ class ProcessQueue(Generic[M]):
         return self._unfinished.get(message.queue_offset) is message
 
     def put_back(self, message: M) -> bool:
-        """Hand this message out again as the next one. It must be the last one handed out; False
-        for one that is not in work any more."""
+        """The message is handed out again, before all that follow it in the queue; but not before
+        nothing else of the queue is in work. False for one that is not in work any more."""
         if not self.holds(message):
             return False
-        del self._unfinished[message.queue_offset]
-        self._in_work.pop()
-        self.buffer.appendleft(message)
+        offset = message.queue_offset
+        del self._unfinished[offset]
+        in_work, buffer = self._in_work, self.buffer
+        while in_work and in_work[-1].queue_offset not in self._unfinished:
+            in_work.pop()
+        before: list[M] = []
+        while buffer and buffer[0].queue_offset < offset:
+            before.append(buffer.popleft())
+        buffer.appendleft(message)
+        buffer.extendleft(reversed(before))
         return True
 
     def release(self) -> None:

@@ -16,24 +16,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import Self, Unpack
 
 from client.consumer.assignment import Assignment, FetchOptions
-from client.consumer.committer import Committer
+from client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from client.consumer.expression import Expression
 from client.consumer.flow_control import FlowControl, Limits
 from client.consumer.handout import Handout
 from client.consumer.offset_store import RemoteOffsetStore
 from client.consumer.process_queue import ProcessQueue
+from client.consumer.pull_offsets import PullOffsets
 from client.consumer.puller import Puller, PullResult
 from client.consumer.rebalance import Rebalancer
 from client.consumer.rebalance_strategy import average
 from client.consumer.subscription import Kind
-from client.errors import InvalidName, RemotingError
+from client.consumer.trace_sender import TraceSender
+from client.errors import RemotingError
 from client.instance import ClientInstance
-from client.offsets import Position, QueueOffsets, check_position, consume_from_where
+from client.log_fields import fields
+from client.offsets import Position, check_position, consume_from_where
 from client.options import ClientOptions
 from client.validation import consumer_group
 from message.message import MessageExt, MessageQueue
@@ -47,7 +51,7 @@ log = logging.getLogger(__name__)
 LAST_COMMIT_TIMEOUT = 3.0
 
 
-class PullConsumer:
+class PullConsumer(PullOffsets):
     """Reads messages for one consumer group.
 
     Options:
@@ -63,8 +67,10 @@ class PullConsumer:
     - `share_polls`: the queues of one broker wait for messages in one request together, where the
       broker serves that (Batch-Protocol), for up to twice as long; else each has its own.
     - `max_buffered`: messages read ahead for each queue; `max_buffered_bytes`: for all together.
+    - `hooks`: called around the handing out of messages (client.consumer.consume_hooks);
+      `consumer.hooks` may be changed. `trace`: True, or a topic, to record it (client.trace).
     - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
-    - `options`: those of every client (client.options), but `namespace`: write `namespace%topic`.
+    - `options`: those of every client (client.options).
 
     The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
     """
@@ -82,36 +88,31 @@ class PullConsumer:
         share_polls: bool = True,
         max_buffered: int = 1000,
         max_buffered_bytes: int = 64 * 1024 * 1024,
+        hooks: Sequence[ConsumeHook] = (),
+        trace: bool | str = False,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        if options.get("namespace"):
-            raise InvalidName("a PullConsumer wraps no names: write namespace%topic yourself")
         self.group = consumer_group(group)
         self._auto_commit = auto_commit
         self._auto_commit_interval = auto_commit_interval
         self._start_position = check_position(start)
-        self._instance = ClientInstance(namesrv, **options)
-        self._offsets = QueueOffsets(self._instance)
-        self._store = RemoteOffsetStore(self._instance, group)
-        self._committer = Committer(self._store)
-        self._on_error = on_error
-        self._puller = Puller(
-            self._instance, group, MessageExt, suspend=suspend, share_polls=share_polls
-        )
+        instance = ClientInstance(namesrv, **options)
+        group = self._wire_group = instance.namespace.wrap(group)  # from here on
+        store = RemoteOffsetStore(instance, group)
         flow = FlowControl(Limits(queue_count=max_buffered, total_size=max_buffered_bytes))
-        self._handout: Handout[MessageExt] = Handout(flow)
-        self._assignment = Assignment(
-            self._instance,
-            group,
-            self._puller,
-            self._store,
-            flow,
-            FetchOptions(start, batch),
-            self,
+        self.hooks = ConsumeHookList(hooks)
+        self._trace = TraceSender(self.group, trace, namesrv, options) if trace else None
+        if self._trace is not None:
+            self.hooks.append(self._trace.hook)
+        self._on_error = on_error
+        self._puller = Puller(instance, group, MessageExt, suspend=suspend, share_polls=share_polls)
+        assignment = Assignment(
+            instance, group, self._puller, store, flow, FetchOptions(start, batch), self
         )
-        self._rebalancer = Rebalancer(self._instance, group, average, self._rebalanced)
-        self._instance.heartbeat.add_consumer(group, self._describe)
+        super().__init__(instance, assignment, Handout(flow), store, group)
+        self._rebalancer = Rebalancer(instance, group, average, self._rebalanced)
+        instance.heartbeat.add_consumer(group, self._describe)
         self._running = False
 
     @property
@@ -122,7 +123,7 @@ class PullConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
-        return sorted(self._assignment.fetchers)
+        return sorted(map(self._namespace.unwrap_queue, self._assignment.fetchers))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -144,6 +145,8 @@ class PullConsumer:
             return
         await self._instance.start()
         self._running = True
+        if self._trace is not None:
+            await self._trace.start()
         self._instance.spawn(self._rebalancer.run(), "rebalance")
         if self._auto_commit:
             self._instance.every(self._auto_commit_interval, self._commit_safe, "commit")
@@ -163,7 +166,12 @@ class PullConsumer:
                     async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
                         await self._commit_safe()
                 except TimeoutError:
-                    log.warning("the last commit of group %s came to no end", self.group)
+                    told = fields(group=self.group)
+                    log.warning(
+                        "the last commit of group %s came to no end", self.group, extra=told
+                    )
+            if self._trace is not None:
+                await self._trace.shutdown()
         await self._instance.shutdown()
 
     # What is read
@@ -183,11 +191,12 @@ class PullConsumer:
         """
         expression = Expression.of(tags, sql)
         if isinstance(what, str):
-            route = await self._assignment.begin(what, Kind.FOLLOWED, expression)
+            topic = self._namespace.wrap(what)
+            route = await self._assignment.begin(topic, Kind.FOLLOWED, expression)
             if route is not None:
                 self._assignment.add_all(route.subscribe)
         else:
-            queues = list(what)
+            queues = [self._namespace.wrap_queue(queue) for queue in what]
             for topic in dict.fromkeys(queue.topic for queue in queues):
                 await self._assignment.begin(topic, Kind.FIXED, expression)
             self._assignment.add_all(queues)
@@ -200,6 +209,7 @@ class PullConsumer:
         The share is worked out in the background and follows as clients come and go; `assignment`
         tells it. Arguments and errors are those of `assign`.
         """
+        topic = self._namespace.wrap(topic)
         await self._assignment.begin(topic, Kind.SHARED, Expression.of(tags, sql))
         self._rebalancer.topics.add(topic)
         # A broker must know this client before the division can give it anything.
@@ -208,6 +218,7 @@ class PullConsumer:
 
     async def unassign(self, topic: str) -> None:
         """Read this topic no more; with auto_commit what is done of it is committed."""
+        topic = self._namespace.wrap(topic)
         self._rebalancer.topics.discard(topic)
         await self._let_go(self._assignment.end(topic))
 
@@ -216,19 +227,16 @@ class PullConsumer:
 
         What was read ahead of them is kept. Raises ValueError for a queue that is not read.
         """
-        self._assignment.pause(self._read_here(queues))
+        self._assignment.pause(self._chosen(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on with these queues, or with all. Raises ValueError for one that is not read."""
-        self._assignment.resume(self._read_here(queues))
+        self._assignment.resume(self._chosen(queues))
 
-    def _read_here(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        fetchers = self._assignment.fetchers
-        wanted = list(fetchers if queues is None else queues)
-        for queue in wanted:
-            if queue not in fetchers:
-                raise ValueError(f"{queue} is not read by this consumer")
-        return wanted
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        if queues is None:
+            return list(self._assignment.fetchers)
+        return [self._read_here(queue) for queue in queues]
 
     async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         subscription = self._assignment.subscriptions.get(topic)
@@ -237,7 +245,15 @@ class PullConsumer:
         lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
         gained = [queue for queue in share if queue not in self._assignment.fetchers]
         if lost or gained:
-            log.info("group %s, topic %s: gained %s, lost %s", self.group, topic, gained, lost)
+            told = fields(group=self.group, topic=topic)
+            log.info(
+                "group %s, topic %s: gained %s, lost %s",
+                self.group,
+                topic,
+                gained,
+                lost,
+                extra=told,
+            )
         await self._let_go([self._assignment.remove(queue) for queue in lost])
         self._assignment.add_all(gained)
         await self._assignment.start_all()
@@ -254,7 +270,7 @@ class PullConsumer:
 
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         if self._on_error is not None:
-            self._on_error(queue, error)
+            self._on_error(self._namespace.unwrap_queue(queue), error)
 
     def recovered(self, queue: MessageQueue) -> None:
         pass
@@ -273,14 +289,14 @@ class PullConsumer:
         self._instance.check_running("consumer")
         handout = self._handout
         handout.release()
-        messages = handout.take(max_messages)
+        messages = self._take(max_messages)
         if messages or timeout <= 0:
             return messages
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not messages and self._running:
                     await handout.arrival.wait()
-                    messages = handout.take(max_messages)
+                    messages = self._take(max_messages)
         return messages
 
     def __aiter__(self) -> Self:
@@ -291,12 +307,29 @@ class PullConsumer:
         handout = self._handout
         handout.release()
         while True:
-            messages = handout.take(1)
+            messages = self._take(1)
             if messages:
                 return messages[0]
             if not self._running:
                 raise StopAsyncIteration
             await handout.arrival.wait()
+
+    def _take(self, count: int) -> list[MessageExt]:
+        messages = self._shown(self._handout.take(count))
+        if self.hooks:
+            for _, group in groupby(messages, lambda message: message.queue):
+                context = ConsumeContext(self.group, self.client_id, list(group))
+                self.hooks.before(context)
+                context.ended(None)
+                self.hooks.after(context)
+        return messages
+
+    def _shown(self, messages: list[MessageExt]) -> list[MessageExt]:
+        """The messages, with the topics that the application knows."""
+        if self._namespace:
+            for message in messages:
+                message.topic = self._namespace.unwrap(message.topic)
+        return messages
 
     async def pull(
         self,
@@ -315,77 +348,22 @@ class PullConsumer:
         status tells what was found; go on at its next_begin_offset. Raises NoRouteInfo,
         BrokerNotFound, and what the broker or the connection raise.
         """
-        self._instance.check_running("consumer")
-        return await self._puller.pull(
-            queue,
+        result = await self._puller.pull(
+            self._wire(queue),
             offset,
             Expression.of(tags, sql),
             max_messages=max_messages,
             suspend=suspend,
             timeout=timeout,
         )
-
-    # Offsets
-
-    async def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None:
-        """Go on elsewhere: at "begin", "end", a store time, or an offset; in one queue or in all.
-
-        What was read ahead is dropped. An offset that does not exist is corrected by the broker to
-        the nearest one. Raises ValueError for a queue that is not read, or a bad position.
-        """
-        check_position(position)
-        self._instance.check_running("consumer")
-        fetchers = self._assignment.fetchers
-        if queue is not None and queue not in fetchers:
-            raise ValueError(f"{queue} is not read by this consumer")
-        queues = list(fetchers) if queue is None else [queue]
-        offsets = await asyncio.gather(*(self._offsets.resolve(q, position) for q in queues))
-        for target, offset in zip(queues, offsets, strict=True):
-            if target in fetchers:
-                self._assignment.seek(target, offset)
-
-    def position(self, queue: MessageQueue) -> int | None:
-        """The offset of the next message to be handed out; None before it is known."""
-        fetcher = self._assignment.fetchers.get(queue)
-        if fetcher is None:
-            raise ValueError(f"{queue} is not read by this consumer")
-        return fetcher.pq.position
-
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store the offsets of everything handed out so far, or the given ones, at the brokers.
-
-        Raises the first error after every queue was tried.
-        """
-        self._instance.check_running("consumer")
-        if offsets is None:
-            self._handout.release()
-            await self._committer.commit(self._assignment.queues, strict=True)
-            return
-        await asyncio.gather(*(self._store.store(queue, at) for queue, at in offsets.items()))
-        for queue, offset in offsets.items():
-            if queue in self._assignment.fetchers:
-                self._assignment.fetchers[queue].pq.committed = offset
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset; None when it has none."""
-        self._instance.check_running("consumer")
-        return await self._store.read(queue)
-
-    async def begin_offset(self, queue: MessageQueue) -> int:
-        """The oldest offset still stored."""
-        self._instance.check_running("consumer")
-        return await self._offsets.min(queue)
-
-    async def end_offset(self, queue: MessageQueue) -> int:
-        """The offset that the queue's next message will get."""
-        self._instance.check_running("consumer")
-        return await self._offsets.max(queue)
+        self._shown(result.messages)
+        return result
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Every queue of the topic that can be read; none while it does not exist."""
         self._instance.check_running("consumer")
-        route = await self._instance.routes.for_subscribe(topic)
-        return () if route is None else route.subscribe
+        route = await self._instance.routes.for_subscribe(self._namespace.wrap(topic))
+        return () if route is None else tuple(map(self._namespace.unwrap_queue, route.subscribe))
 
     async def _commit_safe(self) -> None:
         await self._committer.commit(self._assignment.queues)
@@ -394,7 +372,7 @@ class PullConsumer:
         return ConsumerData(
             consume_from_where=consume_from_where(self._start_position),
             consume_type="CONSUME_ACTIVELY",
-            group_name=self.group,
+            group_name=self._wire_group,
             message_model="CLUSTERING",
             subscription_data_set=self._assignment.subscription_data(),
         )

@@ -17,6 +17,7 @@ from client.consumer.expression import Expression
 from client.consumer.poll_gatherer import HOLD_SLACK, PollGatherer
 from client.errors import error_for
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message import properties as names
 from message.compression import CompressionError
 from message.message import MessageExt, MessageQueue
@@ -80,7 +81,7 @@ class Puller(Generic[M]):
         if share_polls and suspend > 0:
             self._polls = PollGatherer(instance.pool, instance.batching, suspend)
         self._suspend = suspend
-        self._group = group
+        self.group = group
         self._message_type = message_type
         self._replicas: dict[MessageQueue, int] = {}
 
@@ -137,7 +138,7 @@ class Puller(Generic[M]):
         suspend: float,
     ) -> PullMessageRequestHeader:
         return PullMessageRequestHeader(
-            consumer_group=self._group,
+            consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
@@ -198,7 +199,7 @@ class Puller(Generic[M]):
                     queue.broker_name,
                 ) from error
             # What came before it counts; the next pull begins with the one that is broken.
-            log.warning("pull of %s: %s", queue, error)
+            log.warning("pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group))
             result.next_begin_offset = last.queue_offset + 1
 
     def _message(self, record: Record, queue: MessageQueue) -> M:
@@ -207,7 +208,11 @@ class Puller(Generic[M]):
             return make(record, queue.broker_name)
         except CompressionError as error:
             log.warning(
-                "%s offset %d is handed out as stored: %s", queue, record.queue_offset, error
+                "%s offset %d is handed out as stored: %s",
+                queue,
+                record.queue_offset,
+                error,
+                extra=fields(queue=queue, group=self.group),
             )
         # Compressed by something else than it says: the user may know by what, so nothing is lost.
         record.sys_flag &= ~COMPRESSED

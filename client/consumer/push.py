@@ -27,29 +27,34 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import ClassVar, Self, Unpack
 
 from client.consumer.assignment import Assignment, FetchOptions
 from client.consumer.committer import Committer
+from client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from client.consumer.consume_service import Queue
 from client.consumer.consume_stats import SAMPLE_PERIOD
 from client.consumer.consumed_message import ConsumedMessage
 from client.consumer.consumer_event import ConsumerEvent, ConsumerEvents
 from client.consumer.consumer_requests import ConsumerRequests
-from client.consumer.consumption import ConsumeOptions, Consumption, Handler
+from client.consumer.consumption import ConsumeOptions, Consumption
 from client.consumer.expression import Expression
 from client.consumer.flow_control import FlowControl, Limits
+from client.consumer.handlers import AnyHandler, Handler
 from client.consumer.local_offset_store import LocalOffsetStore, default_directory
 from client.consumer.offset_store import OffsetStore, RemoteOffsetStore
 from client.consumer.puller import Puller
 from client.consumer.push_subscriptions import PushSubscriptions
+from client.consumer.push_topics import PushTopics
 from client.consumer.queue_lock import QueueLocks
 from client.consumer.queue_ownership import QueueOwnership
 from client.consumer.rebalance import Rebalancer
 from client.consumer.rebalance_strategy import Strategy, average
 from client.consumer.running_info import MIB, RunningInfo
+from client.consumer.trace_sender import TraceSender
 from client.errors import RemotingError
 from client.instance import ClientInstance
+from client.log_fields import fields
 from client.offsets import Position, check_position, consume_from_where
 from client.options import ClientOptions
 from client.validation import consumer_group
@@ -61,13 +66,11 @@ __all__ = ["PushConsumer"]
 
 log = logging.getLogger(__name__)
 
-H = TypeVar("H", bound=Handler)
-
 #: Shutdown does not wait longer than this for the last commit, seconds.
 LAST_COMMIT_TIMEOUT = 3.0
 
 
-class PushConsumer:
+class PushConsumer(PushTopics):
     """Consumes messages for one consumer group.
 
     `subscriptions` maps topics to "*" or "TagA || TagB"; `handler` works on all of them, and those
@@ -93,12 +96,19 @@ class PushConsumer:
       last one read, over which reading waits; not in order.
     - `commit_interval`: seconds between two commits of offsets. `shutdown_timeout`: seconds that
       handlers may take to end, before shutdown cancels them.
+    - `hooks`: called around the work on messages (client.consumer.consume_hooks); `consumer.hooks`
+      may be changed.
+    - `trace`: True, or a topic, to record the work on every message there (enableMsgTrace;
+      client.trace).
     - `on_event`: called with each ConsumerEvent: connections, reading, group, locks, queues.
     - `options`: those of every client (client.options).
 
     The constructor touches no event loop. `start` and `shutdown`, as `async with` calls them, may
     both be called again without effect.
     """
+
+    #: What messages are made as.
+    message_type: ClassVar[type[ConsumedMessage]] = ConsumedMessage
 
     def __init__(
         self,
@@ -126,6 +136,8 @@ class PushConsumer:
         consume_concurrently_max_span: int = 2000,
         commit_interval: float = 5.0,
         shutdown_timeout: float = 10.0,
+        hooks: Sequence[ConsumeHook] = (),
+        trace: bool | str = False,
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -136,8 +148,11 @@ class PushConsumer:
         self._consume_timeout = consume_timeout
         self._commit_interval = commit_interval
         self._shutdown_timeout = shutdown_timeout
-        self._handlers: dict[str, Handler] = {}
-        self._running = False
+        self._handlers: dict[str, AnyHandler] = {}
+        self.hooks = ConsumeHookList(hooks)
+        self._trace = TraceSender(group, trace, namesrv, options) if trace else None
+        if self._trace is not None:
+            self.hooks.append(self._trace.hook)
         self._ended = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         instance = self._instance = ClientInstance(namesrv, lasting_id=broadcast, **options)
@@ -154,18 +169,18 @@ class PushConsumer:
         consume_options = ConsumeOptions(
             group, orderly, broadcast, concurrency, max_reconsume_times, suspend_current_queue
         )
-        self._consumption = Consumption(instance, consume_options, self._handlers, flow)
+        self._consumption = Consumption(instance, consume_options, self._handlers, self.hooks, flow)
         directory = Path(offset_directory or default_directory())
         self._store: OffsetStore = (
             LocalOffsetStore(directory, instance.client_id, group)
             if broadcast
             else RemoteOffsetStore(instance, group)
         )
-        self._committer = Committer(self._store)
+        self._committer = Committer(self._store, group)
         self._assignment: Assignment[ConsumedMessage] = Assignment(
             instance,
             group,
-            Puller(instance, group, ConsumedMessage, suspend=suspend, share_polls=share_polls),
+            Puller(instance, group, self.message_type, suspend=suspend, share_polls=share_polls),
             self._store,
             flow,
             FetchOptions(start, pull_batch_size),
@@ -185,7 +200,7 @@ class PushConsumer:
         self._rebalancer: Rebalancer = Rebalancer(
             instance, group, strategy, self._ownership.share, self._events.group_changed
         )
-        self._subscriptions = PushSubscriptions(
+        wanted = PushSubscriptions(
             instance,
             self._handlers,
             self._assignment,
@@ -193,13 +208,20 @@ class PushConsumer:
             self._ownership,
             None if broadcast else consume_options.retry_topic,
         )
+        super().__init__(instance, wanted, self._rebalancer)
         self._info = RunningInfo(instance, consume_options, self._assignment, self._consumption)
         ConsumerRequests(
-            instance, group, self._assignment, self._store, self._consumption, self._info
+            instance,
+            group,
+            self._assignment,
+            self._store,
+            self._consumption,
+            self._info,
+            self.message_type,
         )
         instance.heartbeat.add_consumer(group, self._describe)
         for topic, tags in (subscriptions or {}).items():
-            self._subscriptions.add(topic, Expression.of(tags), handler)
+            self._wanted.add(topic, Expression.of(tags), handler)
 
     @property
     def client_id(self) -> str:
@@ -215,56 +237,6 @@ class PushConsumer:
             for queue in self._assignment.fetchers
             if not queue.topic.startswith(RETRY_PREFIX)
         )
-
-    # What is consumed
-
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]:
-        """Have the decorated function work on a topic's messages; before `start`.
-
-        `tags`: "*", or "TagA || TagB"; or else `sql`: a SQL92 condition on properties. What the
-        function raises has the message delivered again; ReconsumeLater says when. Raises
-        InvalidName; ValueError for a topic that is subscribed to already.
-        """
-        expression = Expression.of(tags, sql)
-
-        def decorate(handler: H) -> H:
-            if self._running:
-                raise ValueError("a running consumer takes new topics by subscribe()")
-            self._subscriptions.add(topic, expression, handler)
-            return handler
-
-        return decorate
-
-    async def subscribe(
-        self,
-        topic: str,
-        tags: str = "*",
-        *,
-        sql: str | None = None,
-        handler: Handler | None = None,
-    ) -> None:
-        """Consume one more topic while running; `handler` is needed if others have one.
-
-        Raises InvalidName; NotRunning; NoNameServer; ValueError for a topic that is subscribed to
-        already, or a handler that is missing; what a broker answers to a condition that it can not
-        evaluate.
-        """
-        self._instance.check_running("consumer")
-        self._subscriptions.add(topic, Expression.of(tags, sql), handler)
-        try:
-            self._subscriptions.check()
-            await self._subscriptions.begin(topic)
-        except BaseException:
-            self._subscriptions.forget(topic)
-            raise
-        await self._instance.heartbeat.send_all()
-        self._rebalancer.soon()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Consume this topic no more; what is done of it is committed."""
-        await self._subscriptions.end(topic)
-        if self._running:
-            await self._instance.heartbeat.send_all()
 
     # Life
 
@@ -289,14 +261,16 @@ class PushConsumer:
         """
         if self._running:
             return
-        self._subscriptions.check()
+        self._wanted.check()
         await self._instance.start()
         self._running = True
         self._info.started_at = time_ns() // 1_000_000
         try:
+            if self._trace is not None:
+                await self._trace.start()
             if isinstance(self._store, LocalOffsetStore):
                 await self._store.load()
-            await self._subscriptions.begin_all()
+            await self._wanted.begin_all()
             # A broker must know this client before the division can give it anything.
             await self._instance.heartbeat.send_all()
         except BaseException:
@@ -342,9 +316,12 @@ class PushConsumer:
                 async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
                     await self._ownership.close()
         except TimeoutError:
-            log.warning("the last commit of group %s came to no end", self.group)
+            told = fields(group=self.group)
+            log.warning("the last commit of group %s came to no end", self.group, extra=told)
         finally:
             self._running = False
+            if self._trace is not None:
+                await self._trace.shutdown()
             await self._instance.shutdown()
             self._ended.set()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from client.consumer.assignment import Assignment
 from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.consumption import Handler
 from client.consumer.expression import EVERYTHING, Expression
+from client.consumer.handlers import AnyHandler
 from client.consumer.queue_ownership import QueueOwnership
 from client.consumer.rebalance import Rebalancer
 from client.consumer.subscription import Kind
@@ -26,7 +26,7 @@ class PushSubscriptions:
     def __init__(
         self,
         instance: ClientInstance,
-        handlers: dict[str, Handler],
+        handlers: dict[str, AnyHandler],
         assignment: Assignment[ConsumedMessage],
         rebalancer: Rebalancer,
         ownership: QueueOwnership,
@@ -40,11 +40,11 @@ class PushSubscriptions:
         self._ownership = ownership
         self._retry_topic = retry_topic
 
-    def add(self, topic: str, expression: Expression, handler: Handler | None) -> None:
+    def add(self, topic: str, expression: Expression, handler: AnyHandler | None) -> None:
         """Want a topic. Raises ValueError for one that is wanted already, in another way."""
         old = self._expressions.get(topic)
         if old is not None:
-            if old == expression and self._handlers.get(topic) is handler:
+            if old == expression and self._handlers.get(topic) == handler:
                 return
             raise ValueError(f"topic {topic} is subscribed to already")
         self._expressions[topic] = expression

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from client.errors import RemotingError
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message.message import MessageQueue
 from remoting.bodies.queue_lock import (
     LockBatchRequestBody,
@@ -72,7 +73,13 @@ class QueueLocks:
             except RemotingError as error:
                 # Tried again every second; only the first time is told.
                 level = logging.DEBUG if broker in self._failing else logging.WARNING
-                log.log(level, "queues of broker %s could not be locked: %s", broker, error)
+                log.log(
+                    level,
+                    "queues of broker %s could not be locked: %s",
+                    broker,
+                    error,
+                    extra=fields(error, broker=broker, group=self._group),
+                )
                 self._failing.add(broker)
                 unknown.update(some)
             else:
@@ -98,7 +105,12 @@ class QueueLocks:
                     broker=broker,
                 )
             except RemotingError as error:
-                log.info("queues of broker %s could not be unlocked: %s", broker, error)
+                log.info(
+                    "queues of broker %s could not be unlocked: %s",
+                    broker,
+                    error,
+                    extra=fields(error, broker=broker, group=self._group),
+                )
 
         await asyncio.gather(*(tell(broker, some) for broker, some in _by_broker(queues)))
 

@@ -21,6 +21,7 @@ from client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
 from client.consumer.queue_lock import RENEWAL_PERIOD, QueueLocks
 from client.consumer.subscription import Kind
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message.message import MessageQueue
 
 __all__ = ["QueueOwnership"]
@@ -89,7 +90,7 @@ class QueueOwnership:
             pq.locked_until = until
         await self._assignment.start_all()
         if lost or gained:
-            log.info("topic %s: gained %s, lost %s", topic, gained, lost)
+            log.info("topic %s: gained %s, lost %s", topic, gained, lost, extra=fields(topic=topic))
             self._events.tell(ConsumerEventKind.QUEUES_CHANGED, topic)
         return len(gained) == len(wanted)
 
@@ -152,7 +153,7 @@ class QueueOwnership:
                     continue
                 if queue in locks.unknown:
                     continue
-            log.warning("the lock of %s is lost", queue)
+            log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
             self._events.tell(ConsumerEventKind.LOCK_LOST, str(queue))
             self._abandoned.add(queue)
             self._instance.spawn(self._abandon(self._drop(queue)), f"abandon {queue}")

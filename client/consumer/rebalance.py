@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from client.consumer.rebalance_strategy import Strategy
 from client.errors import ClientError, NoRouteInfo, RemoteSystemError, RemotingError
 from client.instance import ClientInstance
+from client.log_fields import fields
 from message.message import MessageQueue
 from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from remoting.codes import RequestCode, ResponseCode
@@ -113,12 +114,14 @@ class Rebalancer:
             except RemotingError as error:
                 # A topic that does not exist yet is usual, so only the first time is told.
                 level = logging.DEBUG if topic in self._failing else logging.INFO
-                log.log(level, "topic %s can not be shared out yet: %s", topic, error)
+                told = fields(error, topic=topic, group=self._group)
+                log.log(level, "topic %s can not be shared out yet: %s", topic, error, extra=told)
                 self._failing.add(topic)
                 complete = False
             except Exception:
                 # The strategy may be the application's.
-                log.exception("topic %s can not be shared out", topic)
+                told = fields(topic=topic, group=self._group)
+                log.exception("topic %s can not be shared out", topic, extra=told)
                 complete = False
         if missing is not None:
             await self._rejoin(missing)
@@ -144,7 +147,7 @@ class Rebalancer:
         self._missing += 1
         if not self._lost and (self._known or self._missing >= PATIENCE):
             self._lost = True
-            log.warning("%s; registering again", error)
+            log.warning("%s; registering again", error, extra=fields(error, group=self._group))
             self._tell_group(error)
         await self._instance.heartbeat.send_all()
 
@@ -181,7 +184,11 @@ class Rebalancer:
         self._missing = 0
         if self._lost:
             self._lost = False
-            log.info("group %s has this client again", self._group)
+            log.info(
+                "group %s has this client again",
+                self._group,
+                extra=fields(group=self._group, broker=broker),
+            )
             self._tell_group(None)
         return self._strategy(sorted(route.subscribe), sorted(ids), own)
 

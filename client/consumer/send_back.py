@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import logging
 
+from client.consumer.consumed_message import ConsumedMessage
 from client.errors import RemotingError
 from client.instance import ClientInstance
-from message.message import MessageExt
+from client.log_fields import fields
 from remoting.codes import RequestCode
 from remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
@@ -26,7 +27,7 @@ class SendBack:
         self._group = group
         self._max_reconsume_times = max_reconsume_times
 
-    async def __call__(self, message: MessageExt, delay_level: int) -> bool:
+    async def __call__(self, message: ConsumedMessage, delay_level: int) -> bool:
         """Whether the broker took it. `delay_level`: 1…18, 0 for what the broker thinks best, below
         0 for the dead letters."""
         header = ConsumerSendMsgBackRequestHeader(
@@ -39,7 +40,7 @@ class SendBack:
         )
         try:
             await self._instance.request(
-                await self._instance.broker_address(message.queue),
+                await self._instance.broker_address(message.process_queue.queue),
                 RequestCode.CONSUMER_SEND_MSG_BACK,
                 header,
                 timeout=SEND_BACK_TIMEOUT,
@@ -47,7 +48,11 @@ class SendBack:
             )
         except RemotingError as error:
             log.warning(
-                "message %s of %s could not be sent back: %s", message.msg_id, message.topic, error
+                "message %s of %s could not be sent back: %s",
+                message.msg_id,
+                message.topic,
+                error,
+                extra=fields(error, topic=message.topic, group=self._group, msg_id=message.msg_id),
             )
             return False
         return True

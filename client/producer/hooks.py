@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
 
+from client.log_fields import fields
 from client.producer.result import SendResult
 from message.message import Message
 
@@ -100,7 +101,9 @@ class HookList(list[SendHook]):
                 if len(context.messages) != len(messages):
                     raise ValueError(f"{len(messages)} messages became {len(context.messages)}")
             except Exception:
-                log.exception("hook %r failed before a send", hook)
+                log.exception(
+                    "hook %r failed before a send", hook, extra=fields(group=context.group)
+                )
                 context.messages = list(messages)
             else:
                 messages = list(context.messages)
@@ -110,4 +113,6 @@ class HookList(list[SendHook]):
             try:
                 hook.after_send(context)
             except Exception:
-                log.exception("hook %r failed after a send", hook)
+                log.exception(
+                    "hook %r failed after a send", hook, extra=fields(group=context.group)
+                )

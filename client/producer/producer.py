@@ -19,6 +19,7 @@ from typing import Self, Unpack
 from client.errors import NotRunning
 from client.in_flight import InFlight
 from client.instance import ClientInstance
+from client.log_fields import fields
 from client.options import ClientOptions
 from client.producer.accumulator import Accumulator
 from client.producer.batch_sender import BatchSender
@@ -240,7 +241,8 @@ class Producer:
                     if self._trace is not None:
                         await self._trace.flush()
             except TimeoutError:
-                log.warning("%d bytes of messages were not answered", self._accumulator.buffered)
+                told, left = fields(group=self.group), self._accumulator.buffered
+                log.warning("%d bytes of messages were not answered", left, extra=told)
         try:
             await self._instance.shutdown()
         finally:

@@ -107,7 +107,7 @@ class Sender:
         handle = RecallHandle.decode(recall_handle)
         await self._publish_queues(topic, deadline)
         answer = await self._pool.request(
-            self.address(handle.broker_name),
+            self._routes.master(handle.broker_name),
             RequestCode.RECALL_MESSAGE,
             RecallMessageRequestHeader(
                 topic=topic, recall_handle=recall_handle, producer_group=self.group
@@ -122,8 +122,10 @@ class Sender:
         """Whether the broker at that address answers within `timeout` seconds."""
         topic = next(iter(self._routes.topics), self._template)
         header = GetMaxOffsetRequestHeader(topic=topic, queue_id=0)
+        code = RequestCode.GET_MAX_OFFSET
+        address = self._instance.vip_channel.address(address, code)
         try:
-            await self._pool.request(address, RequestCode.GET_MAX_OFFSET, header, timeout=timeout)
+            await self._pool.request(address, code, header, timeout=timeout)
         except RemotingError:
             return False
         return True

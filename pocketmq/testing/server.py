@@ -10,6 +10,7 @@ from client.admin import Admin
 from client.consumer.pull import PullConsumer
 from message.message import MessageExt, MessageQueue
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.testing.check_rounds import CheckRounds
 from pocketmq.testing.clock import MovableClock
 from pocketmq.testing.faults import Faults, Held, When
 from remoting.codes import ResponseCode
@@ -31,6 +32,7 @@ class RocketMQ(EmbeddedServer):
         super().__init__(properties=properties)
         self.clock = MovableClock()
         self._faults = Faults()
+        self._checks = CheckRounds(self.clock)
         self._drained: dict[MessageQueue, int] = {}
 
     async def start(self) -> None:
@@ -66,8 +68,12 @@ class RocketMQ(EmbeddedServer):
 
     async def advance(self, seconds: float) -> None:
         """Move the broker's clock ahead: delayed and timed messages that are due by then are
-        delivered when this returns. Clients keep their own time."""
-        await self.clock.advance(seconds)
+        delivered when this returns, and producers were asked about transactions that nobody ended
+        (every 30 s, once they are 6 s old), with a second to answer. Clients keep their own time.
+
+        Raises ValueError for a negative time.
+        """
+        await self._checks.advance(seconds)
 
     def fail(
         self,
@@ -104,6 +110,7 @@ class RocketMQ(EmbeddedServer):
         return self._faults.hold(code, when, times)
 
     def _attach(self) -> None:
+        self._checks.attach(self.broker)
         self._faults.attach((self.broker.dispatcher, self.name_server.dispatcher))
 
     def _make_broker(self) -> Broker:

@@ -1,12 +1,17 @@
+import ast
 import logging
+from pathlib import Path
 
 import pytest
 
+from client.consumer.consumed_message import ConsumedMessage
+from client.consumer.push import PushConsumer
 from client.errors import RemotingTimeout, SendError
 from client.log_fields import fields
 from client.producer.producer import Producer
 from message.message import Message, MessageQueue
 from remoting.codes import ResponseCode
+from remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -21,6 +26,13 @@ def test_what_an_error_knows() -> None:
         "mq_broker": "b:1",
     }
     assert fields(ValueError(), broker="a") == {"mq_broker": "a"}
+    assert fields(error, queue=MessageQueue("T", "a", 0), topic="U") == {
+        "mq_topic": "U",
+        "mq_broker": "a",
+        "mq_queue_id": 0,
+        "mq_code": ResponseCode.RPC_TIME_OUT,
+        "mq_retriable": True,
+    }
 
 
 async def test_records_carry_them(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -33,3 +45,72 @@ async def test_records_carry_them(cluster: FakeCluster, caplog: pytest.LogCaptur
         await until(lambda: caplog.records)
     [record] = [record for record in caplog.records if "lingered" in record.message]
     assert formatter.format(record) == "T 1 13 a"
+
+
+def told(record: logging.LogRecord) -> dict[str, object]:
+    return {name[3:]: value for name, value in vars(record).items() if name.startswith("mq_")}
+
+
+async def test_records_of_consumers_carry_them(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "client")
+    cluster["a"].store("T", 1, b"x", "UNIQ_KEY\x01ID\x02")
+    cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "not back")
+    cluster["b"].commit_answer = cluster["a"].commit_answer = Response(
+        ResponseCode.NO_PERMISSION, "not stored"
+    )
+    c = PushConsumer("G", namesrv=cluster.namesrv, start="begin", commit_interval=0.01)
+
+    @c.on("T")
+    def handle(message: ConsumedMessage) -> None:
+        raise RuntimeError("no")
+
+    def records(text: str) -> list[logging.LogRecord]:
+        return [record for record in caplog.records if text in record.getMessage()]
+
+    async with c:
+        await until(lambda: records("sent back") and records("commit of"))
+        await cluster["a"].stop()
+        await until(lambda: records("is lost") and records("reading"))
+        # Where it failed, and in what.
+        [failed] = records("the work on")
+        queue = {"topic": "T", "broker": "a", "queue_id": 1}
+        assert told(failed) == {"group": "G", "msg_id": "ID", **queue}
+        [refused] = records("sent back")
+        error = {"code": ResponseCode.SYSTEM_ERROR, "retriable": refused.__dict__["mq_retriable"]}
+        assert told(refused) == {
+            "group": "G", "msg_id": "ID", "topic": "T", "broker": "a", **error,
+        }  # fmt: skip
+        commits = {told(record)["queue_id"] for record in records("commit of")}
+        assert commits <= {0, 1}
+        assert told(records("commit of")[0])["code"] == ResponseCode.NO_PERMISSION
+        assert told(records("is lost")[0]) == {"group": "G", "broker": cluster["a"].address}
+        reading = told(records("reading")[0])
+        assert (reading["group"], reading["broker"]) == ("G", "a")
+        assert "code" in reading
+        shared = told(records("gained")[0])
+        assert shared.keys() == {"topic"}
+
+
+def test_all_warnings_of_the_client_carry_fields() -> None:
+    """Each call that logs a failure of something that has a name says so in fields."""
+    without = {
+        "client/consumer/local_offset_store.py",  # about a file
+        "client/consumer/workers.py",  # about this program
+        "client/producer/request_reply.py",
+        "client/producer/transaction.py",  # requests that are nonsense
+        "client/selector/detector.py",
+        "client/selector/switches.py",
+    }
+    client = Path(__file__).parents[2] / "client"
+    found = set()
+    for path in client.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) in ("log.warning", "log.exception", "log.error")
+                and not any(keyword.arg == "extra" for keyword in node.keywords)
+            ):
+                found.add(str(path.relative_to(client.parent)))
+    assert found <= without

@@ -1,12 +1,18 @@
+import asyncio
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client.consumer.pull import PullConsumer
 from client.errors import InvalidMessage, InvalidName
 from client.namespace import Namespace
 from client.producer.producer import Producer
 from message.message import Message, MessageQueue
 from tests.client.fake_cluster import FakeCluster
+from tests.client.real_cluster import RealCluster
+from tests.client.waiting import until
 
 NS = Namespace("ns")
 
@@ -69,3 +75,90 @@ async def test_a_producer_within_a_namespace(cluster: FakeCluster) -> None:
         assert "INSTANCE_ID\x01ns\x02" in header.properties
     [data, *_] = cluster["a"].heartbeats
     assert [group.group_name for group in data.producer_data_set] == ["ns%PG"]
+
+
+@pytest.fixture
+def tenant(cluster: FakeCluster) -> FakeCluster:
+    """Topic "T" of namespace "ns" has three messages in each queue; the bare topic others."""
+    cluster.put("ns%T")
+    for name in "ab":
+        for queue_id in range(2):
+            cluster[name].store("T", queue_id, b"not ours")
+            for number in range(3):
+                cluster[name].store("ns%T", queue_id, b"%d" % number)
+    return cluster
+
+
+def pull_consumer(cluster: FakeCluster | RealCluster, **options: Any) -> PullConsumer:
+    return PullConsumer("CG", namesrv=cluster.namesrv, namespace="ns", start="begin", **options)
+
+
+async def test_a_pull_consumer_within_a_namespace(tenant: FakeCluster) -> None:
+    queues = [MessageQueue("T", name, queue_id) for name in "ab" for queue_id in range(2)]
+    first = queues[0]
+    async with pull_consumer(tenant) as c:
+        assert list(await c.queues("T")) == queues
+        assert (await c.begin_offset(first), await c.end_offset(first)) == (0, 3)
+        assert await c.committed(first) is None
+        found = await c.pull(first, 1)
+        assert [(m.queue, m.body) for m in found.messages] == [(first, b"1"), (first, b"2")]
+
+        await c.assign("T")
+        assert c.assignment == queues
+        messages = [await anext(c)]
+        while len(messages) < 12:
+            messages += await c.poll()
+        assert {message.queue for message in messages} == set(queues)
+        assert b"not ours" not in {message.body for message in messages}
+        assert c.position(first) == 3
+        c.pause(queues[1:])
+        await c.seek(2, queue=messages[0].queue)
+        await c.seek(1, queue=first)
+        assert {message.queue for message in await c.poll()} == {first}
+        await c.commit({queues[3]: 2})
+        assert await c.committed(queues[3]) == 2
+        c.resume(queues[1:])
+        await c.commit()
+        await c.unassign("T")
+        assert c.assignment == []
+        with pytest.raises(ValueError, match="is not read"):
+            c.position(first)
+    keys = set(tenant["a"].offsets) | set(tenant["b"].offsets)
+    assert {key[:2] for key in keys} == {("ns%CG", "ns%T")}
+    [data] = tenant["a"].heartbeats[-1].consumer_data_set
+    assert data.group_name == "ns%CG"
+
+
+async def test_queues_of_a_namespace_are_assigned_and_shared(tenant: FakeCluster) -> None:
+    failed: list[MessageQueue] = []
+    a1 = MessageQueue("T", "a", 1)
+    async with pull_consumer(tenant, on_error=lambda queue, error: failed.append(queue)) as c:
+        await c.assign([a1])
+        assert [message.queue for message in await c.poll()] == [a1] * 3
+        await tenant["a"].stop()
+        await until(lambda: failed)
+    assert failed[0] == a1
+    await tenant["a"].start()
+    tenant["a"].clients.clear()
+    async with pull_consumer(tenant) as c:
+        await c.subscribe("T")
+        await until(lambda: len(c.assignment) == 4)
+        assert {queue.topic for queue in c.assignment} == {"T"}
+        assert {data.topic for data in tenant["a"].heartbeats[-1].consumer_data_set[0]
+                .subscription_data_set} == {"ns%T"}  # fmt: skip
+
+
+async def test_queues_are_polled_together_within_a_namespace(real: RealCluster) -> None:
+    async with Producer("PG", namesrv=real.namesrv, namespace="ns") as producer:
+        sent = {b"%d" % number for number in range(40)}
+        for body in sent:
+            await producer.send(Message("T", body))
+        async with pull_consumer(real) as c:
+            await c.assign("T")
+            got = [await anext(c) for _ in range(40)]
+            assert {(message.topic, message.body) for message in got} == {("T", b) for b in sent}
+            # Held together now, in one request (Batch-Protocol).
+            waiting = asyncio.create_task(anext(c))
+            await producer.send(Message("T", b"held"))
+            async with asyncio.timeout(10):
+                assert (await waiting).topic == "T"

@@ -615,8 +615,3 @@ async def test_sql92(cluster: FakeCluster) -> None:
         with pytest.raises(SubscriptionParseFailed):
             await c.assign("T", sql="a >")
         await c.assign("T")
-
-
-def test_a_namespace_is_refused_and_not_ignored() -> None:
-    with pytest.raises(InvalidName, match="namespace%topic"):
-        PullConsumer("G", namesrv="127.0.0.1:1", namespace="tenant")

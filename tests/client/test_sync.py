@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from client.consumer.consumed_message import ReconsumeLater
 from client.errors import InvalidMessage, NoRouteInfo, NotRunning
 from client.producer.producer import Producer
 from client.producer.result import SendStatus
 from client.producer.transaction import TransactionState
-from message.message import Message
+from message.message import Message, MessageExt, MessageQueue
 from pocketmq import sync
 from remoting.codes import RequestCode
 from remoting.headers.transaction import EndTransactionRequestHeader
 from tests.client.fake_cluster import FakeCluster
+
+TIMEOUT = 10.0
 
 
 @pytest.fixture
@@ -128,6 +131,129 @@ def test_a_call_from_the_clients_own_thread_is_refused(elsewhere: FakeCluster) -
     with sync.Producer("PG", namesrv=elsewhere.namesrv, hooks=[Hook()]) as producer:
         producer.send(Message("T", b"x"))
     assert len(refused) == 1
+
+
+def put(cluster: FakeCluster, *bodies: bytes) -> None:
+    """Messages of topic "T"; ids are made of the bodies."""
+    with sync.Producer("PG", namesrv=cluster.namesrv) as producer:
+        for body in bodies:
+            producer.send(Message("T", body))
+
+
+def consumer(cluster: FakeCluster, *args: Any, **options: Any) -> Any:
+    return sync.PushConsumer("CG", *args, namesrv=cluster.namesrv, start="begin", **options)
+
+
+def test_handlers_run_in_threads_side_by_side(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0", b"1", b"2")
+    c = consumer(elsewhere, concurrency=3)
+    together = threading.Barrier(3)
+    seen: set[tuple[bytes, str]] = set()
+
+    @c.on("T")
+    def handle(message: sync.ConsumedMessage) -> None:
+        assert isinstance(message, MessageExt)
+        together.wait(TIMEOUT)  # blocks: only threads get past it
+        seen.add((message.body, message.queue.broker_name))
+        if message.body == b"1" and message.reconsume_times == 0:
+            raise ReconsumeLater(delay_level=5)
+
+    with c:
+        until(lambda: len(seen) == 3 and elsewhere["a"].sent_back)
+    assert {body for body, _ in seen} == {b"0", b"1", b"2"}
+    assert [header.delay_level for header in elsewhere["a"].sent_back] == [5]
+    assert elsewhere["a"].offsets["CG", "T", 0] == 3
+    assert handle.__name__ == "handle"
+
+
+def until(condition: Any) -> None:
+    done = threading.Event()
+    for _ in range(int(TIMEOUT / 0.005)):
+        if condition():
+            return
+        done.wait(0.005)
+    raise AssertionError("it did not come to that")
+
+
+def test_run_ends_when_a_handler_says_so(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0", b"1")
+    threads = threading.active_count()
+    c = consumer(elsewhere, {"T": "*"}, handler=lambda message: c.shutdown())
+    c.run()
+    until(lambda: threading.active_count() == threads)
+    assert elsewhere["a"].unregistered[-1].consumer_group == "CG"
+    with pytest.raises(NotRunning):
+        c.start()
+
+
+def test_a_batch_is_acknowledged_in_part(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0", b"1", b"2")
+    c = consumer(elsewhere, concurrency=1)
+    gone = threading.Event()
+
+    @c.on("T", batch=3)
+    def handle(messages: list[sync.ConsumedMessage]) -> None:
+        messages[0].ack()
+        messages[1].reconsume(2)
+        gone.set()
+        if len(messages) > 2:
+            raise ReconsumeLater
+
+    with c:
+        assert gone.wait(TIMEOUT)
+        until(lambda: len(elsewhere["a"].sent_back) == 2)
+    assert [header.delay_level for header in elsewhere["a"].sent_back] == [2, 0]
+    assert elsewhere["a"].offsets["CG", "T", 0] == 3
+
+
+def test_iterating_over_what_is_to_be_acknowledged(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0", b"1", b"2", b"3")
+    got = []
+    with consumer(elsewhere, {"T": "*"}) as c:
+        for message in c:
+            with message:
+                got.append(message.body)
+                if message.body == b"1":
+                    raise RuntimeError("comes again")
+            if len(got) == 2:
+                break
+        third = next(iter(c))
+        third.ack()
+        assert c.assignment == [MessageQueue("T", "a", 0)]
+        c.pause()
+        c.resume()
+    assert got == [b"0", b"1"]
+    assert len(elsewhere["a"].sent_back) == 1
+    assert elsewhere["a"].offsets["CG", "T", 0] == 3
+
+
+def test_topics_are_added_while_it_runs(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0")
+    seen = threading.Event()
+    with consumer(elsewhere) as c:
+        c.subscribe("T", handler=lambda message: seen.set())
+        assert seen.wait(TIMEOUT)
+        c.unsubscribe("T")
+        assert c.assignment == []
+
+
+def test_coroutine_functions_are_refused(elsewhere: FakeCluster) -> None:
+    async def handle(message: object) -> None:
+        pass
+
+    with pytest.raises(TypeError, match="handle is a coroutine function"):
+        consumer(elsewhere).on("T")(handle)
+
+
+def test_plain_methods_run_in_the_clients_thread(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0", b"1")
+    with sync.PullConsumer("CG", namesrv=elsewhere.namesrv, start="begin") as c:
+        c.assign("T")
+        c.pause()
+        assert c.poll(timeout=0.05) == []
+        c.resume()
+        until(lambda: c.poll(timeout=0.05))
+        assert c.position(c.assignment[0]) == 2
 
 
 def test_methods_are_those_of_the_asyncio_class() -> None:

@@ -3,19 +3,22 @@ import asyncio
 import pytest
 
 from client import trace
+from client.consumer.consume_hooks import ConsumeContext
+from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from client.consumer.pull import PullConsumer
+from client.consumer.push import PushConsumer
 from client.errors import RemotingTimeout
 from client.producer.producer import Producer
 from client.producer.transaction import TransactionProducer, TransactionState
 from client.trace import ConsumeTrace, TraceDispatcher
 from client.trace_record import (
-    ConsumeReturn,
     EndTransactionRecord,
     RecallRecord,
     SubAfterRecord,
     decode,
 )
 from message.limits import TRACE_TOPIC
-from message.message import Message, MessageExt
+from message.message import Message, MessageExt, MessageQueue
 from message.record import decode as decode_record
 from remoting.codes import RequestCode
 from remoting.headers.transaction import EndTransactionRequestHeader
@@ -96,11 +99,15 @@ async def test_consuming_is_recorded(cluster: FakeCluster) -> None:
     cluster["a"].store("T", 0, b"x", "UNIQ_KEY\x01ID\x02KEYS\x01k\x02MSG_REGION\x01here\x02")
     cluster["a"].store("T", 0, b"x", "UNIQ_KEY\x01OFF\x02TRACE_ON\x01false\x02")
     messages = [
-        MessageExt.from_record(decode_record(record)) for record in cluster["a"].records["T", 0]
+        ConsumedMessage.from_record(decode_record(record))
+        for record in cluster["a"].records["T", 0]
     ]
     dispatcher = TraceDispatcher(send)
-    recorder = ConsumeTrace(dispatcher, "CG")
-    recorder.end(recorder.begin(messages), ConsumeReturn.FAILED)
+    recorder = ConsumeTrace(dispatcher)
+    context = ConsumeContext("CG", "id", messages)
+    recorder.before_consume(context)
+    context.ended(ReconsumeLater())
+    recorder.after_consume(context)
     await dispatcher.flush()
     [message] = sent
     assert (message.topic, list(message.keys)) == (TRACE_TOPIC, ["ID", "k"])
@@ -168,3 +175,66 @@ async def test_many_records_leave_at_once_in_messages_of_bounded_size(
     assert sum(len(list(decode(message.body.decode()))) for message in sent) == trace.READY
     assert len(sent) > 1
     assert all(len(" ".join(message.keys)) < 20_000 for message in sent)
+
+
+async def test_a_push_consumer_records_its_work(cluster: FakeCluster) -> None:
+    cluster.put(TRACE_TOPIC, "a")
+    cluster["a"].store("T", 0, b"good", "UNIQ_KEY\x01GOOD\x02KEYS\x01k\x02")
+    cluster["a"].store("T", 0, b"bad", "UNIQ_KEY\x01BAD\x02")
+    cluster["a"].store("T", 0, b"later", "UNIQ_KEY\x01LATER\x02")
+    c = PushConsumer("CG", namesrv=cluster.namesrv, start="begin", trace=True)
+
+    @c.on("T")
+    async def handle(message: ConsumedMessage) -> None:
+        if message.body == b"bad":
+            raise RuntimeError("bad")
+        if message.body == b"later":
+            raise ReconsumeLater
+
+    async with c:
+        await until(lambda: len(cluster["a"].sent_back) == 2)
+    # By the end of the consumer at the latest.
+    records = [r for message in traced(cluster) for r in decode(message.body.decode())]
+    before = {record[5]: record for record in records if record[0] == "SubBefore"}
+    after = {record[2]: record for record in records if record[0] == "SubAfter"}
+    assert set(before) == set(after) == {"GOOD", "BAD", "LATER"}
+    assert {record[3] for record in before.values()} == {"CG"}
+    assert {id: (r[4], r[6]) for id, r in after.items()} == {
+        "GOOD": ("true", "0"), "BAD": ("false", "2"), "LATER": ("false", "4"),
+    }  # fmt: skip
+    for msg_id, record in after.items():
+        assert record[1] == before[msg_id][4]
+    assert {key for message in traced(cluster) for key in message.keys} == {
+        "GOOD", "BAD", "LATER", "k",
+    }  # fmt: skip
+    groups = {header.producer_group for header in cluster["a"].sent}
+    assert groups == {"_INNER_TRACE_PRODUCER-CG-CONSUME"}
+
+
+async def test_the_trace_of_a_namespace_has_the_groups_plain_name(cluster: FakeCluster) -> None:
+    cluster.put("traces", "a")
+    cluster.put("ns%T", "a")
+    cluster["a"].store("ns%T", 0, b"x", "UNIQ_KEY\x01ID\x02")
+    async with (
+        PushConsumer(
+            "CG", {"T": "*"}, namesrv=cluster.namesrv, start="begin", trace="traces", namespace="ns"
+        ) as c,
+        await anext(c) as message,
+    ):
+        assert message.queue == MessageQueue("T", "a", 0)
+    [message_] = traced(cluster, "traces")
+    assert [record[3] for record in decode(message_.body.decode()) if record[0] == "SubBefore"] == [
+        "CG"
+    ]
+
+
+async def test_a_pull_consumer_records_what_it_hands_out(cluster: FakeCluster) -> None:
+    cluster.put(TRACE_TOPIC, "a")
+    cluster["a"].store("T", 0, b"x", "UNIQ_KEY\x01ID\x02")
+    async with PullConsumer("CG", namesrv=cluster.namesrv, start="begin", trace=True) as c:
+        await c.assign("T")
+        assert await c.poll(timeout=10)
+    [message] = traced(cluster)
+    before, after = decode(message.body.decode())
+    assert (before[0], before[3], before[5]) == ("SubBefore", "CG", "ID")
+    assert (after[0], after[2], after[4]) == ("SubAfter", "ID", "true")

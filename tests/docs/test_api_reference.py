@@ -32,7 +32,9 @@ def test_every_public_name_is_in_the_reference(tmp_path: Path) -> None:
     assert [name for name in public_names() if f'id="{name}"' not in page] == []
     for path, member in (
         ("pocketmq", "Producer.send"),
-        ("pocketmq", "PullConsumer.seek"),
+        ("pocketmq", "PullConsumer.poll"),
+        ("client/consumer/pull_offsets", "PullOffsets.seek"),
+        ("client/consumer/push_topics", "PushTopics.on"),
         ("client/admin/offsets", "OffsetAdmin.reset_offsets"),
         ("pocketmq/testing/server", "RocketMQ.advance"),
     ):

@@ -18,12 +18,14 @@ TESTED = {
     "ordered.py",
     "pull.py",
     "push.py",
+    "push_batch.py",
     "push_orderly.py",
     "request_reply.py",
     "secure.py",  # tests/interop/test_our_producer.py
     "send.py",
     "serve_embedded.py",
     "spark_query.py",
+    "sync_push.py",
     "sync_send.py",
     "test_orders.py",
     "transaction.py",
@@ -77,6 +79,9 @@ def test_push(namesrv: str, tmp_path: Path) -> None:
     run("send.py", namesrv=namesrv, cwd=tmp_path)
     (line,) = run("push.py", namesrv=namesrv, cwd=tmp_path).splitlines()
     assert line == "('o-1',) two coffees after 1 retry"
+    (line,) = run("sync_push.py", namesrv=namesrv, cwd=tmp_path).splitlines()
+    assert line == "('o-1',) two coffees"
+    assert run("push_batch.py", namesrv=namesrv, cwd=tmp_path) == "all archived\n"
     lines = run("push_orderly.py", namesrv=namesrv, cwd=tmp_path).splitlines()
     places = [tuple(map(int, line.split()[:2])) for line in lines]
     assert len(set(places)) == len(places) == 1000

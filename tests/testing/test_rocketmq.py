@@ -7,7 +7,8 @@ import pytest
 
 from client.errors import RemotingTimeout, SendError, SystemBusy
 from client.producer.producer import Producer
-from message.message import Message
+from client.producer.transaction import TransactionProducer, TransactionState
+from message.message import Message, MessageExt
 from pocketmq.testing import RocketMQ
 from remoting.codes import RequestCode, ResponseCode
 
@@ -181,6 +182,71 @@ async def test_timed_messages_come_when_the_clock_is_moved(rocketmq: RocketMQ) -
     # To the second: the broker's timerPrecisionMs.
     await rocketmq.advance(12)
     assert await drained(rocketmq) == [b"timed"]
+
+
+class Shop:
+    """A producer whose checks are answered from a list; it ends no transaction itself."""
+
+    def __init__(self, rocketmq: RocketMQ, *answers: TransactionState) -> None:
+        self.asked = 0
+        self._answers = list(answers)
+        self.producer = TransactionProducer("shop", check=self.check, namesrv=rocketmq.namesrv)
+
+    def check(self, message: MessageExt) -> TransactionState:
+        self.asked += 1
+        return self._answers.pop(0) if self._answers else TransactionState.UNKNOWN
+
+    async def begin(self) -> None:
+        async with self.producer.transaction(Message("orders", b"half")) as begun:
+            begun.unknown()
+
+
+async def test_transactions_are_checked_when_the_clock_is_moved(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    shop = Shop(rocketmq, TransactionState.UNKNOWN, TransactionState.COMMIT)
+    async with shop.producer:
+        await shop.begin()
+        await rocketmq.advance(29)
+        assert shop.asked == 0
+        await rocketmq.advance(1)
+        assert shop.asked == 1
+        assert await drained(rocketmq) == []
+        await rocketmq.advance(29)
+        assert shop.asked == 1
+        await rocketmq.advance(60)
+        assert shop.asked == 2
+    assert await drained(rocketmq) == [b"half"]
+
+
+async def test_all_rounds_of_a_long_time_are_done_and_a_restart_does_not_matter(
+    rocketmq: RocketMQ,
+) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    shop = Shop(rocketmq)
+    async with shop.producer:
+        await shop.begin()
+        await rocketmq.advance(75)
+        assert shop.asked == 2
+        await rocketmq.restart_broker()
+        await shop.producer.send(Message("orders", b"known again"))
+        # transactionCheckMax: then it is given up.
+        await rocketmq.advance(3600)
+    assert shop.asked == 15
+    assert [message.body for message in await rocketmq.drain("TRANS_CHECK_MAX_TIME_TOPIC")] == [
+        b"half"
+    ]
+    assert await drained(rocketmq) == [b"known again"]
+
+
+async def test_a_producer_that_does_not_answer_holds_nobody_up(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    shop = Shop(rocketmq, TransactionState.COMMIT)
+    async with shop.producer:
+        await shop.begin()
+        with rocketmq.ignore(RequestCode.END_TRANSACTION):
+            await rocketmq.advance(90)
+        assert shop.asked >= 1
+    assert await drained(rocketmq) == []
 
 
 async def test_the_clock_goes_on_by_itself_and_never_back(rocketmq: RocketMQ) -> None:

@@ -1,0 +1,468 @@
+"""Written by scripts/write_sync_stub.py; see sync.py."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeVar, Unpack, overload
+
+from client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
+from client.consumer.consumer_event import ConsumerEvent
+from client.consumer.puller import PullResult
+from client.consumer.rebalance_strategy import Strategy
+from client.errors import RemotingError
+from client.offsets import Position
+from client.options import ClientOptions
+from client.producer.hooks import HookList, SendHook
+from client.producer.queue_choice import Selector, ShardingKey
+from client.producer.result import SendResult
+from client.producer.transaction import (
+    Check,
+    LocalTransaction,
+    Transaction,
+    TransactionResult,
+    TransactionState,
+)
+from client.selector.detector import Detector
+from client.selector.filters import QueueFilter
+from client.selector.penalty import Selection
+from client.selector.pipeline import QueueSelector
+from message.message import Message, MessageExt, MessageQueue
+from pocketmq.sync_client import Later as Later
+from pocketmq.sync_push import ConsumedMessage as ConsumedMessage
+from remoting.bodies.cluster import ClusterInfo
+from remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
+from remoting.bodies.registration import TopicConfig
+from remoting.bodies.route import TopicRouteData
+from remoting.bodies.running_info import ConsumerRunningInfo
+from remoting.bodies.subscription_group import SubscriptionGroupConfig
+from remoting.bodies.table import BrokerStatsData
+from remoting.bodies.topic import TopicStatsTable
+
+__all__ = [
+    "Admin",
+    "ConsumedMessage",
+    "Later",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "TransactionProducer",
+]
+H = TypeVar("H", bound=Callable[[ConsumedMessage], object])
+B = TypeVar("B", bound=Callable[[list[ConsumedMessage]], object])
+
+class Admin:
+    def topics(self, *, cluster: str | None = None) -> list[str]: ...
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        perm: int = 6,
+        cluster: str | None = None,
+        broker: str | None = None,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> list[str]: ...
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None: ...
+    def topic_configs(self, topic: str) -> dict[str, TopicConfig]: ...
+    def topic_stats(self, topic: str) -> TopicStatsTable: ...
+    def groups_of_topic(self, topic: str) -> list[str]: ...
+    def groups(self, *, cluster: str | None = None) -> dict[str, SubscriptionGroupConfig]: ...
+    def create_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        config: SubscriptionGroupConfig | None = None,
+    ) -> list[str]: ...
+    def delete_group(
+        self, group: str, *, cluster: str | None = None, clean_offsets: bool = False
+    ) -> None: ...
+    def consumers(self, group: str) -> ConsumerConnection: ...
+    def producers(self, group: str) -> list[Connection]: ...
+    def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo: ...
+    def topics_of_group(self, group: str) -> list[str]: ...
+    def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats: ...
+    def lag(self, group: str, topic: str | None = None) -> int: ...
+    def __init__(
+        self,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: float = 5.0,
+        **options: Unpack[ClientOptions],
+    ) -> None: ...
+    def min_offset(self, queue: MessageQueue) -> int: ...
+    def max_offset(self, queue: MessageQueue) -> int: ...
+    def offset_at(self, queue: MessageQueue, time: datetime) -> int: ...
+    def earliest_store_time(self, queue: MessageQueue) -> int | None: ...
+    def group_offset(self, group: str, queue: MessageQueue) -> int | None: ...
+    def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None: ...
+    def reset_offsets(
+        self, group: str, topic: str, to: datetime | Literal["begin", "end"]
+    ) -> dict[MessageQueue, int]: ...
+    def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None: ...
+    def config(self, namespace: str) -> dict[str, str]: ...
+    def get_config(self, namespace: str, key: str) -> str | None: ...
+    def put_config(self, namespace: str, key: str, value: str) -> None: ...
+    def delete_config(self, namespace: str, key: str) -> None: ...
+    def broker_config(self, broker: str) -> dict[str, str]: ...
+    def update_broker_config(
+        self, settings: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]: ...
+    def namesrv_config(self) -> dict[str, str]: ...
+    def update_namesrv_config(self, settings: Mapping[str, str]) -> None: ...
+    def broker_runtime(self, broker: str) -> dict[str, str]: ...
+    def broker_stats(self, name: str, key: str) -> dict[str, BrokerStatsData]: ...
+    timeout: float
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def cluster_info(self) -> ClusterInfo: ...
+    def topic_route(self, topic: str) -> TopicRouteData: ...
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
+
+class Producer:
+    group: str
+    hooks: HookList
+    selector: QueueSelector
+    detector: Detector
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: float = 3.0,
+        retries: int = 2,
+        attempt_timeout: float | None = None,
+        queue_selector: str | Selector = "hash",
+        linger_ms: float = 0,
+        max_buffered_bytes: int = ...,
+        compression: str | None = "zlib",
+        compress_over: int = 4096,
+        compression_level: int = 5,
+        max_message_size: int = ...,
+        batch_bytes: int = ...,
+        max_in_flight: int = 32768,
+        hooks: Sequence[SendHook] = ...,
+        trace: bool | str = False,
+        template_topic: str = ...,
+        template_queues: int = 4,
+        filters: Sequence[QueueFilter] = ...,
+        send_latency_enable: bool = True,
+        start_detector_enable: bool = True,
+        detect_interval: int = 2000,
+        detect_timeout: int = 200,
+        latency_max_ms: Sequence[float] = ...,
+        not_available_duration_ms: Sequence[float] = ...,
+        selection: Selection | str = ...,
+        **client: Unpack[ClientOptions],
+    ) -> None: ...
+    @property
+    def timeout(self) -> float: ...
+    @timeout.setter
+    def timeout(self, seconds: float) -> None: ...
+    @property
+    def client_id(self) -> str: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> SendResult: ...
+    def post(
+        self, message: Message, *, queue: MessageQueue | None = None, key: ShardingKey | None = None
+    ) -> Later[SendResult]: ...
+    def flush(self) -> None: ...
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]: ...
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt: ...
+    def reply(
+        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+    ) -> SendResult: ...
+    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str: ...
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
+
+class PullConsumer:
+    group: str
+    hooks: ConsumeHookList
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        start: Position = "end",
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        batch: int = 32,
+        suspend: float = 15.0,
+        share_polls: bool = True,
+        max_buffered: int = 1000,
+        max_buffered_bytes: int = ...,
+        hooks: Sequence[ConsumeHook] = ...,
+        trace: bool | str = False,
+        on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def assignment(self) -> list[MessageQueue]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def assign(
+        self, what: str | Iterable[MessageQueue], tags: str = "*", *, sql: str | None = None
+    ) -> None: ...
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None: ...
+    def unassign(self, topic: str) -> None: ...
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None: ...
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None: ...
+    def poll(self, max_messages: int = 32, timeout: float = 1.0) -> list[MessageExt]: ...
+    def __iter__(self) -> Iterator[MessageExt]: ...
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        tags: str = "*",
+        sql: str | None = None,
+        suspend: float = 0.0,
+        timeout: float | None = None,
+    ) -> PullResult[MessageExt]: ...
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
+    def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None: ...
+    def position(self, queue: MessageQueue) -> int | None: ...
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None: ...
+    def committed(self, queue: MessageQueue) -> int | None: ...
+    def begin_offset(self, queue: MessageQueue) -> int: ...
+    def end_offset(self, queue: MessageQueue) -> int: ...
+
+class PushConsumer:
+    group: str
+    orderly: bool
+    broadcast: bool
+    hooks: ConsumeHookList
+    def __init__(
+        self,
+        group: str,
+        subscriptions: Mapping[str, str] | None = None,
+        *,
+        handler: Callable[[ConsumedMessage], object] | None = None,
+        namesrv: str | Sequence[str] | None = None,
+        orderly: bool = False,
+        broadcast: bool = False,
+        offset_directory: Path | str | None = None,
+        start: Position = "end",
+        strategy: Strategy = ...,
+        concurrency: int = 64,
+        max_reconsume_times: int | None = None,
+        consume_timeout: float = 900.0,
+        suspend_current_queue: float = 1.0,
+        pull_batch_size: int = 32,
+        suspend: float = 15.0,
+        share_polls: bool = True,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue: int = 100,
+        pull_threshold_for_topic: int | None = None,
+        pull_threshold_size_for_topic: int | None = None,
+        consume_concurrently_max_span: int = 2000,
+        commit_interval: float = 5.0,
+        shutdown_timeout: float = 10.0,
+        hooks: Sequence[ConsumeHook] = ...,
+        trace: bool | str = False,
+        on_event: Callable[[ConsumerEvent], object] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def assignment(self) -> list[MessageQueue]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def run(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def __iter__(self) -> Iterator[ConsumedMessage]: ...
+    @overload
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+    ) -> Callable[[B], B]: ...
+    def subscribe(
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        handler: Callable[[ConsumedMessage], object]
+        | Callable[[list[ConsumedMessage]], object]
+        | None = None,
+        batch: int | None = None,
+    ) -> None: ...
+    def unsubscribe(self, topic: str) -> None: ...
+
+class TransactionProducer:
+    def __init__(
+        self,
+        group: str,
+        *,
+        check: Check,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: float = 3.0,
+        retries: int = 2,
+        attempt_timeout: float | None = None,
+        queue_selector: str | Selector = "hash",
+        linger_ms: float = 0,
+        max_buffered_bytes: int = ...,
+        compression: str | None = "zlib",
+        compress_over: int = 4096,
+        compression_level: int = 5,
+        max_message_size: int = ...,
+        batch_bytes: int = ...,
+        max_in_flight: int = 32768,
+        hooks: Sequence[SendHook] = ...,
+        trace: bool | str = False,
+        template_topic: str = ...,
+        template_queues: int = 4,
+        filters: Sequence[QueueFilter] = ...,
+        send_latency_enable: bool = True,
+        start_detector_enable: bool = True,
+        detect_interval: int = 2000,
+        detect_timeout: int = 200,
+        latency_max_ms: Sequence[float] = ...,
+        not_available_duration_ms: Sequence[float] = ...,
+        selection: Selection | str = ...,
+        **client: Unpack[ClientOptions],
+    ) -> None: ...
+    def transaction(
+        self, message: Message, *, queue: MessageQueue | None = None, key: ShardingKey | None = None
+    ) -> AbstractContextManager[Transaction]: ...
+    def send_in_transaction(
+        self,
+        message: Message,
+        local: LocalTransaction,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+    ) -> TransactionResult: ...
+    def send_half(
+        self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
+    ) -> SendResult: ...
+    def end(self, message: Message, half: SendResult, state: TransactionState) -> None: ...
+    group: str
+    hooks: HookList
+    selector: QueueSelector
+    detector: Detector
+    @property
+    def timeout(self) -> float: ...
+    @timeout.setter
+    def timeout(self, seconds: float) -> None: ...
+    @property
+    def client_id(self) -> str: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> SendResult: ...
+    def post(
+        self, message: Message, *, queue: MessageQueue | None = None, key: ShardingKey | None = None
+    ) -> Later[SendResult]: ...
+    def flush(self) -> None: ...
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]: ...
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt: ...
+    def reply(
+        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+    ) -> SendResult: ...
+    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str: ...
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...

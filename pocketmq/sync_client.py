@@ -1,0 +1,203 @@
+"""How the classes of pocketmq.sync are made from the asyncio ones.
+
+A client has an event loop in a thread of its own. Each coroutine method becomes a method that runs
+there and waits for the result, each plain one that is called there, asynchronous iterators and
+contexts become plain ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Generic, TypeVar
+
+from client.errors import NotRunning
+
+__all__ = ["Later", "LoopThread", "SyncClient", "iterate", "made_from"]
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that runs in a thread until it is closed."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="pocketmq.sync", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in it."""
+        return threading.current_thread() is self._thread
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine. An interrupt (Ctrl-C) while it is waited for cancels it."""
+        if self.is_current:
+            work.close()
+            raise RuntimeError("this is the client's own thread: use the asyncio class here")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self.run(self.loop.shutdown_asyncgens())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class SyncClient:
+    """What the classes of pocketmq.sync have in common: an asyncio client, and its loop.
+
+    The loop runs from `start` (or `with`) to `shutdown`.
+    """
+
+    _async_class: type
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._client = self._async_class(*args, **options)
+        self._thread: LoopThread | None = None
+
+    def start(self) -> None:
+        """Begin; what `with` does. Raises NotRunning after a shutdown."""
+        if self._thread is None:
+            self._thread = LoopThread()
+        try:
+            self._run(self._client.start())
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def shutdown(self) -> None:
+        """End; what leaving `with` does. May be called again without effect."""
+        self._end(lambda: self._client.shutdown())
+
+    def __enter__(self) -> Any:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # Not `shutdown`: some clients care about why they are left.
+        self._end(lambda: self._client.__aexit__(*error))
+
+    def _end(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                thread.run(work())
+            finally:
+                thread.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        # In the loop's thread, where nothing changes while it is looked at.
+        return self._call(getattr, self._client, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            self._call(setattr, self._client, name, value)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._thread is None:
+            work.close()
+            raise NotRunning(type(self).__name__)
+        return self._thread.run(work)
+
+    def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """What a plain function gives that must not run beside the loop."""
+        if self._thread is None or self._thread.is_current:
+            return function(*args, **options)
+
+        async def call() -> Any:
+            return function(*args, **options)
+
+        return self._thread.run(call())
+
+    def _plain(self, result: Any) -> Any:
+        """What a method gave, made usable without asyncio."""
+        if hasattr(result, "__aenter__"):
+            return _Context(self, result)
+        if isinstance(result, AsyncIterator):
+            return iterate(self, result)
+        if inspect.isawaitable(result):
+            return Later(self, result)
+        return result
+
+
+class _Context:
+    """An asynchronous context as a plain one."""
+
+    def __init__(self, owner: SyncClient, context: Any) -> None:
+        self._owner = owner
+        self._context = context
+
+    def __enter__(self) -> Any:
+        return self._owner._run(self._context.__aenter__())
+
+    def __exit__(self, *error: object) -> Any:
+        return self._owner._run(self._context.__aexit__(*error))
+
+
+class Later(Generic[T]):
+    """An awaitable whose result can be waited for."""
+
+    def __init__(self, owner: SyncClient, awaitable: Awaitable[T]) -> None:
+        self._owner = owner
+        self._awaitable = awaitable
+
+    def result(self) -> T:
+        """Wait for it; its result, or its exception."""
+
+        async def wait() -> T:
+            return await self._awaitable
+
+        result: T = self._owner._run(wait())
+        return result
+
+
+def iterate(owner: SyncClient, items: AsyncIterator[Any]) -> Iterator[Any]:
+    """The items, each waited for when it is asked for."""
+
+    async def following() -> Any:
+        return await anext(items, _END)
+
+    while (item := owner._run(following())) is not _END:
+        yield item
+
+
+_END = object()
+
+
+def _method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: SyncClient, *args: Any, **options: Any) -> Any:
+        method = getattr(self._client, name)
+        if inspect.iscoroutinefunction(function):
+            return self._plain(self._run(method(*args, **options)))
+        return self._plain(self._call(method, *args, **options))
+
+    return call
+
+
+def made_from(async_class: type, base: type[SyncClient] = SyncClient) -> type[SyncClient]:
+    """The class for scripts: one method for each public one, but those that `base` has."""
+    body: dict[str, Any] = {"_async_class": async_class, "__doc__": async_class.__doc__}
+    for name, function in inspect.getmembers(async_class, inspect.isfunction):
+        if not name.startswith("_") and not hasattr(base, name):
+            body[name] = _method(name, function)
+    if hasattr(async_class, "__aiter__") and not hasattr(base, "__iter__"):
+        body["__iter__"] = lambda self: iterate(self, self._client.__aiter__())
+    body["__module__"] = "pocketmq.sync"
+    return type(async_class.__name__, (base,), body)

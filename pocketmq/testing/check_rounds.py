@@ -1,0 +1,79 @@
+"""The checks of transactions that come while a test moves the broker's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.broker import Broker
+from pocketmq.testing.clock import MovableClock
+from remoting.codes import RequestCode
+from remoting.dispatch import Answer, Handler
+from remoting.request import Request
+
+__all__ = ["CheckRounds"]
+
+#: Producers that were asked have so long to answer, of the test's own time, seconds.
+ANSWER_TIMEOUT = 1.0
+
+
+class CheckRounds:
+    """Has a broker's rounds of checks (every transactionCheckInterval, 30 s) follow the clock.
+
+    Between two rounds the producers of the test have the time to answer that they would have.
+    """
+
+    def __init__(self, clock: MovableClock) -> None:
+        self._clock = clock
+        self._broker: Broker
+        self._left: float | None = None
+        self._told = 0
+        self._answer = asyncio.Event()
+
+    def attach(self, broker: Broker) -> None:
+        """Act on this broker, and no longer on another."""
+        self._broker = broker
+        self._told = 0
+        broker.dispatcher.wrap(RequestCode.END_TRANSACTION, self._counting)
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock ahead, round by round."""
+        left = seconds
+        patient = True
+        while (wait := self._until_round()) <= left:
+            await self._clock.advance(wait)
+            left -= wait
+            self._left = None
+            patient = await self._round(patient)
+        await self._clock.advance(left)
+        self._left = wait - left
+
+    def _until_round(self) -> float:
+        if self._left is None:
+            return self._broker.config.transaction_check_interval / 1000
+        return self._left
+
+    async def _round(self, patient: bool) -> bool:
+        """One round; whether all who were asked answered, if they were waited for."""
+        checks = self._broker.parts.transactions.checks
+        asked, told = checks.asked, self._told
+        await checks.check()
+        expected = told + checks.asked - asked
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT if patient else 0):
+                while self._told < expected:
+                    self._answer.clear()
+                    await self._answer.wait()
+        except TimeoutError:
+            return False
+        return patient
+
+    def _counting(self, serve: Handler) -> Handler:
+        def handle(request: Request[Any]) -> Answer:
+            answer = serve(request)
+            if request.header.from_transaction_check:
+                self._told += 1
+                self._answer.set()
+            return answer
+
+        return handle
