@@ -18,6 +18,7 @@ help:
 	@echo 'make lint     ruff and mypy --strict'
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
+	@echo '              ARGS=--clients: our client and the Java client in turn'
 	@echo 'make docs     build the API reference into build/docs'
 	@echo 'make clean    remove $(VENV) and caches'
 
@@ -25,7 +26,7 @@ demo: $(INSTALLED) java
 	$(BIN)/pocketmq demo
 
 test: $(INSTALLED) java
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
