@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.interop.harness.official import PROJECT, Unavailable
 
 from . import contenders, report
+from .clients.comparison import MEASURES, compare
 from .contenders import Contender
 from .generator import LoadGenerator
 from .measures import loads
@@ -26,6 +27,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="how often each is measured (2)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the message counts (1)")
+    parser.add_argument(
+        "--clients", action="store_true", help="measure our client and the Java client instead"
+    )
     parser.add_argument("--no-official", action="store_true", help="measure only ours")
     parser.add_argument("--keep", type=Path, help="keep stores and logs in this directory")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
@@ -42,6 +46,8 @@ def main() -> int:
         else:
             directory = Path(tempfile.mkdtemp(prefix="pocketmq-bench-"))
             cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        if options.clients:
+            return measure_clients(directory, console, options)
         try:
             generator = LoadGenerator.build(directory)
         except Unavailable as missing:
@@ -66,8 +72,27 @@ def main() -> int:
         if contender.refused:
             console.print(f"{contender.name} refused {contender.refused} messages as too busy")
     console.print(f"written to {report.write(found, PROJECT / 'bench' / 'results')}")
+    return _status(found, options.check)
+
+
+def measure_clients(directory: Path, console: Console, options: argparse.Namespace) -> int:
+    try:
+        ours, official = compare(directory, console, rounds=options.rounds, scale=options.scale)
+    except Unavailable as missing:
+        console.print(f"no benchmark: {missing}")
+        return 0
+    found = report.rows(ours, official, MEASURES)
+    report.show(found, console)
+    for client in ours, official:
+        if client.failed:
+            console.print(f"{client.name}: {client.failed} sends failed")
+    console.print(f"written to {report.write(found, PROJECT / 'bench' / 'results', 'clients-')}")
+    return _status(found, options.check)
+
+
+def _status(found: list[dict[str, object]], check: bool) -> int:
     missed = [row["title"] for row in found if row["holds"] == "no"]
-    return 1 if options.check and missed else 0
+    return 1 if check and missed else 0
 
 
 def start_official(directory: Path, console: Console) -> Contender | None:

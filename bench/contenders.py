@@ -20,14 +20,11 @@ SEGMENT = 1 << 30
 
 
 @dataclass
-class Contender:
-    """A broker under measurement with its own name server, and its figures so far."""
+class Figures:
+    """Whatever is measured, and its figures so far."""
 
     name: str
-    namesrv: Server
-    broker: Server
-    figures: dict[str, list[float]] = field(default_factory=dict)
-    refused: int = 0  # messages answered with an error
+    figures: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
 
     def add(self, key: str, value: float) -> None:
         self.figures.setdefault(key, []).append(value)
@@ -36,6 +33,15 @@ class Contender:
         """The middle of the values measured for a key (the lower one of an even count)."""
         values = sorted(self.figures.get(key, ()))
         return values[(len(values) - 1) // 2] if values else None
+
+
+@dataclass
+class Contender(Figures):
+    """A broker under measurement with its own name server."""
+
+    namesrv: Server
+    broker: Server
+    refused: int = field(default=0, kw_only=True)  # messages answered with an error
 
     def stop(self) -> None:
         self.broker.process.kill()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from .contenders import Contender
+from .contenders import Figures
 from .measures import MEASURES, Measure
 
 
@@ -22,10 +23,12 @@ def verdict(measure: Measure, value: float | None, ratio: float | None) -> str:
     return "yes" if measure.better.holds(figure, measure.target) else "no"
 
 
-def rows(ours: Contender, official: Contender | None) -> list[dict[str, object]]:
+def rows(
+    ours: Figures, official: Figures | None, measures: Sequence[Measure] = MEASURES
+) -> list[dict[str, object]]:
     """One dict per measure: the values, their ratio, the target and whether it holds."""
     found: list[dict[str, object]] = []
-    for measure in MEASURES:
+    for measure in measures:
         value = ours.middle(measure.key)
         other = official.middle(measure.key) if official else None
         ratio = value / other if value is not None and other else None
@@ -90,10 +93,11 @@ def show(found: list[dict[str, object]], console: Console) -> None:
     console.print(table)
 
 
-def write(found: list[dict[str, object]], directory: Path) -> Path:
-    """Keep the figures of every run as JSON; returns the file."""
+def write(found: list[dict[str, object]], directory: Path, prefix: str = "") -> Path:
+    """Keep the figures of every run as JSON, in a file whose name begins with `prefix`; returns
+    the file."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path = directory / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
     machine = {
         "python": platform.python_version(),
         "system": platform.platform(),

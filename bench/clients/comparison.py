@@ -1,0 +1,131 @@
+"""The loads of the comparison, its targets, and how it is run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.clients.peer import ClientProcess, java_client, our_client
+from bench.contenders import SEGMENT
+from bench.measures import Better, Measure
+from client.admin import Admin
+from tests.interop.harness import official, ours
+
+__all__ = ["MEASURES", "compare"]
+
+IN_FLIGHT = 64
+#: Before anything counts; a just-in-time compiler needs some ten thousand.
+WARM_UP = 100_000
+
+
+#: By command, what the table calls it.
+LOADS = {
+    "one": "one at a time",
+    "many": f"{IN_FLIGHT} in flight",
+    "linger": "lingered",
+    "consume": "consumed",
+}
+#: The aims: against the Java client, or in messages a second.
+RATIO = 1.0
+SPEED = 100_000.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """A broker that the clients use: its `key` in figures, its name server's address."""
+
+    key: str
+    namesrv: str
+
+
+def _measures() -> tuple[Measure, ...]:
+    found = []
+    for key, broker in ("official", "official broker"), ("ours", "our broker"):
+        for load, title in LOADS.items():
+            relative = load in ("one", "many")
+            aim = RATIO if relative else SPEED
+            title = f"{title}, {broker}"
+            found.append(Measure(f"{load}_{key}", title, "msg/s", Better.HIGHER, aim, relative))
+    # On a busy machine these hold, while the others tell how many others there are.
+    for load, title in LOADS.items():
+        found.append(Measure(f"{load}_cpu", f"{title}, client's CPU", "µs", Better.LOWER))
+    return tuple(found)
+
+
+MEASURES = _measures()
+
+
+def compare(
+    directory: Path, console: Console, *, rounds: int, scale: float
+) -> tuple[ClientProcess, ClientProcess]:
+    """Measure both clients; returns ours and the official one with their figures.
+
+    `scale` multiplies the message counts. Raises Unavailable where Java is missing.
+    """
+    with ExitStack() as stack:
+        our = stack.enter_context(our_client(directory))
+        java = stack.enter_context(java_client(directory))
+        targets = _brokers(directory, stack)
+        for target in targets:
+            console.print(f"{target.key} broker: warming up")
+            _create(target, "warm")
+            for client in (java, our):
+                client.run("one", target.namesrv, "warm", int(WARM_UP * scale / 10))
+                client.run("many", target.namesrv, "warm", int(WARM_UP * scale), IN_FLIGHT)
+                client.run("consume", target.namesrv, "warm", int(WARM_UP * scale))
+        for turn in range(rounds):
+            for target in targets:
+                console.print(f"{target.key} broker: round {turn + 1} of {rounds}")
+                _measure(target, turn, scale, (java, our))
+        return our, java
+
+
+def _brokers(directory: Path, stack: ExitStack) -> Sequence[Target]:
+    settings = {"mappedFileSizeCommitLog": SEGMENT}
+    targets = []
+    for key, make in ("official", official), ("ours", ours):
+        namesrv = make.start_name_server(directory)
+        stack.callback(namesrv.process.kill)
+        broker = make.start_broker(directory, namesrv.address, settings=settings)
+        stack.callback(broker.process.kill)
+        targets.append(Target(key, namesrv.address))
+    return targets
+
+
+def _create(target: Target, topic: str) -> None:
+    async def create() -> None:
+        async with Admin(namesrv=target.namesrv) as admin:
+            await admin.create_topic(topic, queues=4)
+
+    asyncio.run(create())
+
+
+def _measure(target: Target, turn: int, scale: float, clients: Sequence[ClientProcess]) -> None:
+    """Every load once, the clients in turn; what one lingered load has stored all consume."""
+    stored = f"stored-{turn}"
+    _create(target, f"sent-{turn}")
+    _create(target, stored)
+    for load, messages, *more in (("one", 10_000), ("many", 100_000, IN_FLIGHT)):
+        for client in clients:
+            _run(client, load, target, f"sent-{turn}", int(messages * scale), *more)
+    java, our = clients
+    count = int(300_000 * scale)
+    _run(our, "linger", target, stored, count)
+    for client in (java, our):
+        _run(client, "consume", target, stored, count)
+
+
+def _run(
+    client: ClientProcess, load: str, target: Target, topic: str, messages: int, *more: int
+) -> None:
+    # Pages that the load before left dirty must not be written on this one's time.
+    os.sync()
+    speed, cpu = client.run(load, target.namesrv, topic, messages, *more)
+    client.add(f"{load}_{target.key}", speed)
+    client.add(f"{load}_cpu", cpu)
