@@ -19,7 +19,17 @@ from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.mqadmin import Both, both_of
 from tests.interop.harness.official import JavaPeer, Server, Unavailable
 
+pytest.register_assert_rewrite(*(f"{__package__}.harness.{who}_crowd" for who in ("java", "our")))
+
 _topics = itertools.count(1)
+
+# Release 4 looks for its queues every 20 s, locks them every 20 s and lets a queue go 20 s late.
+# Release 5 is not hurried: it must be told by the brokers in time.
+HURRIED = (
+    "-Drocketmq.client.rebalance.waitInterval=1000",
+    "-Drocketmq.client.rebalance.lockInterval=500",
+    "-Drocketmq.client.unlockDelayTimeMills=500",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,14 +66,34 @@ def jars() -> Path:
 
 
 @pytest.fixture(scope="session")
-def java(jars: Path, directory: Path) -> Iterator[JavaPeer]:
-    """The official Java client."""
-    try:
-        peer = JavaPeer(directory)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
+def java_peers(jars: Path, directory: Path) -> Iterator[Callable[[str], JavaPeer]]:
+    """``java_peers(release)``: the official Java client, started when first asked for."""
+    started: dict[str, JavaPeer] = {}
+
+    def peer(release: str) -> JavaPeer:
+        if release not in started:
+            try:
+                flags = HURRIED if release == official.CLIENT_4 else ()
+                started[release] = JavaPeer(directory, *flags, version=release)
+            except Unavailable as missing:
+                pytest.skip(str(missing))
+        return started[release]
+
     yield peer
-    peer.close()
+    for one in started.values():
+        one.close()
+
+
+@pytest.fixture
+def java(request: pytest.FixtureRequest, java_peers: Callable[[str], JavaPeer]) -> JavaPeer:
+    """The official Java client of the newest release, or of the one a test is parametrised with."""
+    return java_peers(getattr(request, "param", official.VERSION))
+
+
+@pytest.fixture(scope="session")
+def admin(java_peers: Callable[[str], JavaPeer]) -> JavaPeer:
+    """The Java client that has mqadmin, whichever release a test's `java` is."""
+    return java_peers(official.VERSION)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.interop.harness import ours
-from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.cluster import Cluster, every_java_client
 from tests.interop.harness.official import JavaPeer
 
 # A client looks for changes by itself every 20 s: within these it must have been told of them.
@@ -106,6 +106,7 @@ def test_members_join_and_leave(java: JavaPeer, group: Group) -> None:
     ]
 
 
+@every_java_client
 def test_every_member_of_a_broadcast_gets_everything(java: JavaPeer, group: Group) -> None:
     group.send(java, "early", 8)
     members = [group.join(java, name, broadcast=True) for name in ("first", "second")]
@@ -119,6 +120,7 @@ def test_every_member_of_a_broadcast_gets_everything(java: JavaPeer, group: Grou
             assert group.queues(member, 4) == [0, 1, 2, 3]
 
 
+@every_java_client
 def test_orderly_members_join_and_leave(java: JavaPeer, group: Group) -> None:
     group.send(java, "first", 40)
     first = group.join(java, "first", orderly=True, pauseMillis=20)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.interop.harness import tables, wire
-from tests.interop.harness.cluster import Cluster
-from tests.interop.harness.official import JavaPeer
+from tests.interop.harness.cluster import Cluster, every_java_client
+from tests.interop.harness.official import CLIENT_4, VERSION, JavaPeer
 
 QUERY_CONSUMER_OFFSET = 14
 GET_CONSUMER_CONNECTION_LIST = 203
@@ -42,32 +42,37 @@ def client_id(cluster: Cluster, group: str) -> str:
     return str(connection["clientId"])
 
 
+@every_java_client
 def test_a_message_is_consumed_directly(
-    java: JavaPeer, cluster: Cluster, topic: str, group: str
+    java: JavaPeer, admin: JavaPeer, cluster: Cluster, topic: str, group: str
 ) -> None:
     first = collect(java, group, 8)[0]
 
-    text = java.mqadmin(
+    text = admin.mqadmin(
         "queryMsgById", "-i", first["offsetMsgId"], "-t", topic, "-g", group,
         "-d", client_id(cluster, group), "-n", cluster.address,
     )  # fmt: skip
 
     assert "CR_SUCCESS" in text, text
     [again] = collect(java, group, 1)
-    assert (again["body"], again["msgId"]) == (first["body"], first["msgId"])
+    assert again["body"] == first["body"]
+    assert again["properties"]["UNIQ_KEY"] == first["msgId"]
 
 
-@pytest.mark.parametrize("cluster", ["ours"], indirect=True)
+@pytest.mark.parametrize(
+    ("java", "cluster"), [(VERSION, "ours"), (CLIENT_4, "ours")], indirect=True
+)
 def test_consumers_that_are_told_go_back(
-    java: JavaPeer, cluster: Cluster, topic: str, group: str
+    java: JavaPeer, admin: JavaPeer, cluster: Cluster, topic: str, group: str
 ) -> None:
     """The old way; the client needs 10 s for it. Seen to pass with the official broker, too."""
     taken = collect(java, group, 8)
     address = cluster.broker.address
+    java("push-commit", group=group)
     wire.until(lambda: stored(cluster, topic, group) == 8, "the offsets are stored")
     set_way(address, at_the_broker=False)
     try:
-        text = java.mqadmin(
+        text = admin.mqadmin(
             "resetOffsetByTime", "-g", group, "-t", topic, "-s", "0", "-n", cluster.address
         )
         assert "CODE" not in text, text

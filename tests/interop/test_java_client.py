@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.cluster import Cluster, every_java_client
 from tests.interop.harness.official import JavaPeer
 
 MESSAGES = [
@@ -53,6 +53,7 @@ def assert_same_messages(got: list[dict[str, Any]], sent: list[dict[str, Any]]) 
         assert other["properties"].items() >= message["properties"].items()
 
 
+@every_java_client
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_acknowledged_messages_are_where_the_answer_said(
     java: JavaPeer, cluster: Cluster, topic: str, mode: str
@@ -74,6 +75,7 @@ def test_acknowledged_messages_are_where_the_answer_said(
         )
 
 
+@every_java_client
 def test_batch_takes_consecutive_queue_offsets(
     java: JavaPeer, cluster: Cluster, topic: str
 ) -> None:
@@ -89,6 +91,7 @@ def test_batch_takes_consecutive_queue_offsets(
     assert result["offsetMsgId"].split(",") == [message["offsetMsgId"] for message in got]
 
 
+@every_java_client
 def test_oneway_messages_arrive(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     # A oneway send has no answer to wait for; a subscriber that is already there shows them.
     [first] = send(java, cluster, topic, "sync", [{"body": "creates the topic", "tags": "other"}])
@@ -108,6 +111,7 @@ def test_oneway_messages_arrive(java: JavaPeer, cluster: Cluster, topic: str) ->
     assert_same_messages(got, MESSAGES)
 
 
+@every_java_client
 def test_compressed_body_comes_back_whole(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     [result] = send(java, cluster, topic, "sync", [{"body": "abcdefghij", "size": 100_000}])
 
@@ -137,6 +141,7 @@ def test_colliding_tag_hashes_are_kept_apart(java: JavaPeer, cluster: Cluster, t
     assert [message["body"] for message in got] == ["BBBB"]
 
 
+@every_java_client
 def test_lite_pull_resumes_behind_its_commit(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     def lite_pull(count: int) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = java(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.cluster import Cluster, every_java_client
 from tests.interop.harness.official import JavaPeer
 
 
+@every_java_client
 def test_requests_are_answered(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     java("send", namesrv=cluster.address, group="PG", topic=topic, mode="sync",
          messages=[{"body": "makes the topic", "tags": "none"}])  # fmt: skip

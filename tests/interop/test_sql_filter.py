@@ -13,7 +13,7 @@ import pytest
 
 from message.sql_filter import SqlSyntaxError, compile_sql
 from tests.interop.harness import official, ours
-from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.cluster import Cluster, every_java_client
 from tests.interop.harness.official import JavaError, JavaPeer, Server
 from tests.interop.harness.sql_corpus import MESSAGES, corpus
 
@@ -57,6 +57,7 @@ def judged(text: str) -> str:
     return "".join({True: "T", False: "F", None: "N"}[sql.evaluate(one)] for one in MESSAGES)
 
 
+@every_java_client
 def test_java_push_consumer(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     send(java, cluster, topic, "before")
     java(
@@ -74,6 +75,7 @@ def test_java_push_consumer(java: JavaPeer, cluster: Cluster, topic: str) -> Non
         java("member-stop", member=f"m_{topic}")
 
 
+@every_java_client
 def test_a_bad_expression_is_refused_at_the_start(
     java: JavaPeer, cluster: Cluster, topic: str
 ) -> None:

@@ -39,5 +39,18 @@ func transaction() {
 		check(err)
 		printSent(result.SendResult)
 	}
+	// The ends of transactions are oneway: closing the connection over their unread answers would
+	// reset it and might take them along. What is answered behind them says that they came.
+	behind, err := rocketmq.NewProducer( // By its default instance it shares the connections.
+		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
+		producer.WithGroupName(*group+"_behind"),
+	)
+	check(err)
+	check(behind.Start())
+	for i := 0; i < 16; i++ {
+		_, err := behind.SendSync(context.Background(),
+			primitive.NewMessage(*topic, []byte("behind the ends")))
+		check(err)
+	}
 	check(p.Shutdown())
 }

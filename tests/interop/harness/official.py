@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,10 @@ from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
 from .process import Process
 
 VERSION = "5.3.3"
+CLIENT_4 = "4.9.8"  # The last 4.9: of that release only the client is run.
 PROJECT = Path(__file__).parents[3]
 _HERE = Path(__file__).parents[1]
+_POMS = {VERSION: "pom.xml", CLIENT_4: "client-4.9.xml"}
 
 
 class Unavailable(Exception):
@@ -38,29 +43,33 @@ def need(tool: str) -> str:
     return path
 
 
-def jars() -> Path:
-    """The directory of the official jars, filled by Maven the first time."""
+def jars(version: str = VERSION) -> Path:
+    """The directory of the official jars of one release, filled by Maven the first time."""
     need("java")
-    directory = cache_directory() / VERSION
+    directory = cache_directory() / version
     if directory.is_dir():
         return directory
     maven = need("mvn")
-    arriving = directory.with_name(f"{VERSION}.{os.getpid()}.part")
+    arriving = directory.with_name(f"{version}.{os.getpid()}.part")
     done = subprocess.run(
-        [maven, "-q", "-B", "-f", _HERE / "peers" / "pom.xml", "dependency:copy-dependencies",
-         f"-DoutputDirectory={arriving}"],
+        [maven, "-q", "-B", "-f", _HERE / "peers" / _POMS[version],
+         "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
         shutil.rmtree(arriving, ignore_errors=True)
-        raise Unavailable(f"Maven could not fetch RocketMQ {VERSION}: {done.stdout[-500:]}")
+        raise Unavailable(f"Maven could not fetch RocketMQ {version}: {done.stdout[-500:]}")
     arriving.rename(directory)
     return directory
 
 
-def java_classes() -> Path:
-    """The compiled programs of tests/interop/java; compiled again when a source changed."""
-    sources = sorted((_HERE / "java").glob("*.java"))
+def java_classes(version: str = VERSION) -> Path:
+    """The programs of tests/interop/java, compiled against one release.
+
+    They are compiled again when a source changed.
+    """
+    home = _HERE / "java"
+    sources = sorted([*home.glob("*.java"), *home.glob(f"release{version[0]}/*.java")])
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     directory = cache_directory() / f"classes-{digest}"
     if directory.is_dir():
@@ -72,7 +81,7 @@ def java_classes() -> Path:
             "-nowarn",
             "-Xlint:-deprecation",
             "-cp",
-            f"{jars()}/*",
+            f"{jars(version)}/*",
             "-d",
             arriving,
             *sources,
@@ -96,8 +105,12 @@ def go_program() -> Path:
     return program
 
 
-def _java(home: Path, main: str, *flags: str, classes: Path | None = None) -> list[str]:
-    class_path = f"{jars()}/*" if classes is None else f"{classes}{os.pathsep}{jars()}/*"
+def _java(
+    home: Path, main: str, *flags: str, classes: Path | None = None, version: str = VERSION
+) -> list[str]:
+    class_path = f"{jars(version)}/*"
+    if classes is not None:
+        class_path = f"{classes}{os.pathsep}{class_path}"
     return [
         need("java"),
         "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -156,13 +169,14 @@ def start_broker(
     *,
     name: str = "official",
     store: Path | None = None,
+    port: int | None = None,
     settings: Mapping[str, object] | None = None,
     memory: tuple[str, ...] = ("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m"),
 ) -> Server:
     """The official broker, listening and, by the word of the name server, routable."""
     home = directory / f"official-broker-{name}"
     store = store or home / "store"
-    port = free_block(OFFICIAL_BROKER_SPAN)
+    port = port or free_block(OFFICIAL_BROKER_SPAN)
     address = f"127.0.0.1:{port}"
     config = write_properties(
         home / "broker.conf",
@@ -204,32 +218,62 @@ def _routable(broker: Server, namesrv: str) -> bool:
 
 
 class JavaPeer:
-    """The official Java client, see tests/interop/java/Peer.java; `flags` of its machine."""
+    """The official Java client of one release, see tests/interop/java/Peer.java.
 
-    def __init__(self, directory: Path, *flags: str) -> None:
-        home = directory / "java-peer"
+    Threads may call it at the same time; their commands run beside each other. `flags` are those of
+    the Java machine.
+    """
+
+    def __init__(self, directory: Path, *flags: str, version: str = VERSION) -> None:
+        home = directory / f"java-peer-{version}"
         home.mkdir(parents=True, exist_ok=True)
-        command = _java(home, "Peer", "-Xmx256m", *flags, classes=java_classes())
+        self.version = version
+        command = _java(
+            home, "Peer", "-Xmx256m", "-Dcom.rocketmq.remoting.client.connect.timeout=15000",
+            *flags, classes=java_classes(version), version=version,
+        )  # fmt: skip
         self._log = (home / "output.log").open("w")
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
             cwd=home,  # some commands of mqadmin write files there
             env={**os.environ, "ROCKETMQ_HOME": str(home)}, text=True,
         )  # fmt: skip
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, name="answers of Java", daemon=True)
+        self._reader.start()
 
     def __call__(self, do: str, **arguments: Any) -> Any:
         """Run one command and return its answer; a Java exception becomes JavaError."""
         assert self._child.stdin is not None
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self._ended:
+                raise JavaError(f"the Java client ended; see {self._log.name}")
+            number = next(self._ids)
+            self._waiting[number] = answer
+            self._child.stdin.write(json.dumps({"id": number, "do": do, **arguments}) + "\n")
+            self._child.stdin.flush()
+        got = answer.result()
+        if "error" in got:
+            raise JavaError(f"{do}: {got['error']}\n{got['trace']}")
+        return got["ok"]
+
+    def _read(self) -> None:
+        """Hands each line to whoever waits for it; its end to all."""
         assert self._child.stdout is not None
-        self._child.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self._child.stdin.flush()
-        line = self._child.stdout.readline()
-        if not line:
-            raise JavaError(f"the Java client ended; see {self._log.name}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise JavaError(f"{do}: {answer['error']}\n{answer['trace']}")
-        return answer["ok"]
+        with self._child.stdout:
+            for line in self._child.stdout:
+                answer = json.loads(line)
+                with self._lock:
+                    waiting = self._waiting.pop(answer["id"])
+                waiting.set_result(answer)
+        with self._lock:
+            self._ended = True
+        for waiting in self._waiting.values():
+            waiting.set_exception(JavaError(f"the Java client ended; see {self._log.name}"))
 
     def mqadmin(self, *args: str) -> str:
         """What ``mqadmin ARGS`` prints."""
@@ -248,8 +292,7 @@ class JavaPeer:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        assert self._child.stdout is not None
-        self._child.stdout.close()
+        self._reader.join(5.0)
         self._log.close()
 
 

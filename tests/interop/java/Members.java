@@ -7,10 +7,10 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -23,11 +23,10 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Single push consumers that join and leave their group one by one. */
 final class Members {
-    private static final Map<String, Members> RUNNING = new LinkedHashMap<>();
+    private static final Map<String, Members> RUNNING = new ConcurrentHashMap<>();
 
     private final String topic;
     private final DefaultMQPushConsumer consumer;
@@ -46,13 +45,14 @@ final class Members {
      */
     static Object start(JSONObject command) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setInstanceName(command.getString("member") + "n" + System.nanoTime());
+        Peer.configure(consumer, command, command.getString("member") + "n");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(500);
-        consumer.setUseHeartbeatV2(command.getBooleanValue("heartbeatV2"));
+        if (command.getBooleanValue("heartbeatV2")) {
+            Release.heartbeatV2(consumer);
+        }
         if (command.getBooleanValue("broadcast")) {
-            consumer.setMessageModel(MessageModel.BROADCASTING);
+            Release.broadcast(consumer);
         }
         Members member = new Members(command.getString("topic"), consumer);
         if (command.getString("sql") != null) {

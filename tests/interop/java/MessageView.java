@@ -39,7 +39,7 @@ final class MessageView {
         view.put("properties", new TreeMap<>(message.getProperties()));
         view.put("bodyLength", message.getBody().length);
         view.put("bodySha256", sha256(message.getBody()));
-        if (message.getBody().length <= 256) {
+        if (message.getBody().length <= 4096) {
             view.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
         }
         view.put("msgId", message.getMsgId());

@@ -7,62 +7,98 @@ import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.locks.LockSupport;
+import org.apache.rocketmq.client.ClientConfig;
 
 /**
  * The official Java client behind a pipe: each line of standard input is one JSON command, each
  * line of standard output its JSON answer. One virtual machine serves a whole test session, so
  * that a test pays for its requests and not for a start of Java.
  *
- * <p>An answer is {"ok": ...} or {"error": "exception text", "trace": "..."}.
+ * <p>Commands run beside each other, each in a thread of its own. An answer bears the "id" of its
+ * command and is {"id": n, "ok": ...} or {"id": n, "error": "exception text", "trace": "..."}.
  */
 public final class Peer {
+    private static final Set<Thread> RUNNING = ConcurrentHashMap.newKeySet();
+
     private Peer() {
     }
 
     public static void main(String[] args) throws Exception {
-        hurryShutdowns(Thread.currentThread());
+        hurryShutdowns();
         PrintStream answers = System.out;
         System.setOut(System.err); // What the client libraries print must not mix with the answers.
+        ExecutorService threads = Executors.newCachedThreadPool();
         BufferedReader commands =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-            JSONObject answer = new JSONObject(true);
-            try {
-                answer.put("ok", run(JSON.parseObject(line)));
-            } catch (Throwable failure) {
-                StringWriter trace = new StringWriter();
-                failure.printStackTrace(new PrintWriter(trace));
-                answer.put("error", failure.toString());
-                answer.put("trace", trace.toString());
-            }
-            String text = JSON.toJSONString(answer, SerializerFeature.WriteMapNullValue,
-                SerializerFeature.DisableCircularReferenceDetect);
-            answers.write((text + "\n").getBytes(StandardCharsets.UTF_8));
-            answers.flush();
+            JSONObject command = JSON.parseObject(line);
+            threads.execute(() -> {
+                String answer = answer(command);
+                synchronized (answers) {
+                    byte[] bytes = (answer + "\n").getBytes(StandardCharsets.UTF_8);
+                    answers.write(bytes, 0, bytes.length);
+                    answers.flush();
+                }
+            });
         }
         System.exit(0); // Client threads that are not daemons would keep the process.
     }
 
+    /** The name server of the command, and patience: a busy machine is not what tests are about. */
+    static void configure(ClientConfig client, JSONObject command, String instance) {
+        client.setNamesrvAddr(command.getString("namesrv"));
+        client.setInstanceName(instance + System.nanoTime());
+        client.setMqClientApiTimeout(15_000);
+    }
+
+    private static String answer(JSONObject command) {
+        JSONObject answer = new JSONObject(true);
+        answer.put("id", command.get("id"));
+        RUNNING.add(Thread.currentThread());
+        try {
+            answer.put("ok", run(command));
+        } catch (Throwable failure) {
+            StringWriter trace = new StringWriter();
+            failure.printStackTrace(new PrintWriter(trace));
+            answer.put("error", failure.toString());
+            answer.put("trace", trace.toString());
+        } finally {
+            RUNNING.remove(Thread.currentThread());
+        }
+        return JSON.toJSONString(answer, SerializerFeature.WriteMapNullValue,
+            SerializerFeature.DisableCircularReferenceDetect);
+    }
+
     /**
      * A client's shutdown waits 3 s when its event thread polls its queue just as the one interrupt
-     * passes. That would be most of a session's time, so while the main thread waits there the
-     * interrupt is repeated; the event thread of a living client only logs it.
+     * passes. That would be most of a session's time, so while a command waits there the interrupt
+     * is repeated; the event thread of a living client only logs it.
      */
-    private static void hurryShutdowns(Thread main) {
+    private static void hurryShutdowns() {
         Thread hurry = new Thread(() -> {
             while (true) {
                 LockSupport.parkNanos(50_000_000L);
-                for (StackTraceElement frame : main.getStackTrace()) {
-                    if (frame.getClassName().equals("org.apache.rocketmq.common.ServiceThread")) {
-                        interruptEventThreads();
-                        break;
-                    }
+                if (RUNNING.stream().anyMatch(Peer::waitsForAServiceThread)) {
+                    interruptEventThreads();
                 }
             }
         });
         hurry.setDaemon(true);
         hurry.start();
+    }
+
+    private static boolean waitsForAServiceThread(Thread thread) {
+        for (StackTraceElement frame : thread.getStackTrace()) {
+            if (frame.getClassName().equals("org.apache.rocketmq.common.ServiceThread")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private static void interruptEventThreads() {
@@ -78,8 +114,6 @@ public final class Peer {
         switch (name) {
             case "send":
                 return Sending.run(command);
-            case "recall":
-                return Sending.recall(command);
             case "retry-start":
                 return Retrying.start(command);
             case "retry-collect":
@@ -106,8 +140,6 @@ public final class Peer {
                 return Members.collect(command);
             case "member-stop":
                 return Members.stop(command);
-            case "sql-filter":
-                return Filtering.run(command);
             case "transaction-start":
                 return Transacting.start(command);
             case "transaction-send":
@@ -116,12 +148,14 @@ public final class Peer {
                 return Transacting.checks(command);
             case "transaction-stop":
                 return Transacting.stop(command);
+            case "trace-start":
+                return Tracing.start(command);
+            case "trace-stop":
+                return Tracing.stop(command);
             case "request":
                 return Requesting.run(command);
-            case "mqadmin":
-                return Admin.run(command);
             default:
-                throw new IllegalArgumentException("no such command: " + name);
+                return Release.run(name, command);
         }
     }
 }

@@ -25,8 +25,7 @@ final class Pulling {
     @SuppressWarnings("deprecation")
     static Object pull(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setInstanceName("pull" + System.nanoTime());
+        Peer.configure(consumer, command, "pull");
         consumer.start();
         try {
             String expression = command.getString("expression");
@@ -96,8 +95,7 @@ final class Pulling {
     static Object litePull(JSONObject command) throws Exception {
         DefaultLitePullConsumer consumer =
             new DefaultLitePullConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setInstanceName("lite" + System.nanoTime());
+        Peer.configure(consumer, command, "lite");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), command.getString("expression"));
         consumer.setAutoCommit(false);
@@ -111,7 +109,7 @@ final class Pulling {
                     messages.add(MessageView.of(message));
                 }
             }
-            consumer.commit();
+            Release.commit(consumer);
             return messages;
         } finally {
             consumer.shutdown();

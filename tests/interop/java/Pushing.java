@@ -3,11 +3,11 @@ import com.alibaba.fastjson.JSONObject;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -20,7 +20,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Groups of DefaultMQPushConsumer in cluster mode that stay alive between commands. */
 final class Pushing {
-    private static final Map<String, Pushing> RUNNING = new LinkedHashMap<>();
+    private static final Map<String, Pushing> RUNNING = new ConcurrentHashMap<>();
 
     private final List<DefaultMQPushConsumer> members = new ArrayList<>();
     private final BlockingQueue<JSONObject> arrived = new LinkedBlockingQueue<>();
@@ -47,8 +47,7 @@ final class Pushing {
 
     private void add(JSONObject command, int member) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setInstanceName("push" + member + "n" + System.nanoTime());
+        Peer.configure(consumer, command, "push" + member + "n");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, command.getString("expression"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -82,7 +81,9 @@ final class Pushing {
                 Collections.sort(own);
                 assigned.add(own);
             }
-            if (total == queues && distinct.size() == queues) {
+            // Until it knows of the others, a member has more than its share.
+            boolean fair = assigned.stream().allMatch(own -> own.size() >= queues / members.size());
+            if (fair && total == queues && distinct.size() == queues) {
                 return assigned;
             }
             LockSupport.parkNanos(20_000_000L); // The client offers no event for a rebalance.

@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -39,7 +40,7 @@ final class Requesting {
             }
             JSONArray replies = new JSONArray();
             for (CompletableFuture<JSONObject> one : pending) {
-                replies.add(one.get(60, TimeUnit.SECONDS));
+                replies.add(one.get(90, TimeUnit.SECONDS));
             }
             return replies;
         } finally {
@@ -52,8 +53,7 @@ final class Requesting {
     private static DefaultMQProducer producer(JSONObject command, String suffix)
         throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group") + suffix);
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setInstanceName(suffix + System.nanoTime());
+        Peer.configure(producer, command, suffix);
         producer.start();
         return producer;
     }
@@ -62,8 +62,9 @@ final class Requesting {
         throws Exception {
         DefaultMQPushConsumer consumer =
             new DefaultMQPushConsumer(command.getString("group") + "Responder");
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setInstanceName("Responder" + System.nanoTime());
+        Peer.configure(consumer, command, "Responder");
+        // By default it may begin behind a request that comes while it asks where to begin.
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), "answer");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {

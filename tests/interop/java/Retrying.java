@@ -1,8 +1,8 @@
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -13,7 +13,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** Push consumers that send messages back until they succeed, or are given up. */
 final class Retrying {
-    private static final Map<String, Retrying> RUNNING = new LinkedHashMap<>();
+    private static final Map<String, Retrying> RUNNING = new ConcurrentHashMap<>();
 
     private final BlockingQueue<JSONObject> attempts = new LinkedBlockingQueue<>();
     private final DefaultMQPushConsumer consumer;
@@ -30,11 +30,11 @@ final class Retrying {
     private Retrying(JSONObject command) throws Exception {
         int delayLevel = command.getIntValue("delayLevel");
         consumer = new DefaultMQPushConsumer(command.getString("group"));
-        consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setInstanceName("retry" + System.nanoTime());
+        Peer.configure(consumer, command, "retry");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
         consumer.setConsumeMessageBatchMaxSize(1);
+        consumer.setPollNameServerInterval(1_000); // The retry topic comes into being just now.
         consumer.subscribe(command.getString("topic"), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             MessageExt message = messages.get(0);

@@ -24,8 +24,7 @@ final class Sending {
      */
     static Object run(JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setInstanceName("send" + System.nanoTime());
+        Peer.configure(producer, command, "send");
         producer.setSendMsgTimeout(10_000);
         producer.start();
         try {
@@ -39,20 +38,6 @@ final class Sending {
                 results.add(view(result));
             }
             return results;
-        } finally {
-            producer.shutdown();
-        }
-    }
-
-    /** Command: namesrv, group, topic, handle. Answer: the unique id of the message taken back. */
-    static Object recall(JSONObject command) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setInstanceName("recall" + System.nanoTime());
-        producer.start();
-        try {
-            return producer.recallMessage(
-                command.getString("topic"), command.getString("handle"));
         } finally {
             producer.shutdown();
         }
@@ -121,15 +106,7 @@ final class Sending {
         if (wanted.getInteger("delayLevel") != null) {
             message.setDelayTimeLevel(wanted.getIntValue("delayLevel"));
         }
-        if (wanted.getLong("delaySec") != null) {
-            message.setDelayTimeSec(wanted.getLongValue("delaySec"));
-        }
-        if (wanted.getLong("delayMs") != null) {
-            message.setDelayTimeMs(wanted.getLongValue("delayMs"));
-        }
-        if (wanted.getLong("deliverMs") != null) {
-            message.setDeliverTimeMs(wanted.getLongValue("deliverMs"));
-        }
+        Release.deliverLater(message, wanted);
         return message;
     }
 
@@ -154,7 +131,7 @@ final class Sending {
         view.put("brokerName", result.getMessageQueue().getBrokerName());
         view.put("queueId", result.getMessageQueue().getQueueId());
         view.put("queueOffset", result.getQueueOffset());
-        view.put("recallHandle", result.getRecallHandle());
+        view.put("recallHandle", Release.recallHandle(result));
         return view;
     }
 }

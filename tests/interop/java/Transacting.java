@@ -1,9 +1,9 @@
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.nio.charset.StandardCharsets;
-import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
@@ -15,15 +15,14 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** Transactional producers that stay alive between commands, so that brokers can ask them. */
 final class Transacting {
-    private static final Map<String, Transacting> RUNNING = new LinkedHashMap<>();
+    private static final Map<String, Transacting> RUNNING = new ConcurrentHashMap<>();
 
     private final TransactionMQProducer producer;
     private final BlockingQueue<JSONObject> checks = new LinkedBlockingQueue<>();
 
     private Transacting(JSONObject command) throws Exception {
         producer = new TransactionMQProducer(command.getString("group"));
-        producer.setNamesrvAddr(command.getString("namesrv"));
-        producer.setInstanceName("transaction" + System.nanoTime());
+        Peer.configure(producer, command, "transaction");
         producer.setHeartbeatBrokerInterval(500); // A broker only asks whom it knows.
         producer.setTransactionListener(new TransactionListener() {
             @Override

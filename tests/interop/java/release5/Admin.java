@@ -10,7 +10,7 @@ final class Admin extends MQAdminStartup {
     }
 
     /** Command: args [subcommand, options...]. Answer: what the command printed, both streams. */
-    static Object run(JSONObject command) {
+    static synchronized Object run(JSONObject command) {
         String[] args = command.getJSONArray("args").toArray(new String[0]);
         PrintStream out = System.out;
         PrintStream err = System.err;
