@@ -42,14 +42,14 @@ class Arrivals:
 
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""
-        if self._waiting:
-            commit_log = self._log
-            if self._after_flush:
-                commit_log.write()
-                return
-            written, began = commit_log.written, perf_counter_ns()
+        commit_log = self._log
+        written = commit_log.written
+        if commit_log.end > written:  # also what gets no entry, like a prepared transaction
+            began = perf_counter_ns()
             commit_log.write()
-            commit_log.note_wait(perf_counter_ns() - began, commit_log.written - written)
+            if not self._after_flush:
+                commit_log.note_wait(perf_counter_ns() - began, commit_log.written - written)
+        if self._waiting and not self._after_flush:
             self.enter(commit_log.written)
 
     @property

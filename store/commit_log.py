@@ -43,6 +43,7 @@ _SIZE_BYTES: Final = 4
 _LONG_NS: Final = 1_000_000
 _LONG_WAITS: Final = 1000  # a second has no more
 _BUFFER: Final = 256 * 1024  # stays in the processor's cache
+_LARGEST_BUFFER: Final = 4 * 1024 * 1024
 
 
 class CommitLog:
@@ -114,6 +115,18 @@ class CommitLog:
         if self.end + size > self._limit:
             self._make_room(size)
         return self.end
+
+    def widen(self, size: int) -> None:
+        """Have `room` for `size` bytes, as far as the file reaches and the largest buffer goes.
+        Raises OSError when what is gathered can not be written."""
+        if size > self.room:
+            self.write()
+            self._widen(min(size, _LARGEST_BUFFER))
+
+    def _widen(self, size: int) -> None:
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        self._limit = min(self._file_limit, self.end + len(self._buffer))
 
     @property
     def place(self) -> tuple[bytearray, int]:
@@ -220,9 +233,7 @@ class CommitLog:
         if self.end + size > self._file_limit:
             self._roll()
         self.note_wait(perf_counter_ns() - began, length)
-        if size > len(self._buffer):
-            self._buffer = bytearray(size)
-        self._limit = min(self._file_limit, self.end + len(self._buffer))
+        self._widen(size)
 
     def _roll(self) -> None:
         """Go on in a new file. The old one gets its blank only when the new one is there."""

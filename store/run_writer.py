@@ -22,6 +22,9 @@ from store.store_writer import IPV4_HOST, SPECIAL, StoreWriter
 
 _PUT_OK: Final = PutStatus.PUT_OK
 
+#: Bytes of a record that are not its body, in most cases.
+_OVERHEAD: Final = 512
+
 #: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), reconsume times,
 #: tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is made per message.
 Put = tuple[str, int, ReadableBuffer, str, int, int, int, int, int]
@@ -51,6 +54,11 @@ class RunWriter(StoreWriter):
         pack_head = head_packer(common_flag)
         fixed_size = head_size(common_flag)
         timestamp = self._clock()
+        try:
+            # Else the run is likely to end half-way, and all the rest is looked at twice.
+            log.widen(sum([len(put[2]) for put in puts]) + _OVERHEAD * len(puts))
+        except OSError:
+            return results
         physical = begin = log.end
         stop = begin + log.room
         parts: list[ReadableBuffer] = []

@@ -56,6 +56,12 @@ async def test_whoever_reads_sees_what_was_put(bench: Any, store: Any) -> None:
     assert not store.commit_log.read(store.commit_log.end - 1, 2)
 
 
+async def test_what_gets_no_entry_is_written_as_well(bench: Any, store: Any) -> None:
+    bench.put(store, body=b"prepared", properties="KEYS\x01k\x02", sys_flag=4)
+    store.settle()
+    assert bodies_on_file(bench) == [b"prepared"]
+
+
 async def test_a_full_buffer_is_written_at_once(bench: Any, store: Any) -> None:
     bodies = [bytes([65 + n]) * 100_000 for n in range(5)] + [b"z" * 300_000]
     for body in bodies:

@@ -104,6 +104,16 @@ async def test_a_run_ends_where_one_write_can_not_go_on(bench: Any) -> None:
     assert len(store.put_run([message()] * 50, BORN_HOST)) < 50, "the consume queue's end"
 
 
+async def test_a_run_larger_than_the_buffer_of_the_log_is_taken_whole(bench: Any) -> None:
+    store = bench.open(mapped_file_size_commit_log=4 << 20, mapped_file_size_consume_queue=20_000)
+    store.start()
+    bench.put(store, "A")
+    bodies = [b"%d" % n * 500 for n in range(400)]
+    assert len(store.put_run([message(body=body) for body in bodies], BORN_HOST)) == 400
+    assert bench.bodies(store, "A")[1:] == bodies
+    await store.close()
+
+
 async def test_nothing_is_taken_while_the_store_refuses(bench: Any) -> None:
     store = bench.store()
     assert store.put_run([message()], BORN_HOST) == []
