@@ -27,17 +27,20 @@ class Mappings:
 
     def __init__(self, limit: int = 128) -> None:
         self._limit = limit
-        self._recent: OrderedDict[Segment, ByteArray] = OrderedDict()
+        # Not by segments, which know their mappings: a cycle would keep descriptors until it is
+        # collected.
+        self._recent: OrderedDict[tuple[Path, int], ByteArray] = OrderedDict()
 
     def bytes_of(self, segment: Segment) -> ByteArray:
         """The content of a file. Raises FileNotFoundError."""
-        found = self._recent.get(segment)
+        key = segment.path, segment.size
+        found = self._recent.get(key)
         if found is not None:
-            self._recent.move_to_end(segment)
+            self._recent.move_to_end(key)
             return found
         with segment.path.open("rb") as file:
             mapping = mmap(file.fileno(), segment.size, access=ACCESS_READ)
-        found = self._recent[segment] = np.frombuffer(mapping, np.uint8)
+        found = self._recent[key] = np.frombuffer(mapping, np.uint8)
         if len(self._recent) > self._limit:
             self._recent.popitem(last=False)
         return found
