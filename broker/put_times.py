@@ -83,12 +83,12 @@ class PutTimes:
     def tick(self) -> None:
         """Take what happened since the last time; called about once a second."""
         if self._sync:
-            self._add(self._unflushed.answered, self._unflushed.take_long_waits())
+            self._add(self._unflushed.answered, self._unflushed.long_waits.take())
         else:
             counters = self._store.counters
             size, self._bytes = counters.bytes_put - self._bytes, counters.bytes_put
             per_message = size / max(counters.messages_put - self._messages, 1)
-            writes = self._store.commit_log.take_long_waits()
+            writes = self._store.commit_log.long_waits.take()
             self._add(
                 counters.messages_put,
                 [(took, round(length / per_message) if size else 0) for took, length in writes],

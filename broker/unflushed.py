@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final
@@ -11,9 +10,9 @@ from broker.config import BrokerConfig
 from remoting.codes import ResponseCode
 from remoting.headers import SendMessageResponseHeader
 from remoting.request import Request, Response
+from store.long_waits import LongWaits
 from store.message_store import MessageStore
 
-_LONG_NS: Final = 1_000_000
 _LONG_WAITS: Final = 20_000  # more than a disk answers in a second
 
 Waiting = tuple[Request[Any], SendMessageResponseHeader]
@@ -26,6 +25,7 @@ class UnflushedSends:
         count, size: of those that wait; size in bytes of their records.
         full: no more are to be taken for now.
         answered: how many were, since the start.
+        long_waits: for the disk, and how many sends waited together.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
@@ -33,7 +33,7 @@ class UnflushedSends:
         self.size = 0
         self.full = False
         self.answered = 0
-        self._long_waits = deque[tuple[int, int]](maxlen=_LONG_WAITS)
+        self.long_waits = LongWaits(_LONG_WAITS)
         self._store = store
         self._most = config.send_thread_pool_queue_capacity
         self._most_bytes = config.max_in_flight_bytes
@@ -48,21 +48,12 @@ class UnflushedSends:
         def flushed(done: bool) -> None:
             self._add(-count, -size)
             self.answered += count
-            took = perf_counter_ns() - began
-            if took >= _LONG_NS:
-                self._long_waits.append((took // _LONG_NS, count))
+            self.long_waits.note(perf_counter_ns() - began, count)
             code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
             for request, answer in sends:
                 request.reply(Response(code, None, answer))
 
         self._store.when_flushed(end_offset, flushed)
-
-    def take_long_waits(self) -> list[tuple[int, int]]:
-        """Milliseconds, and how many sends, of the waits of at least a millisecond since the last
-        time."""
-        taken = list(self._long_waits)
-        self._long_waits.clear()
-        return taken
 
     def nearly_full(self, count: int, size: int) -> bool:
         """Whether so many more might pass the limits."""

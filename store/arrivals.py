@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from time import perf_counter_ns
 
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
@@ -42,15 +41,9 @@ class Arrivals:
 
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""
-        commit_log = self._log
-        written = commit_log.written
-        if commit_log.end > written:  # also what gets no entry, like a prepared transaction
-            began = perf_counter_ns()
-            commit_log.write()
-            if not self._after_flush:
-                commit_log.note_wait(perf_counter_ns() - began, commit_log.written - written)
+        self._log.write()
         if self._waiting and not self._after_flush:
-            self.enter(commit_log.written)
+            self.enter(self._log.written)
 
     @property
     def entered(self) -> int:

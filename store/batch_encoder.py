@@ -38,9 +38,9 @@ _REARS: Final = tuple(
     Struct(f">iq{born}sq{store}siqi").pack for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
 )  # sysFlag … bodyLength
 
-_SEPARATOR: Final = 2
+SEPARATOR: Final = 2
 TAGS_MARK: Final = b"TAGS\x01"
-_SEPARATED_TAGS: Final = b"\x02" + TAGS_MARK
+SEPARATED_TAGS: Final = b"\x02" + TAGS_MARK
 # Encoded tag → code: applications use a handful; a peer that sends ever new ones starts it over.
 _known_tags: dict[bytes, int] = {}
 _MOST_TAGS: Final = 2048
@@ -200,7 +200,7 @@ def _encode(
         properties = source[body_end + 2 : next_at]
         tail = suffix
         if suffix_length:
-            if length and properties[-1] != _SEPARATOR:
+            if length and properties[-1] != SEPARATOR:
                 tail = b"\x02" + suffix
             length += len(tail)
         middle = middles.get(length)
@@ -239,11 +239,11 @@ def tags_code(properties: bytes) -> int:
     at = properties.rfind(TAGS_MARK)
     if at < 0:
         return 0
-    if at and properties[at - 1] != _SEPARATOR:  # the end of a longer name, or within a value
-        at = properties.rfind(_SEPARATED_TAGS) + 1
+    if at and properties[at - 1] != SEPARATOR:  # the end of a longer name, or within a value
+        at = properties.rfind(SEPARATED_TAGS) + 1
         if not at and not properties.startswith(TAGS_MARK):
             return 0
-    end = properties.find(_SEPARATOR, at)
+    end = properties.find(SEPARATOR, at)
     tag = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]
     code = _known_tags.get(tag)
     return _new_tags_code(tag, properties) if code is None else code

@@ -15,7 +15,6 @@ or of a batch, for a whole.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from struct import Struct
 from time import perf_counter_ns
 from typing import Final
@@ -31,6 +30,7 @@ from message.sysflag import BORN_HOST_V6
 from store.allocation import FileAllocator
 from store.errors import RecordNotFound
 from store.files import MappedFile
+from store.long_waits import LongWaits
 from store.mapped_file_queue import MappedFileQueue
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ _unpack_i64: Final = Struct(">q").unpack_from
 _STORE_TIMESTAMP_AT: Final = (56, 68)  # behind an IPv4 or IPv6 born host
 _NEVER: Final = 1 << 63
 _SIZE_BYTES: Final = 4
-_LONG_NS: Final = 1_000_000
 _LONG_WAITS: Final = 1000  # a second has no more
 _BUFFER: Final = 256 * 1024  # stays in the processor's cache
 _LARGEST_BUFFER: Final = 4 * 1024 * 1024
@@ -56,6 +55,7 @@ class CommitLog:
             never at `end`.
         max_record_size: bytes of the largest record (or batch) that fits into a file.
         store_timestamp: of the last record written (ms); moves on after `written` does.
+        long_waits: for the files, and how many bytes had to wait.
     """
 
     def __init__(self, files: MappedFileQueue, allocator: FileAllocator) -> None:
@@ -71,10 +71,9 @@ class CommitLog:
         self._limit = 0
         self._file_limit = 0
         self._watermark = _NEVER  # physical offset at which to look after what lies ahead
-        self._buffer = bytearray(_BUFFER)
-        self._gathered = 0  # bytes of the buffer that are not written yet
-        self._long_waits = deque[tuple[int, int]](maxlen=_LONG_WAITS)
+        self._buffer = bytearray(_BUFFER)  # what lies between `written` and `end`
         self._last_timestamp = 0  # of the last record in it
+        self.long_waits = LongWaits(_LONG_WAITS)
 
     @property
     def min_offset(self) -> int:
@@ -132,33 +131,33 @@ class CommitLog:
     def place(self) -> tuple[bytearray, int]:
         """Where to encode the record(s) that `reserve` has made room for, before `seal`: a buffer,
         and a byte of it."""
-        return self._buffer, self._gathered
+        return self._buffer, self.end - self.written
 
     def append(self, data: bytes, store_timestamp: int) -> None:
         """Add encoded record(s) at `end`; `reserve` has made the room."""
-        begin = self._gathered
+        begin = self.end - self.written
         length = len(data)
         self._buffer[begin : begin + length] = data
         self.seal(length, store_timestamp)
 
     def seal(self, length: int, store_timestamp: int) -> None:
         """Make the `length` bytes at `place` part of the log."""
-        self._gathered += length
         self.end += length
         self._last_timestamp = store_timestamp
 
     def write(self) -> None:
         """Write what is gathered into the file. Raises OSError; it is not lost then."""
-        length = self._gathered
+        length = self.end - self.written
         if not length:
             return
         file = self._file
         assert file is not None, "reserve was not called"
         at = self.written - file.base_offset
+        began = perf_counter_ns()
         with memoryview(self._buffer) as data:
             file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
             file.write(at, data[:_SIZE_BYTES])
-        self._gathered = 0
+        self.long_waits.note(perf_counter_ns() - began, length)
         self.written = self.end
         self.store_timestamp = self._last_timestamp
         if len(self._buffer) > _BUFFER:
@@ -166,18 +165,6 @@ class CommitLog:
         self._limit = min(self._file_limit, self.end + _BUFFER)
         if self.end > self._watermark:
             self._look_ahead()
-
-    def note_wait(self, nanoseconds: int, length: int) -> None:
-        """Putting `length` bytes took so long."""
-        if nanoseconds >= _LONG_NS:
-            self._long_waits.append((nanoseconds // _LONG_NS, length))
-
-    def take_long_waits(self) -> list[tuple[int, int]]:
-        """Milliseconds and bytes of each noted wait of at least a millisecond, since the last
-        time."""
-        taken = list(self._long_waits)
-        self._long_waits.clear()
-        return taken
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
         """`size` bytes at a physical offset, None where the log does not hold (all of) them.
@@ -228,11 +215,11 @@ class CommitLog:
         ]
 
     def _make_room(self, size: int) -> None:
-        began, length = perf_counter_ns(), self._gathered + size
         self.write()
         if self.end + size > self._file_limit:
+            began = perf_counter_ns()
             self._roll()
-        self.note_wait(perf_counter_ns() - began, length)
+            self.long_waits.note(perf_counter_ns() - began, size)
         self._widen(size)
 
     def _roll(self) -> None:

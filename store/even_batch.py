@@ -10,7 +10,6 @@ numpy takes its time to load, so `store.batch_encoder` does without this module 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +18,17 @@ from message.batch_body import MIN_ITEM
 from message.buffers import ReadableBuffer
 from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
-from store.batch_encoder import ITEM_HEAD, TAGS_MARK, Shared, tags_code, unpack_item
+from store.batch_encoder import (
+    ITEM_HEAD,
+    SEPARATED_TAGS,
+    SEPARATOR,
+    TAGS_MARK,
+    Shared,
+    tags_code,
+    unpack_item,
+)
 
 Rows = NDArray[np.void]
-
-_SEPARATOR: Final = 2
-_SEPARATED_TAGS: Final = b"\x02" + TAGS_MARK
 
 
 def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> EvenBatch | None:
@@ -48,7 +52,7 @@ def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> 
     tail = shared.suffix
     if length and tail:
         # The last bytes of all messages: the separator is there in each, or in none.
-        separated = bytes(body[size - 1 :: size]).count(_SEPARATOR)
+        separated = bytes(body[size - 1 :: size]).count(SEPARATOR)
         if not separated:
             tail = b"\x02" + tail
         elif separated < count:
@@ -116,8 +120,8 @@ class EvenBatch:
             return [code] * count
         # Often the same tag lies at the same place in all, and no other anywhere.
         first = joined[:length]
-        at = first.rfind(_SEPARATED_TAGS)
-        stop = first.find(_SEPARATOR, at + 1) + 1
+        at = first.rfind(SEPARATED_TAGS)
+        stop = first.find(SEPARATOR, at + 1) + 1
         if marks == count and at >= 0 and stop:
             tags = b"".join(
                 [joined[begin + at : begin + stop] for begin in range(0, len(joined), length)]

@@ -106,8 +106,7 @@ class MappedFile:
         """Tell the kernel not to read ahead when a page that is touched is not in memory: for files
         that are written through the mapping, where nothing is to be read yet. A store into a fresh
         page may take 20 ms otherwise (measured with 8 MiB of read-ahead)."""
-        if hasattr(mmap, "madvise"):
-            self.map.madvise(MADV_RANDOM)
+        self.map.madvise(MADV_RANDOM)
 
     def data_extents(self, start: int) -> list[tuple[int, int]]:
         """The ranges from `start` on that may hold anything but zeros, as (begin, end) pairs."""

@@ -2,9 +2,8 @@
 
 It reads lines of four physical offsets: where the log begins, from where on and up to where its
 messages are to be entered, and where the last of them ends; it answers each with the offset that it
-reached. It ends when its input
-does, or when anything fails, which it says instead of an answer. What it imports is little, so
-that it starts quickly.
+reached. It ends when its input does, or when anything fails, which it says instead of an answer.
+What it imports is little, so that it starts quickly.
 """
 
 from __future__ import annotations

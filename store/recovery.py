@@ -72,7 +72,8 @@ class Recovery:
             self._without_log()
             return
         # Until the walk is over, everything in the files may be looked at.
-        self._log.end = files.mapped[-1].base_offset + files.file_size
+        end = files.mapped[-1].base_offset + files.file_size
+        self._log.end = self._log.written = end
         for queue in self._queues.all:
             self._cut_stale_entries(queue)
         walk = self._walk()

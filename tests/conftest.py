@@ -12,6 +12,8 @@ settings.load_profile("pocketmq")
 _HERE = Path(__file__).parent
 
 
+# Before the plugin itself, which reads the marks in the hook of the same name.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With ``-n``, the tests of one file stay together, and those of one directory where they share
     what takes long to start: the official servers, or a Spark session."""

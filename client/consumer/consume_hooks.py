@@ -14,19 +14,16 @@ Reference: ConsumeMessageHook, ConsumeMessageContext.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from client.consumer.consumed_message import ReconsumeLater
-from client.log_fields import fields
+from client.hook_calls import call_each
 from client.trace_record import ConsumeReturn
 from message.message import MessageExt
 
 __all__ = ["ConsumeContext", "ConsumeHook", "ConsumeHookList"]
-
-log = logging.getLogger(__name__)
 
 
 class ConsumeContext:
@@ -85,19 +82,7 @@ class ConsumeHookList(list[ConsumeHook]):
     """The hooks of one consumer, in the order they are called; may be changed at any time."""
 
     def before(self, context: ConsumeContext) -> None:
-        for hook in tuple(self):
-            try:
-                hook.before_consume(context)
-            except Exception:
-                log.exception(
-                    "hook %r failed before the work", hook, extra=fields(group=context.group)
-                )
+        call_each(self, lambda hook: hook.before_consume(context), "before the work", context.group)
 
     def after(self, context: ConsumeContext) -> None:
-        for hook in tuple(self):
-            try:
-                hook.after_consume(context)
-            except Exception:
-                log.exception(
-                    "hook %r failed after the work", hook, extra=fields(group=context.group)
-                )
+        call_each(self, lambda hook: hook.after_consume(context), "after the work", context.group)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
 
+from client.hook_calls import call_each
 from client.log_fields import fields
 from client.producer.result import SendResult
 from message.message import Message
@@ -109,10 +110,4 @@ class HookList(list[SendHook]):
                 messages = list(context.messages)
 
     def after(self, context: SendContext) -> None:
-        for hook in tuple(self):
-            try:
-                hook.after_send(context)
-            except Exception:
-                log.exception(
-                    "hook %r failed after a send", hook, extra=fields(group=context.group)
-                )
+        call_each(self, lambda hook: hook.after_send(context), "after a send", context.group)

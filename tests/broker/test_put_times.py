@@ -23,12 +23,13 @@ class Puts:
     def __init__(self, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH) -> None:
         self.counters = StoreCounters()
         self.waits: list[tuple[int, int]] = []
-        self.unflushed = SimpleNamespace(answered=0, take_long_waits=self._take)
+        long_waits = SimpleNamespace(take=self._take)
+        self.unflushed = SimpleNamespace(answered=0, long_waits=long_waits)
         self.now = 0
         store: Any = SimpleNamespace(
             config=StoreConfig(flush_disk_type=flush),
             counters=self.counters,
-            commit_log=SimpleNamespace(take_long_waits=self._take),
+            commit_log=SimpleNamespace(long_waits=long_waits),
         )
         unflushed: Any = self.unflushed
         self.times = PutTimes(store, unflushed, lambda: self.now)
@@ -147,12 +148,12 @@ async def test_long_writes_are_noted(
     client = await connect(broker)
     await client.send(topic)
     ticks = iter(range(0, 10**12, 25_000_000))
-    monkeypatch.setattr("store.arrivals.perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr("store.commit_log.perf_counter_ns", lambda: next(ticks))
 
     await client.send(topic)
 
-    assert broker.store.commit_log.take_long_waits()[-1][0] == 25
-    assert broker.store.commit_log.take_long_waits() == []
+    assert broker.store.commit_log.long_waits.take()[-1][0] == 25
+    assert broker.store.commit_log.long_waits.take() == []
 
 
 async def test_waits_for_the_disk_are_noted(
@@ -168,9 +169,9 @@ async def test_waits_for_the_disk_are_noted(
 
     unflushed = broker.parts.sends.unflushed
     assert unflushed.answered == 2
-    assert unflushed.take_long_waits() == [(7, 1), (7, 1)]
+    assert unflushed.long_waits.take() == [(7, 1), (7, 1)]
     broker.parts.put_times.tick()
-    assert unflushed.take_long_waits() == []
+    assert unflushed.long_waits.take() == []
 
 
 async def test_figures_of_a_running_broker(client: Client, topic: str) -> None:
