@@ -6,8 +6,6 @@ Whatever is missing on the machine (Java, Maven, Go) skips the tests that need i
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 
 from tests.interop.harness import official, ours
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
+from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.mqadmin import Both, both_of
 from tests.interop.harness.official import JavaPeer, Server, Unavailable
 
@@ -97,22 +96,12 @@ def admin(java_peers: Callable[[str], JavaPeer]) -> JavaPeer:
 
 
 @pytest.fixture(scope="session")
-def go() -> Callable[..., list[dict[str, Any]]]:
-    """The official Go client: ``go("send", "-n", 5, ...)`` gives its JSON lines."""
+def go(directory: Path) -> GoClient:
+    """The official Go client."""
     try:
-        program = official.go_program()
+        return GoClient(official.go_program(), directory)
     except Unavailable as missing:
         pytest.skip(str(missing))
-
-    def run(*arguments: object) -> list[dict[str, Any]]:
-        done = subprocess.run(
-            [str(part) for part in (program, *arguments)],
-            capture_output=True, text=True, timeout=90,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from client.admin import Admin
 from tests.interop.harness import ours
+from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.java_crowd import JavaCrowd
 from tests.interop.harness.official import CLIENT_4, VERSION, JavaPeer, Server
 from tests.interop.harness.our_crowd import OurCrowd
@@ -25,8 +25,6 @@ SETTINGS = {
     "transactionTimeOut": 4000,
     "transactionOpBatchInterval": 100,
 }
-
-Go = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
@@ -46,7 +44,7 @@ def brokers(own_namesrv: Server, tmp_path: Path) -> Iterator[list[Server]]:
 class GoCrowd:
     """One Go application of each kind that tests/interop/go has, each with a topic and a group."""
 
-    def __init__(self, go: Go, namesrv: str) -> None:
+    def __init__(self, go: GoClient, namesrv: str) -> None:
         self._go = go
         self._namesrv = namesrv
         kinds = (self.pushed, self.sql, self.transactions, self.requests)
@@ -87,7 +85,7 @@ class GoCrowd:
 
 async def test_everything_at_once(
     java_peers: Callable[[str], JavaPeer],
-    go: Go,
+    go: GoClient,
     own_namesrv: Server,
     brokers: list[Server],
     tmp_path: Path,

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop.harness import tables, wire
+from tests.interop.harness import resets, tables, wire
 from tests.interop.harness.cluster import Cluster, every_java_client
 from tests.interop.harness.official import CLIENT_4, VERSION, JavaPeer
 
-QUERY_CONSUMER_OFFSET = 14
 GET_CONSUMER_CONNECTION_LIST = 203
 
 
@@ -62,42 +61,18 @@ def test_a_message_is_consumed_directly(
 @pytest.mark.parametrize(
     ("java", "cluster"), [(VERSION, "ours"), (CLIENT_4, "ours")], indirect=True
 )
-def test_consumers_that_are_told_go_back(
-    java: JavaPeer, admin: JavaPeer, cluster: Cluster, topic: str, group: str
+@pytest.mark.parametrize("at_the_broker", [True, False])
+def test_consumers_go_back(
+    java: JavaPeer, admin: JavaPeer, cluster: Cluster, topic: str, group: str, at_the_broker: bool
 ) -> None:
-    """The old way; the client needs 10 s for it. Seen to pass with the official broker, too."""
+    """Either way; the client needs 10 s for it. Seen to pass with the official broker, too."""
     taken = collect(java, group, 8)
-    address = cluster.broker.address
     java("push-commit", group=group)
-    wire.until(lambda: stored(cluster, topic, group) == 8, "the offsets are stored")
-    set_way(address, at_the_broker=False)
-    try:
+    wire.until(lambda: resets.stored(cluster, topic, group) == 8, "the offsets are stored")
+    with resets.way(cluster, at_the_broker=at_the_broker):
         text = admin.mqadmin(
             "resetOffsetByTime", "-g", group, "-t", topic, "-s", "0", "-n", cluster.address
         )
         assert "CODE" not in text, text
         again = collect(java, group, 8)
-    finally:
-        set_way(address, at_the_broker=True)
     assert sorted(m["msgId"] for m in again) == sorted(m["msgId"] for m in taken)
-
-
-def stored(cluster: Cluster, topic: str, group: str) -> int:
-    """How many messages the group has consumed by its stored offsets; none while one is missing."""
-    total = 0
-    for queue in range(4):
-        fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue)}
-        answer = wire.call(
-            cluster.broker.address,
-            QUERY_CONSUMER_OFFSET,
-            {**fields, "setZeroIfNotFound": "false"},
-        )
-        if answer.code:
-            return 0
-        total += int(answer.ext_fields["offset"])
-    return total
-
-
-def set_way(address: str, *, at_the_broker: bool) -> None:
-    body = f"useServerSideResetOffset={str(at_the_broker).lower()}".encode()
-    assert wire.call(address, wire.UPDATE_BROKER_CONFIG, body=body).code == 0

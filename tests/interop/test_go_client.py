@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.go_client import GoClient
 
-Go = Callable[..., list[dict[str, Any]]]
 
-
-def push(go: Go, cluster: Cluster, topic: str, count: int, *options: object) -> list[Any]:
+def push(go: GoClient, cluster: Cluster, topic: str, count: int, *options: object) -> list[Any]:
     return go(
         "push", "-namesrv", cluster.address, "-topic", topic, "-group", f"go_{topic}",
         "-n", count, *options,
@@ -20,7 +18,7 @@ def push(go: Go, cluster: Cluster, topic: str, count: int, *options: object) -> 
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "oneway", "batch"])
-def test_sent_messages_are_pushed(go: Go, cluster: Cluster, topic: str, mode: str) -> None:
+def test_sent_messages_are_pushed(go: GoClient, cluster: Cluster, topic: str, mode: str) -> None:
     # The Go consumer refuses to start without a route, and a oneway send does not wait for one.
     go("send", "-namesrv", cluster.address, "-topic", topic, "-n", 1, "-tag", "creates")
     results = go("send", "-namesrv", cluster.address, "-topic", topic, "-mode", mode, "-n", 12)
@@ -45,7 +43,7 @@ def test_sent_messages_are_pushed(go: Go, cluster: Cluster, topic: str, mode: st
         assert {(result["queueId"], result["queueOffset"]) for result in results} <= places
 
 
-def test_push_by_tag(go: Go, cluster: Cluster, topic: str) -> None:
+def test_push_by_tag(go: GoClient, cluster: Cluster, topic: str) -> None:
     for tag in ("TagA", "TagB", "TagC"):
         go("send", "-namesrv", cluster.address, "-topic", topic, "-n", 4, "-tag", tag)
 

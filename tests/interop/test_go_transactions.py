@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
+from tests.interop.harness import ours
 from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.go_client import GoClient
+from tests.interop.harness.official import Server
 
-Go = Callable[..., list[dict[str, Any]]]
 
-
-def test_committed_messages_are_pushed(go: Go, cluster: Cluster, topic: str) -> None:
+def test_committed_messages_are_pushed(go: GoClient, cluster: Cluster, topic: str) -> None:
     where = ("-namesrv", cluster.address, "-topic", topic)
     go("send", *where, "-n", 1, "-tag", "creates")
     results = go("transaction", *where, "-group", f"tx_{topic}", "-n", 6)
@@ -24,7 +24,25 @@ def test_committed_messages_are_pushed(go: Go, cluster: Cluster, topic: str) -> 
     assert sorted(transacted) == [f"go-transaction-{i}" for i in (0, 2, 4)]
 
 
-def test_requests_are_answered(go: Go, cluster: Cluster, topic: str) -> None:
+def test_unknown_ones_are_decided_when_the_broker_asks(
+    go: GoClient, own_namesrv: Server, tmp_path: Path, topic: str
+) -> None:
+    """Seen to pass with the official broker, too."""
+    settings = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000}
+    broker = ours.start_broker(tmp_path, own_namesrv.address, settings=settings)
+    where = ("-namesrv", own_namesrv.address, "-topic", topic)
+    go("send", *where, "-n", 1, "-tag", "creates")
+
+    go("transaction", *where, "-group", f"tx_{topic}", "-n", 6, "-unknown")
+
+    got = go("push", *where, "-group", f"go_{topic}", "-n", 3, "-expression", "TagA")
+    assert sorted(message["body"] for message in got) == [
+        f"go-transaction-{i}" for i in (0, 2, 4)
+    ]  # fmt: skip
+    broker.process.kill()
+
+
+def test_requests_are_answered(go: GoClient, cluster: Cluster, topic: str) -> None:
     where = ("-namesrv", cluster.address, "-topic", topic)
     go("send", *where, "-n", 1, "-tag", "creates")
     replies = go("request", *where, "-group", f"rr_{topic}", "-n", 3)

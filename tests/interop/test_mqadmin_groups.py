@@ -102,7 +102,7 @@ def test_groups_that_nobody_knows(both: Both, new_topic: str) -> None:
 def watched(
     admin: JavaPeer, official_cluster: Cluster, our_cluster: Cluster
 ) -> Iterator[tuple[Both, str]]:
-    """A topic with messages of which a push consumer has taken all, and is still online."""
+    """A topic with messages that a push consumer has taken and committed; it is still online."""
     both = both_of(admin, official_cluster, our_cluster)
     topic = "Watched_topic"
     names = []
@@ -128,14 +128,21 @@ def watched(
             texts.append(re.sub(rf"{name}\b", GROUP, text))
         return texts[0], texts[1]
 
+    all_taken = {(topic, BROKER_NAME, str(queue), "4", "4") for queue in range(QUEUES)}
+
+    def committed() -> bool:
+        # A consumer notes a message as done only after its listener returned.
+        for name in names:
+            admin("push-commit", group=name)
+        return all(all_taken <= set(table) for table in progress(run))
+
+    wire.until(committed, "the offsets of all messages", step=0.2)
     yield run, topic
     for name in names:
         admin("push-stop", group=name)
 
 
-def progress(watched: tuple[Both, str]) -> tuple[Any, Any]:
-    run, _ = watched
-
+def progress(run: Both) -> tuple[Any, Any]:
     def table(text: str) -> list[Any]:
         wanted = ("Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset")
         return sorted(tuple(row[name] for name in wanted) for row in tables.columns(text))
@@ -144,20 +151,9 @@ def progress(watched: tuple[Both, str]) -> tuple[Any, Any]:
     return official, ours
 
 
-def test_consumer_progress(
-    java: JavaPeer, clusters: tuple[Cluster, Cluster], watched: tuple[Both, str]
-) -> None:
-    run, topic = watched
-    all_taken = {(topic, BROKER_NAME, str(queue), "4", "4") for queue in range(QUEUES)}
-
-    def committed() -> bool:
-        # A consumer notes a message as done only after its listener returned.
-        for cluster in clusters:
-            java("push-commit", group=f"{GROUP}_{cluster.make}")
-        return all(all_taken <= set(table) for table in progress(watched))
-
-    wire.until(committed, "the offsets of all messages", step=0.2)
-    official, ours = progress(watched)
+def test_consumer_progress(watched: tuple[Both, str]) -> None:
+    run, _ = watched
+    official, ours = progress(run)
     assert [row[2:] for row in ours] == [row[2:] for row in official]
     official_text, our_text = run("consumerProgress", "-g", GROUP)
     assert "Consume Diff Total: 0" in official_text
@@ -196,7 +192,6 @@ def test_producer_connection(watched: tuple[Both, str]) -> None:
 
 def test_stats_of_a_broker(watched: tuple[Both, str]) -> None:
     run, topic = watched
-    progress(watched)
 
     for text in run("brokerConsumeStats", "-b", "BROKER"):
         rows = [row for row in tables.columns(text) if row["Topic"] == topic]

@@ -1,17 +1,23 @@
 // interop is the official Go client as a command line: one run does one thing and prints one JSON
 // line per result.
 //
-//	interop send  -namesrv A -topic T -n 10 [-mode sync|async|oneway|batch] [-tag TagA]
+//	interop send  -namesrv A -topic T -n 10 [-mode sync|async|oneway|batch] [-tag TagA] [-delay L]
+//	             [-trace]
 //	interop push  -namesrv A -topic T -group G -n 10 [-expression "TagA || TagB" | -sql "a > 1"]
+//	             [-broadcast] [-orderly] [-fail N] [-max-reconsume N] [-pause 20ms] [-trace]
 //	             [-timeout 60s]
+//	interop pull  -namesrv A -topic T -group G -n 10 [-expression "TagA || TagB"] [-timeout 60s]
 //
 //	interop request     -namesrv A -topic T -group G -n 3
-//	interop transaction -namesrv A -topic T -group G -n 6
+//	interop transaction -namesrv A -topic T -group G -n 6 [-unknown]
 //
 // send gives message i the body "go-<mode>-<i>", the key "k<i>" and the property "step" = i; oneway
 // ones are followed by a message without tag.
-// push prints each message it consumes and ends after n of them. request prints the replies to n
-// requests, which it answers itself. transaction sends messages, and commits every second one.
+// push prints each message whenever it is handed to it, and refuses it the first N times (every time
+// if N is negative); it ends after n of them, or cleanly by SIGTERM. pull polls n messages and
+// acknowledges them. request prints the replies to n requests, which it answers itself. transaction
+// sends messages, and commits every second one: at once, or when the broker asks for it if they are
+// unknown, which ends when it has asked for all.
 package main
 
 import (
@@ -24,7 +30,6 @@ import (
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
-	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
@@ -39,7 +44,9 @@ var (
 	tag        = flag.String("tag", "TagA", "tag of the messages sent")
 	expression = flag.String("expression", "*", "tag expression")
 	sql        = flag.String("sql", "", "SQL92 expression, instead of the tags")
-	timeout    = flag.Duration("timeout", 60*time.Second, "how long push waits for n messages")
+	timeout    = flag.Duration("timeout", 60*time.Second, "how long to wait for n messages")
+	delay      = flag.Int("delay", 0, "delay level of the messages sent")
+	trace      = flag.Bool("trace", false, "send the message trace")
 )
 
 type sent struct {
@@ -52,20 +59,22 @@ type sent struct {
 }
 
 type received struct {
-	Topic       string            `json:"topic"`
-	QueueID     int               `json:"queueId"`
-	QueueOffset int64             `json:"queueOffset"`
-	Tags        string            `json:"tags"`
-	Keys        string            `json:"keys"`
-	Body        string            `json:"body"`
-	Properties  map[string]string `json:"properties"`
-	MsgID       string            `json:"msgId"`
-	OffsetMsgID string            `json:"offsetMsgId"`
+	Topic          string            `json:"topic"`
+	QueueID        int               `json:"queueId"`
+	QueueOffset    int64             `json:"queueOffset"`
+	Tags           string            `json:"tags"`
+	Keys           string            `json:"keys"`
+	Body           string            `json:"body"`
+	Properties     map[string]string `json:"properties"`
+	MsgID          string            `json:"msgId"`
+	OffsetMsgID    string            `json:"offsetMsgId"`
+	ReconsumeTimes int32             `json:"reconsumeTimes"`
+	StoreTimestamp int64             `json:"storeTimestamp"`
 }
 
 func main() {
 	if len(os.Args) < 2 {
-		die(fmt.Errorf("a command is needed: send, push, request or transaction"))
+		die(fmt.Errorf("a command is needed: send, push, pull, request or transaction"))
 	}
 	check(flag.CommandLine.Parse(os.Args[2:]))
 	rlog.SetLogLevel("error")
@@ -74,6 +83,8 @@ func main() {
 		send()
 	case "push":
 		push()
+	case "pull":
+		pull()
 	case "request":
 		request()
 	case "transaction":
@@ -84,11 +95,15 @@ func main() {
 }
 
 func send() {
-	p, err := rocketmq.NewProducer(
-		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
+	options := []producer.Option{
+		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group),
 		producer.WithRetry(2),
-	)
+	}
+	if *trace {
+		options = append(options, producer.WithTrace(traceConfig()))
+	}
+	p, err := rocketmq.NewProducer(options...)
 	check(err)
 	check(p.Start())
 	messages := make([]*primitive.Message, *count)
@@ -96,6 +111,9 @@ func send() {
 		m := primitive.NewMessage(*topic, []byte(fmt.Sprintf("go-%s-%d", *mode, i)))
 		m.WithTag(*tag).WithKeys([]string{fmt.Sprintf("k%d", i)})
 		m.WithProperty("step", fmt.Sprint(i))
+		if *delay > 0 {
+			m.WithDelayTimeLevel(*delay)
+		}
 		messages[i] = m
 	}
 	ctx := context.Background()
@@ -136,44 +154,28 @@ func send() {
 		die(fmt.Errorf("no such mode: %s", *mode))
 	}
 	check(p.Shutdown())
+	if *trace {
+		time.Sleep(time.Second) // Nothing else waits for what it still has to say.
+	}
 }
 
-func push() {
-	c, err := rocketmq.NewPushConsumer(
-		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
-		consumer.WithGroupName(*group),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	)
-	check(err)
-	arrived := make(chan *primitive.MessageExt, 1024)
-	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: *expression}
-	if *sql != "" {
-		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: *sql}
-	}
-	check(c.Subscribe(*topic, selector, func(_ context.Context, messages ...*primitive.MessageExt,
-	) (consumer.ConsumeResult, error) {
-		for _, m := range messages {
-			arrived <- m
-		}
-		return consumer.ConsumeSuccess, nil
-	}))
-	check(c.Start())
-	deadline := time.After(*timeout)
-	for got := 0; got < *count; got++ {
-		select {
-		case m := <-arrived:
-			printJSON(received{m.Topic, m.Queue.QueueId, m.QueueOffset, m.GetTags(), m.GetKeys(),
-				string(m.Body), m.GetProperties(), m.MsgId, m.OffsetMsgId})
-		case <-deadline:
-			die(fmt.Errorf("%d of %d messages within %s", got, *count, *timeout))
-		}
-	}
-	check(c.Shutdown())
+func resolver() primitive.NsResolver {
+	return primitive.NewPassthroughResolver([]string{*namesrv})
+}
+
+func traceConfig() *primitive.TraceConfig {
+	return &primitive.TraceConfig{Access: primitive.Local, Resolver: resolver()}
 }
 
 func printSent(r *primitive.SendResult) {
 	printJSON(sent{int(r.Status), r.MsgID, r.OffsetMsgID, r.MessageQueue.BrokerName,
 		r.MessageQueue.QueueId, r.QueueOffset})
+}
+
+func from(m *primitive.MessageExt) received {
+	return received{m.Topic, m.Queue.QueueId, m.QueueOffset, m.GetTags(), m.GetKeys(),
+		string(m.Body), m.GetProperties(), m.MsgId, m.OffsetMsgId, m.ReconsumeTimes,
+		m.StoreTimestamp}
 }
 
 func printJSON(value any) {

@@ -14,7 +14,7 @@ import (
 // newProducer starts a producer of a client of its own.
 func newProducer(name string) rocketmq.Producer {
 	p, err := rocketmq.NewProducer(
-		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
+		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group+name),
 		producer.WithInstanceName(*group+name),
 	)
@@ -28,7 +28,7 @@ func newProducer(name string) rocketmq.Producer {
 func request() {
 	replier := newProducer("_replier")
 	responder, err := rocketmq.NewPushConsumer(
-		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
+		consumer.WithNsResolver(resolver()),
 		consumer.WithGroupName(*group+"_responder"),
 		consumer.WithInstance(*group+"_responder"),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),

@@ -2,31 +2,46 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
+var unknown = flag.Bool("unknown", false, "decide on transactions when the broker asks")
+
 // listener commits the messages with an even number in the property "step".
-type listener struct{}
+type listener struct {
+	checked chan string
+}
 
 func (listener) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
+	if *unknown {
+		return primitive.UnknowState
+	}
+	return decide(m)
+}
+
+func (l listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
+	l.checked <- m.GetProperty("step")
+	return decide(&m.Message)
+}
+
+func decide(m *primitive.Message) primitive.LocalTransactionState {
 	if step := m.GetProperty("step"); (step[len(step)-1]-'0')%2 == 0 {
 		return primitive.CommitMessageState
 	}
 	return primitive.RollbackMessageState
 }
 
-func (listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
-	return primitive.UnknowState
-}
-
 // transaction sends n messages, each in a transaction of its own.
 func transaction() {
-	p, err := rocketmq.NewTransactionProducer(listener{},
-		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
+	checked := make(chan string, 1024)
+	p, err := rocketmq.NewTransactionProducer(listener{checked},
+		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group),
 	)
 	check(err)
@@ -39,10 +54,18 @@ func transaction() {
 		check(err)
 		printSent(result.SendResult)
 	}
+	for steps := map[string]bool{}; *unknown && len(steps) < *count; {
+		select {
+		case step := <-checked:
+			steps[step] = true
+		case <-time.After(*timeout):
+			die(fmt.Errorf("%d of %d transactions were checked", len(steps), *count))
+		}
+	}
 	// The ends of transactions are oneway: closing the connection over their unread answers would
 	// reset it and might take them along. What is answered behind them says that they came.
 	behind, err := rocketmq.NewProducer( // By its default instance it shares the connections.
-		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{*namesrv})),
+		producer.WithNsResolver(resolver()),
 		producer.WithGroupName(*group+"_behind"),
 	)
 	check(err)
