@@ -61,16 +61,17 @@ def test_order_is_kept_from_member_to_member(
 ) -> None:
     """Each message is refused once and comes again before the next one of its queue."""
 
-    def in_order(first: int) -> dict[int, list[int]]:
-        return {queue: [first + n // 2 for n in range(20)] for queue in range(4)}
-
-    for first in (0, 10):
+    for last in (9, 19):
         go("send", *where, "-n", 40)
         member = start("push", "-orderly", "-n", 1000, "-fail", 1)
         offsets: dict[int, list[int]] = defaultdict(list)
-        for message in member.collect(80):
+        while [offsets[queue][-2:] for queue in range(4)] != 4 * [[last, last]]:
+            [message] = member.collect(1)
             offsets[message["queueId"]].append(message["queueOffset"])
-        assert offsets == in_order(first)
+        for taken in offsets.values():
+            # This client does not always store its last offset.
+            assert taken[0] <= last - 9
+            assert taken == sorted([*range(taken[0], last + 1)] * 2)
         member.stop()
 
 
