@@ -105,7 +105,7 @@ class UniqueIdFactory:
             the hash of its class loader there); random when None.
     """
 
-    __slots__ = ("_clock", "_counter", "_month_end", "_month_start", "_prefix")
+    __slots__ = ("_clock", "_counter", "_month_end", "_month_start", "_now", "_prefix", "_stem")
 
     def __init__(
         self, clock: Callable[[], int], pid: int, host: bytes, instance: int | None = None
@@ -118,15 +118,23 @@ class UniqueIdFactory:
         # next() of a count is one step under the interpreter lock: threads may share a factory.
         self._counter = count()
         self._month_start = self._month_end = 0
+        self._now = -1
+        self._stem = ""  # all but the counter, as it is in the millisecond `_now`
 
     def __call__(self) -> str:
         now = self._clock()
+        if now != self._now:
+            self._stem = self._stem_at(now)
+            self._now = now
+        return f"{self._stem}{next(self._counter) & 0xFFFF:04X}"
+
+    def _stem_at(self, now: int) -> str:
         if now >= self._month_end:
             self._month_start, self._month_end = _month_around(now)
         elapsed = now - self._month_start
         if -_MAX_CLOCK_STEP_BACK_MS < elapsed < 0:
             elapsed = 0  # the clock was set back a little, over the turn of the month
-        return f"{self._prefix}{elapsed & 0xFFFFFFFF:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._prefix}{elapsed & 0xFFFFFFFF:08X}"
 
 
 def new_unique_id() -> str:

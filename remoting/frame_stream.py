@@ -301,9 +301,10 @@ class FrameStream(asyncio.Protocol):
         try:
             self._append_request(code, opaque, 0, header, body, ext_fields)
             return await future
-        finally:
+        except BaseException:
             # Encoding may fail and the caller may be cancelled; neither leaves anything behind.
             self._pending.discard(opaque)
+            raise
 
     def send_oneway(
         self,

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Self
 
 from remoting.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Connection, Signer
 from remoting.dispatch import Dispatcher
@@ -115,7 +115,7 @@ class ConnectionPool:
             except Exception:
                 log.exception("a callback for the connection to %s failed", address)
 
-    async def request(
+    def request(
         self,
         address: str,
         code: int,
@@ -124,11 +124,23 @@ class ConnectionPool:
         *,
         timeout: float = REQUEST_TIMEOUT,
         ext_fields: Mapping[str, str] | None = None,
-    ) -> Command:
+    ) -> Coroutine[Any, Any, Command]:
         """:meth:`Connection.request` to an address; ``timeout`` (s) includes the connect."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
-            connection, timeout = await self._get_within(address, timeout)
+            return self._connect_and_request(address, code, header, body, timeout, ext_fields)
+        return connection.request(code, header, body, timeout=timeout, ext_fields=ext_fields)
+
+    async def _connect_and_request(
+        self,
+        address: str,
+        code: int,
+        header: Header | None,
+        body: bytes | bytearray | memoryview,
+        timeout: float,
+        ext_fields: Mapping[str, str] | None,
+    ) -> Command:
+        connection, timeout = await self._get_within(address, timeout)
         return await connection.request(code, header, body, timeout=timeout, ext_fields=ext_fields)
 
     async def send_oneway(

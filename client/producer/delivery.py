@@ -53,13 +53,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """How many attempts a send to a topic of so many queues may make."""
         return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
 
-    def share(
-        self, remaining: float, made: int, other_broker: bool, other_available: bool = True
-    ) -> float:
-        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds;
-        `other_broker`: there is one that another attempt could go to; `other_available`: one of
-        which nothing bad is known."""
-        if not other_broker or self.retries <= 0:
+    def share(self, remaining: float, made: int, other_available: bool = True) -> float:
+        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds, where
+        there is another broker to go to; `other_available`: one of which nothing bad is known."""
+        if self.retries <= 0:
             return remaining
         if self.attempt_timeout is not None:
             return min(self.attempt_timeout, remaining)
@@ -117,8 +114,10 @@ class Delivery:
         failures: list[Try] = []
         tries: Tries | None = None
         while True:
-            hopeful = selector.other_available(queues, queue.broker_name)
-            share = policy.share(deadline - now, len(failures), elsewhere, hopeful)
+            share = deadline - now
+            if elsewhere:
+                hopeful = selector.other_available(queues, queue.broker_name)
+                share = policy.share(share, len(failures), hopeful)
             item = selector.began(queue.broker_name)
             try:
                 result = await attempt(queue, share)

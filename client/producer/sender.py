@@ -7,8 +7,8 @@ a queue, or None for whichever queue the selector likes, and gives back what the
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from client.errors import RemotingError, error_for
 from client.instance import ClientInstance
@@ -60,16 +60,27 @@ class Sender:
         self.address: Callable[[str], str] = instance.master
         self._delivery = Delivery(selector, policy, time.monotonic, self._doubt)
 
-    async def send(
+    def send(
         self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Send one message, compressed if it is large; raises SendError, NoRouteInfo."""
         if self._compression is not None and self._compression.applies(outgoing.body):
-            await compress_body(outgoing, self._compression)
+            return self._send_compressed(outgoing, queue, deadline, self._compression)
         attempt = self._asking(outgoing, outgoing.result)
         # What _attempts does, without its frame, for the send that everyone makes.
         if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
-            return await self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
+            return self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
+        return self._attempts(outgoing.topic, queue, attempt, deadline)
+
+    async def _send_compressed(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        deadline: float,
+        compression: Compression,
+    ) -> SendResult:
+        await compress_body(outgoing, compression)
+        attempt = self._asking(outgoing, outgoing.result)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     async def send_oneway(
