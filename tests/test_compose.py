@@ -12,7 +12,6 @@ import importlib.resources
 import json
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import yaml
 
 from client.admin import Admin
 from tests.cli.running import PROJECT, Running, command, environment
+from tests.interop.harness.ports import free_port
 
 SERVERS = ("namesrv", "broker-a", "broker-b")
 
@@ -36,11 +36,10 @@ def compose() -> dict[str, Any]:
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 class Containers:

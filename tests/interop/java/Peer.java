@@ -54,6 +54,9 @@ public final class Peer {
         client.setNamesrvAddr(command.getString("namesrv"));
         client.setInstanceName(instance + System.nanoTime());
         client.setMqClientApiTimeout(15_000);
+        // A client that learns of queues while a heartbeat is under way sends no other one, and its
+        // pulls are refused (subscription not latest) until the next: 30 s by default.
+        client.setHeartbeatBrokerInterval(3_000);
     }
 
     private static String answer(JSONObject command) {
