@@ -1,6 +1,6 @@
 """Everything at once: our name server and two brokers of ours under applications of all kinds.
 
-The official Java client of both releases, the Go client and our own, 50 topics and 30 groups.
+The official Java client of both releases, the Go client and our own, over 50 topics and 30 groups.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from client.admin import Admin
 from tests.interop.harness import ours
 from tests.interop.harness.go_client import GoClient
+from tests.interop.harness.go_crowd import GoCrowd
 from tests.interop.harness.java_crowd import JavaCrowd
 from tests.interop.harness.official import CLIENT_4, VERSION, JavaPeer, Server
 from tests.interop.harness.our_crowd import OurCrowd
@@ -39,48 +40,6 @@ def brokers(own_namesrv: Server, tmp_path: Path) -> Iterator[list[Server]]:
         assert broker.process.terminate() == 0, broker.process.tail()
         # Whatever a handler did not expect is in the log with its traceback.
         assert not [line for line in broker.process.lines if "Traceback" in line]
-
-
-class GoCrowd:
-    """One Go application of each kind that tests/interop/go has, each with a topic and a group."""
-
-    def __init__(self, go: GoClient, namesrv: str) -> None:
-        self._go = go
-        self._namesrv = namesrv
-        kinds = (self.pushed, self.sql, self.transactions, self.requests)
-        self.applications = {kind: [f"Go_{kind.__name__}"] for kind in kinds}
-
-    def _run(self, do: str, kind: Callable[[], None], *options: object) -> list[str]:
-        [topic] = self.applications[kind]
-        lines = self._go(
-            do, "-namesrv", self._namesrv, "-topic", topic, "-group", f"G_{topic}", *options
-        )
-        return sorted(line.get("body", "") for line in lines)
-
-    def pushed(self) -> None:
-        with ThreadPoolExecutor() as pool:
-            pushed = pool.submit(
-                self._run, "push", self.pushed, "-n", 60, "-expression", "TagA || TagB"
-            )
-            for tag, mode in (("TagA", "async"), ("TagC", "sync"), ("TagB", "batch")):
-                self._run("send", self.pushed, "-n", 30, "-tag", tag, "-mode", mode)
-        assert pushed.result() == sorted(
-            f"go-{mode}-{n}" for n in range(30) for mode in ("async", "batch")
-        )
-
-    def sql(self) -> None:
-        self._run("send", self.sql, "-n", 30)
-        got = self._run("push", self.sql, "-n", 10, "-sql", "step >= 10 AND step < 20")
-        assert got == [f"go-sync-{n}" for n in range(10, 20)]
-
-    def transactions(self) -> None:
-        self._run("transaction", self.transactions, "-n", 10)
-        got = self._run("push", self.transactions, "-n", 5, "-expression", "TagA")
-        assert got == [f"go-transaction-{n}" for n in range(0, 10, 2)]
-
-    def requests(self) -> None:
-        got = self._run("request", self.requests, "-n", 5)
-        assert got == [f"reply to request {n}" for n in range(5)]
 
 
 async def test_everything_at_once(

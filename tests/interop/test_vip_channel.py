@@ -26,7 +26,7 @@ async def test_all_clients_use_it(cluster: Cluster, topic: str) -> None:
                 raise ReconsumeLater
 
         async with consumer:
-            await until(lambda: len(consumer.assignment) == 4, 40)
+            await until(lambda: len(consumer.assignment) == 4 and seen == [b"0"], 40)
             await producer.send(Message(topic, b"1"), key="k")
             await until(lambda: len(seen) >= 3, 40)
     assert seen == [b"0", b"1", b"1"]

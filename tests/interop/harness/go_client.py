@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ Result = dict[str, Any]
 class GoClient:
     """``go("send", "-n", 5, ...)`` gives the results of one run of tests/interop/go.
 
-    Its logs and what it keeps under its home go to `directory`.
+    Each run has a home of its own below `directory`: members of a broadcast keep their offsets in
+    it, by a client id that all of them share.
     """
 
     def __init__(self, program: Path, directory: Path) -> None:
@@ -26,15 +28,19 @@ class GoClient:
 
     def __call__(self, *arguments: object) -> list[Result]:
         done = subprocess.run(
-            [self._program, *map(str, arguments)], capture_output=True, text=True, timeout=90
-        )
+            [self._program, *map(str, arguments)],
+            env={**os.environ, "HOME": str(self._home())},
+            capture_output=True, text=True, timeout=90,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def start(self, *arguments: object) -> GoRun:
-        """A run that goes on beside the test, with a home of its own."""
-        home = self._directory / f"go-{next(self._numbers)}"
-        return GoRun([self._program, *map(str, arguments)], home)
+        """A run that goes on beside the test."""
+        return GoRun([self._program, *map(str, arguments)], self._home())
+
+    def _home(self) -> Path:
+        return self._directory / f"go-{next(self._numbers)}"
 
 
 class GoRun:
