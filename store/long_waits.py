@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-LONG_NS: Final = 1_000_000
+_LONG_NS: Final = 1_000_000
 
 
 class LongWaits:
@@ -17,8 +17,8 @@ class LongWaits:
 
     def note(self, nanoseconds: int, what: int) -> None:
         """Somebody waited so long; `what` says for how much, in whatever the owner counts."""
-        if nanoseconds >= LONG_NS:
-            self._noted.append((nanoseconds // LONG_NS, what))
+        if nanoseconds >= _LONG_NS:
+            self._noted.append((nanoseconds // _LONG_NS, what))
 
     def take(self) -> list[tuple[int, int]]:
         """Milliseconds, and for how much, of each wait since the last time."""

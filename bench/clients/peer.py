@@ -21,7 +21,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bench.contenders import Figures
@@ -46,12 +45,7 @@ class ClientProcess(Figures):
         )  # fmt: skip
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._child.kill()
         self._child.communicate()
         self._log.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 from struct import Struct
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -49,12 +48,7 @@ class Journal:
         self._grow()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._chunk.close()
         self._file.close()
 

@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, time_ns
-from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
 from client.consumer.assignment import Assignment, FetchOptions
@@ -244,12 +243,7 @@ class PushConsumer(PushTopics):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.shutdown()
 
     async def start(self) -> None:

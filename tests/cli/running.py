@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 PROJECT = Path(__file__).parents[2]
@@ -64,12 +63,7 @@ class Running:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
             self.process.terminate()  # An ephemeral store is to be removed.
             with contextlib.suppress(subprocess.TimeoutExpired):
