@@ -213,7 +213,7 @@ class Twins(RuleBasedStateMachine):
             one, other = (broker.store for broker in self.brokers)
             assert one.commit_log.end == other.commit_log.end
             assert one.counters.messages_put == other.counters.messages_put
-            if one.config.flush_disk_type == "SYNC_FLUSH":
+            if one.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                 # Who does not wait for the disk is answered before its message has an entry.
                 self.run(on_disk(one))
                 self.run(on_disk(other))
