@@ -29,6 +29,7 @@ __all__ = [
     "check_property",
     "check_topic_name",
     "consumer_group",
+    "goes_alone",
     "is_delayed",
     "producer_group",
 ]
@@ -50,6 +51,7 @@ APPLICATION_PROPERTIES = frozenset(
     }
 )
 _REFUSED_PROPERTIES = names.RESERVED - APPLICATION_PROPERTIES
+_TIMERS = frozenset({names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS})
 _SEPARATORS = ("\x01", "\x02")
 _BODY_TYPES = (bytes, bytearray, memoryview)
 
@@ -155,4 +157,18 @@ def check_batchable(message: Message) -> None:
 
 def is_delayed(message: Message) -> bool:
     """Whether it has a delay level or a timer."""
-    return bool(message.delay_level or message.delay_ms or message.deliver_at)
+    return bool(
+        message.delay_level
+        or message.delay_ms
+        or message.deliver_at
+        or (message.properties and not _TIMERS.isdisjoint(message.properties))
+    )
+
+
+def goes_alone(message: Message) -> bool:
+    """Whether brokers do with it what they do with none of a batch."""
+    return (
+        is_delayed(message)
+        or message.topic.startswith(RETRY_PREFIX)
+        or names.INNER_MULTI_DISPATCH in message.properties
+    )

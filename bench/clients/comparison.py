@@ -28,6 +28,7 @@ WARM_UP = 100_000
 LOADS = {
     "one": "one at a time",
     "many": f"{IN_FLIGHT} in flight",
+    "each": f"{IN_FLIGHT} in flight, a request each",
     "linger": "lingered",
     "consume": "consumed",
 }
@@ -49,7 +50,7 @@ def _measures() -> tuple[Measure, ...]:
     for key, broker in ("official", "official broker"), ("ours", "our broker"):
         for load, title in LOADS.items():
             relative = load in ("one", "many")
-            aim = RATIO if relative else SPEED
+            aim = RATIO if relative else SPEED if load != "each" else None
             title = f"{title}, {broker}"
             found.append(Measure(f"{load}_{key}", title, "msg/s", Better.HIGHER, aim, relative))
     # On a busy machine these hold, while the others tell how many others there are.
@@ -115,6 +116,7 @@ def _measure(target: Target, turn: int, scale: float, clients: Sequence[ClientPr
         for client in clients:
             _run(client, load, target, f"sent-{turn}", int(messages * scale), *more)
     java, our = clients
+    _run(our, "each", target, f"sent-{turn}", int(100_000 * scale), IN_FLIGHT)
     count = int(300_000 * scale)
     _run(our, "linger", target, stored, count)
     for client in (java, our):

@@ -39,6 +39,17 @@ async def one(namesrv: str, topic: str, messages: int, _: int) -> tuple[float, i
 
 async def many(namesrv: str, topic: str, messages: int, in_flight: int) -> tuple[float, int]:
     """So many in flight."""
+    return await _many(namesrv, topic, messages, in_flight, coalesce=True)
+
+
+async def each(namesrv: str, topic: str, messages: int, in_flight: int) -> tuple[float, int]:
+    """So many in flight, each by itself."""
+    return await _many(namesrv, topic, messages, in_flight, coalesce=False)
+
+
+async def _many(
+    namesrv: str, topic: str, messages: int, in_flight: int, *, coalesce: bool
+) -> tuple[float, int]:
     failed = 0
     left = iter(range(messages))
 
@@ -50,7 +61,9 @@ async def many(namesrv: str, topic: str, messages: int, in_flight: int) -> tuple
             except RemotingError:
                 failed += 1
 
-    async with Producer("bench_ours", namesrv=namesrv, timeout=TIMEOUT) as producer:
+    async with Producer(
+        "bench_ours", namesrv=namesrv, timeout=TIMEOUT, coalesce=coalesce
+    ) as producer:
         for _ in range(FIRST):
             await producer.send(Message(topic, BODY))
         begin = time.perf_counter()
@@ -105,6 +118,7 @@ async def consume(namesrv: str, topic: str, messages: int, _: int) -> tuple[floa
 COMMANDS: dict[str, Callable[[str, str, int, int], Coroutine[Any, Any, tuple[float, int]]]] = {
     "one": one,
     "many": many,
+    "each": each,
     "linger": linger,
     "consume": consume,
 }

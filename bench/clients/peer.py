@@ -1,13 +1,14 @@
 """A client under measurement: a process that takes commands.
 
 One command is one line: its name, the name server, the topic, how many messages, and for `many`
-how many of them are in flight. The answer is a line of JSON with `seconds`, `cpu` (seconds of all
-threads, from the start of the client to its end) and `failed`.
+and `each` how many of them are in flight. The answer is a line of JSON with `seconds`, `cpu`
+(seconds of all threads, from the start of the client to its end) and `failed`.
 
 | command | does |
 |---|---|
 | one | sends, each when the one before is answered |
 | many | sends, so many in flight |
+| each | the same, in a request for each message (our client only; Java's does nothing else) |
 | linger | posts into batches (our client only) |
 | consume | reads the topic in a new group, by a handler that counts |
 """

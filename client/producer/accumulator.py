@@ -1,10 +1,12 @@
-"""Lingering: messages that wait a moment for company and travel as one batch.
+"""Gathering: messages that wait a moment for company and travel as one batch.
 
 A message joins the growing batch of its topic, or of its queue where one is chosen. The batch
 leaves when it is full or its first message has waited for `linger` seconds. Batches of a topic
 leave whenever they are ready, to whichever queue the selector likes. Batches of one chosen queue
 follow one another: while one is on its way the next goes on growing, so that their order is kept
 and a slow broker gets fewer, larger ones.
+
+Without lingering a batch is what is added in one turn of the event loop.
 
 One future and one timer serve a whole batch, and what has not been answered is bounded in bytes:
 who would go beyond waits. Reference: ProduceAccumulator.
@@ -51,7 +53,7 @@ class Batch:
         self.done = done
         self.waiters: list[asyncio.Future[None]] = []
         self.due = False
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
         self.weight = 0
         self.results: list[SendResult] = []
         self.error: RemotingError | None = None
@@ -83,6 +85,11 @@ class Posted:
         """What went wrong, once it is known."""
         return self._batch.error
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other message travelled with it; meant for after the answer."""
+        return len(self._batch.part.msg_ids) == 1
+
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back as soon as the broker has answered, or will not."""
         self._batch.done.add_done_callback(lambda _: callback())
@@ -103,8 +110,8 @@ class Accumulator:
     """The growing batches of one producer.
 
     `send(part, queue)` sends one batch; `spawn` starts a task that the client's shutdown ends.
-    `linger` in seconds; `max_bytes` of a batch body, if less than MAX_BATCH_BYTES; `max_buffered`
-    bytes not answered yet.
+    `linger` in seconds, 0 for the rest of this turn of the event loop; `max_bytes` of a batch body,
+    if less than MAX_BATCH_BYTES; `max_buffered` bytes not answered yet.
     """
 
     def __init__(
@@ -195,7 +202,10 @@ class Accumulator:
         loop = asyncio.get_running_loop()
         batch = self._growing[key] = Batch(key, wait_stored, loop.create_future())
         self._unanswered.add(batch.done)
-        batch.timer = loop.call_later(self._linger, self._expire, batch)
+        if self._linger:
+            batch.timer = loop.call_later(self._linger, self._expire, batch)
+        else:
+            batch.timer = loop.call_soon(self._expire, batch)
         return batch
 
     def _expire(self, batch: Batch) -> None:
@@ -244,7 +254,7 @@ class Accumulator:
             count = len(batch.part.items)
             topic, queue = batch.key
             log.warning(
-                "%d lingered messages to topic %s: %s",
+                "%d gathered messages to topic %s: %s",
                 count,
                 topic,
                 error,

@@ -47,7 +47,22 @@ class BatchPart(msgspec.Struct):
         """Whether a message of `size` bytes must go into the next batch."""
         return self.size + size > max_bytes or len(self.items) >= MAX_BATCH_MESSAGES
 
+    def single(self, extra: str = "") -> Outgoing:
+        """Its one message, as an ordinary send."""
+        [(flag, body, properties)] = self.items
+        text = properties.decode() + extra + wait_property(self.wait_stored)
+        return Outgoing(
+            RequestCode.SEND_MESSAGE_V2,
+            self.topic,
+            body,
+            text,
+            self.msg_ids,
+            flag,
+            gathered=True,
+        )
+
     def outgoing(self, extra: str = "") -> Outgoing:
+        """All of them, as a batch."""
         # The header's properties are appended to those of each message: WAIT needs no place of
         # its own in every one. The unique ids stay with the messages, where the reference's one
         # id for the whole batch would make them indistinguishable.

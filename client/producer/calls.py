@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from client.errors import BatchSendError, InvalidMessage, NotRunning
+from client.errors import BatchSendError, InvalidMessage, NotRunning, SendError
 from client.in_flight import InFlight
 from client.namespace import Namespace
 from client.producer.accumulator import Accumulator, Posted
@@ -28,7 +28,7 @@ from client.producer.sender import Sender
 from client.validation import check_message
 from message.identity import new_unique_id
 from message.message import Message, MessageQueue
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 
 __all__ = ["Calls", "check_queue"]
 
@@ -197,10 +197,26 @@ class Calls:
         outgoing = prepare(message, new_unique_id())
         return await self._sender.send(outgoing, None, self.deadline(None))
 
-    async def send_lingered(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
-        """Send a batch that has lingered."""
-        outgoing = part.outgoing(self._namespace.property)
-        return self._unwrapped(await self._sender.send_batch(outgoing, queue, self.deadline(None)))
+    async def send_shared(
+        self, accumulator: Accumulator, message: Message, deadline: float
+    ) -> SendResult:
+        """Send one message together with whatever else is sent at this moment. Together they may be
+        too large for a broker that would take each: then it goes again, by itself."""
+        posted = accumulator.add(message, None)
+        try:
+            return await posted
+        except SendError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL or posted.alone:
+                raise
+        return await self._sender.send(prepare(message, posted.msg_id), None, deadline)
+
+    async def send_gathered(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
+        """Send a batch that the accumulator has gathered, as an ordinary send if it is one
+        message."""
+        extra, deadline = self._namespace.property, self.deadline(None)
+        if len(part.items) == 1:
+            return self._unwrapped([await self._sender.send(part.single(extra), queue, deadline)])
+        return self._unwrapped(await self._sender.send_batch(part.outgoing(extra), queue, deadline))
 
     async def _add(
         self,

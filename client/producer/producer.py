@@ -43,7 +43,7 @@ from client.selector.penalty import Selection
 from client.selector.pipeline import QueueSelector
 from client.selector.switches import Switches
 from client.trace import SendTrace, TraceDispatcher, recalled
-from client.validation import check_message, is_delayed, producer_group
+from client.validation import check_message, goes_alone, is_delayed, producer_group
 from message.identity import new_unique_id
 from message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from message.message import Message, MessageExt, MessageQueue
@@ -51,6 +51,9 @@ from message.message import Message, MessageExt, MessageQueue
 __all__ = ["Producer"]
 
 log = logging.getLogger(__name__)
+
+#: Bytes of a body above which a request of its own costs little in comparison.
+SMALL_BODY = 4096
 
 
 class Producer:
@@ -70,6 +73,9 @@ class Producer:
     - `linger_ms`: have `send` wait so long for company in a batch (autoBatch, batchMaxDelayMs);
       0: send at once. `max_buffered_bytes`: lingered or posted messages not answered yet, beyond
       which further ones wait (totalBatchMaxBytes).
+    - `coalesce`: while sends are under way, let those of small messages that begin in the same turn
+      of the event loop share a batch, as Kafka's clients do. Nobody waits for company, and each
+      message is stored and answered as if it came alone. False: a request for each message.
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
       `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
     - `max_message_size`: bytes of a body before compression (maxMessageSize).
@@ -100,6 +106,7 @@ class Producer:
         attempt_timeout: float | None = None,
         queue_selector: str | Selector = "hash",
         linger_ms: float = 0,
+        coalesce: bool = True,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         compression: str | None = "zlib",
         compress_over: int = 4096,
@@ -178,8 +185,12 @@ class Producer:
             max_message_size=max_message_size,
         )
         self._lingers = linger_ms > 0
+        # Bytes of a body from which on its message does not share a request.
+        self._large = 0
+        if coalesce:
+            self._large = min(compress_over, SMALL_BODY) if compression else SMALL_BODY
         self._accumulator = Accumulator(
-            self._calls.send_lingered,
+            self._calls.send_gathered,
             self._instance.spawn,
             linger=linger_ms / 1000,
             max_bytes=batch_bytes,
@@ -280,6 +291,15 @@ class Producer:
         if not (self._calls.running and self._in_flight.try_enter()):
             await self._calls.enter(deadline)
         try:
+            if (
+                self._in_flight.count > 1
+                and timeout is None
+                and queue is None
+                and len(message.body) < self._large
+                and not self._accumulator.full
+                and not goes_alone(message)
+            ):
+                return await self._calls.send_shared(self._accumulator, message, deadline)
             return await self._sender.send(prepare(message, new_unique_id()), queue, deadline)
         finally:
             self._in_flight.leave()

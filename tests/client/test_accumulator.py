@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,9 @@ from client.producer.hooks import SendContext, SendKind
 from client.producer.producer import Producer
 from client.producer.result import SendResult, SendStatus
 from message.message import Message, MessageQueue
-from remoting.codes import RequestCode
-from tests.client.fake_cluster import FakeCluster
+from remoting.codes import RequestCode, ResponseCode
+from remoting.request import Request, Response
+from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -258,9 +260,122 @@ async def test_posting_by_key_keeps_the_order(cluster: FakeCluster) -> None:
 async def test_a_message_with_a_delay_goes_by_itself(cluster: FakeCluster) -> None:
     async with Producer("PG", namesrv=cluster.namesrv, linger_ms=LONG * 1000) as p:
         await p.send(Message("T", b"x", delay_level=3))
+        await p.send(Message("T", b"x", properties={"TIMER_DELAY_SEC": "1"}))
         await p.send(Message("T", b"x"), timeout=1.0)
     headers = [header for broker in cluster.brokers.values() for header in broker.sent]
-    assert [header.batch for header in headers] == [False, False]
+    assert [header.batch for header in headers] == [False, False, False]
+
+
+def requests_of(cluster: FakeCluster) -> dict[int, int]:
+    """How many sends the brokers saw, by request code."""
+    codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    brokers = cluster.brokers.values()
+    return {code: sum(broker.seen[code] for broker in brokers) for code in codes}
+
+
+async def test_sends_of_one_moment_share_a_request(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        results = await asyncio.gather(*(p.send(Message("T", b"<%d>" % i)) for i in range(100)))
+        assert requests_of(cluster) == {
+            RequestCode.SEND_MESSAGE_V2: 1,  # the first has no company yet
+            RequestCode.SEND_BATCH_MESSAGE: 1,
+        }
+        for _ in range(3):
+            await p.send(Message("T", b"alone"))
+    assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 4
+    assert len({result.msg_id for result in results}) == 100
+    for i, result in enumerate(results):
+        record = cluster[result.queue.broker_name].records["T", result.queue.queue_id]
+        assert b"<%d>" % i in record[result.queue_offset]
+        assert result.msg_id.encode() in record[result.queue_offset]
+
+
+async def test_a_send_that_finds_no_company_is_an_ordinary_one(cluster: FakeCluster) -> None:
+    cluster.put("slow", "b")
+    cluster.put("T", "a")
+    cluster["b"].mode = "hang"
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        hanging = asyncio.create_task(p.send(Message("slow", b"x")))
+        await cluster["b"].arrived.wait()
+        message = Message("T", b"x", tags="t", keys=["k"], flag=7, wait_stored=False)
+        result = await p.send(message)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+    (header,) = cluster["a"].sent
+    assert not header.batch
+    assert header.flag == 7
+    assert (
+        header.properties
+        == f"UNIQ_KEY\x01{result.msg_id}\x02TAGS\x01t\x02KEYS\x01k\x02WAIT\x01false\x02"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "options"),
+    [
+        (Message("T", bytes(4096)), {}),
+        (Message("T", b"x", delay_level=1), {}),
+        (Message("T", b"x", properties={"TIMER_DELAY_MS": "5"}), {}),
+        (Message("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}), {}),
+        (Message("T", b"x"), {"queue": MessageQueue("T", "a", 0)}),
+        (Message("T", b"x"), {"key": "k"}),
+        (Message("T", b"x"), {"timeout": 3.0}),
+    ],
+    ids=["large", "delay", "timer", "dispatch", "queue", "key", "timeout"],
+)
+async def test_sends_that_share_no_request(
+    cluster: FakeCluster, message: Message, options: dict[str, Any]
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        await asyncio.gather(*(p.send(message, **options) for _ in range(5)))
+    assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 5
+
+
+async def test_sharing_requests_can_be_off(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv, coalesce=False) as p:
+        await asyncio.gather(*(p.send(Message("T", b"x")) for _ in range(5)))
+    assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 5
+
+
+async def test_what_is_refused_together_goes_again_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker may take each of the messages, and find all of them too large."""
+    send = FakeBroker.send
+
+    def refuse(broker: FakeBroker, request: Request[Any]) -> Response | None:
+        if request.header.batch:
+            return Response(ResponseCode.MESSAGE_ILLEGAL, "too large")
+        return send(broker, request)
+
+    monkeypatch.setattr(FakeBroker, "send", refuse)
+    cluster = FakeCluster("a")
+    await cluster.start()
+    cluster.put("T", "a")
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        results = await asyncio.gather(*(p.send(Message("T", b"<%d>" % i)) for i in range(5)))
+        cluster["a"].mode = ResponseCode.MESSAGE_ILLEGAL
+        refused = await asyncio.gather(
+            *(p.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True
+        )
+    await cluster.stop()
+    assert len({result.msg_id for result in results}) == 5
+    for i, result in enumerate(results):
+        record = cluster["a"].records["T", result.queue.queue_id][result.queue_offset]
+        assert b"<%d>" % i in record
+        assert result.msg_id.encode() in record
+    assert all(isinstance(error, SendError) for error in refused)
+
+
+async def test_who_stops_waiting_takes_no_other_send_along(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        tasks = [asyncio.create_task(p.send(Message("T", b"x"))) for _ in range(5)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(done.pop(2), asyncio.CancelledError)
+        assert all(isinstance(result, SendResult) for result in done)
+        assert p._in_flight.count == 0
 
 
 async def test_shutdown_sends_what_lingers(cluster: FakeCluster) -> None:

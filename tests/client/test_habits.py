@@ -165,7 +165,9 @@ async def test_a_send_is_as_much_work_with_thousands_of_topics(cluster: FakeClus
 async def test_a_send_is_as_much_work_with_thousands_pending(cluster: FakeCluster) -> None:
     cluster.put("T", "a")
     cluster.put("slow", "b")
-    async with Producer("G", namesrv=cluster.namesrv, timeout=60, retries=0) as producer:
+    async with Producer(
+        "G", namesrv=cluster.namesrv, timeout=60, retries=0, coalesce=False
+    ) as producer:
 
         async def send() -> None:
             for _ in range(50):
