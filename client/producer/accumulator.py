@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
+import msgspec
+
 from client.errors import NotRunning, RemotingClosed, RemotingError
 from client.log_fields import fields
 from client.producer.batch import BatchPart, batch_properties
@@ -45,7 +47,7 @@ Key = tuple[str, MessageQueue | None]
 class Batch:
     """A batch from its first message to its answer."""
 
-    __slots__ = ("done", "due", "error", "key", "part", "results", "timer", "waiters", "weight")
+    __slots__ = ("done", "due", "error", "key", "part", "results", "timer", "waiters")
 
     def __init__(self, key: Key, wait_stored: bool, done: asyncio.Future[None]) -> None:
         self.key = key
@@ -54,21 +56,24 @@ class Batch:
         self.waiters: list[asyncio.Future[None]] = []
         self.due = False
         self.timer: asyncio.Handle | None = None
-        self.weight = 0
         self.results: list[SendResult] = []
         self.error: RemotingError | None = None
 
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that its messages take, about."""
+        return self.part.size + OVERHEAD * len(self.part.msg_ids)
 
-class Posted:
+
+class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A message on its way: awaiting it gives its SendResult or raises its error, at any time and
     any number of times. Whether anybody waits makes no difference to the message."""
 
-    __slots__ = ("_batch", "_index", "msg_id")
-
-    def __init__(self, batch: Batch, index: int, msg_id: str) -> None:
-        self._batch = batch
-        self._index = index
-        self.msg_id = msg_id
+    # A struct is made in a third of the time, and nothing that it holds leads back to it, so the
+    # collector need not look at the thousands that an application may keep.
+    _batch: Batch
+    _index: int
+    msg_id: str
 
     def done(self) -> bool:
         """Whether awaiting it would return at once."""
@@ -156,9 +161,7 @@ class Accumulator:
         if batch is None:
             batch = self._open(key, message.wait_stored)
         part = batch.part
-        posted = Posted(batch, len(part.items), msg_id)
-        part.add(message, properties, size, msg_id)
-        batch.weight += size + OVERHEAD
+        posted = Posted(batch, part.add(message, properties, size, msg_id), msg_id)
         self.buffered += size + OVERHEAD
         if part.size >= self._max_bytes:
             self._close(batch)

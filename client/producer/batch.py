@@ -37,11 +37,13 @@ class BatchPart(msgspec.Struct):
     items: list[Item] = msgspec.field(default_factory=list)
     msg_ids: list[str] = msgspec.field(default_factory=list)
 
-    def add(self, message: Message, properties: bytes, size: int, msg_id: str) -> None:
-        """One message more, of `size` bytes in the batch body."""
+    def add(self, message: Message, properties: bytes, size: int, msg_id: str) -> int:
+        """One message more, of `size` bytes in the batch body; returns its place."""
         self.size += size
         self.items.append((message.flag, message.body, properties))
-        self.msg_ids.append(msg_id)
+        msg_ids = self.msg_ids
+        msg_ids.append(msg_id)
+        return len(msg_ids) - 1
 
     def full_for(self, size: int, max_bytes: int) -> bool:
         """Whether a message of `size` bytes must go into the next batch."""

@@ -185,6 +185,7 @@ class Producer:
             max_message_size=max_message_size,
         )
         self._lingers = linger_ms > 0
+        self._plain = not self._namespace
         # Bytes of a body from which on its message does not share a request.
         self._large = 0
         if coalesce:
@@ -280,7 +281,7 @@ class Producer:
         """
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
-        if self.hooks or self._namespace or key is not None:
+        if key is not None or self.hooks or not self._plain:
             return await self._calls.send_one(
                 SendKind.SINGLE, message, queue=queue, key=key, timeout=timeout
             )
@@ -326,7 +327,7 @@ class Producer:
             )
             self._accumulator.count(task := self._instance.spawn(alone, "send"))
             return task
-        if queue is not None or key is not None or self.hooks or self._namespace:
+        if queue is not None or key is not None or self.hooks or not self._plain:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
         check_message(message, self._max_message_size)

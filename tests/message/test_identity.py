@@ -25,10 +25,10 @@ class Clock:
     """A clock that stands at a local time until its `now` is changed."""
 
     def __init__(self, year: int, month: int, day: int, h: int = 0, m: int = 0, s: int = 0) -> None:
-        self.now = int(datetime(year, month, day, h, m, s).timestamp() * 1000)
+        self.now = int(datetime(year, month, day, h, m, s).timestamp() * 1000)  # milliseconds
 
     def __call__(self) -> int:
-        return self.now
+        return self.now * 1_000_000
 
 
 @given(addresses, ports, st.integers(0, 2**63 - 1))
