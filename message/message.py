@@ -9,7 +9,7 @@ import msgspec
 from message import properties as names
 from message.compression import MAX_DECOMPRESSED, decompress
 from message.identity import encode_offset_msg_id, host_text
-from message.record import Record
+from message.record import Fields, Record
 from message.sysflag import COMPRESSED
 
 
@@ -114,29 +114,41 @@ class MessageExt(msgspec.Struct):
         Raises:
             CompressionError: the body is compressed and does not decompress to ≤ `max_body` bytes.
         """
-        sys_flag = record.sys_flag
-        if sys_flag & COMPRESSED:
-            body = decompress(record.body, sys_flag, max_body)
+        return cls.from_fields(msgspec.structs.astuple(record)[:18], broker_name, max_body)
+
+    @classmethod
+    def from_fields(
+        cls, fields: Fields, broker_name: str = "", max_body: int | None = MAX_DECOMPRESSED
+    ) -> Self:
+        """The same without a Record in between, which is a sixth of the work for each message that
+        is pulled. With None for `max_body` a compressed body stays as it is, and its flag set."""
+        (
+            size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
+            prepared_transaction_offset, _, stored_body, topic, properties,
+        ) = fields  # fmt: skip
+        if sys_flag & COMPRESSED and max_body is not None:
+            body = decompress(stored_body, sys_flag, max_body)
             sys_flag &= ~COMPRESSED
         else:
-            body = record.body.tobytes()
+            body = stored_body.tobytes()
         return cls(
-            record.topic,
+            topic,
             body,
-            record.properties_bytes.tobytes(),
-            record.flag,
-            record.queue_id,
-            record.queue_offset,
-            record.physical_offset,
+            properties.tobytes(),
+            flag,
+            queue_id,
+            queue_offset,
+            physical_offset,
             sys_flag,
-            record.born_timestamp,
-            record.born_host,
-            record.store_timestamp,
-            record.store_host,
-            record.reconsume_times,
-            record.prepared_transaction_offset,
-            record.size,
-            record.body_crc,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            size,
+            body_crc,
             broker_name,
         )
 

@@ -15,7 +15,7 @@ The end of a commit-log file that is too short for the next record is filled by 
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -220,6 +220,15 @@ def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Re
         CorruptRecord: the bytes are no record, or (with `check_crc`) the body's checksum differs.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
+    return Record(*decode_fields(view, at, check_crc))
+
+
+Fields = tuple[Any, ...]
+"""The attributes of a :class:`Record` in their order, `size` to `properties_bytes`."""
+
+
+def decode_fields(view: memoryview, at: int, check_crc: bool = True) -> Fields:
+    """What `decode` gives as a Record, for those who make something else of it."""
     try:
         fields = _unpack_head_v4(view, at)
         head_size = 88
@@ -261,7 +270,7 @@ def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Re
         topic = str(view[topic_begin:topic_end], "utf-8")
     except UnicodeDecodeError:
         raise CorruptRecord(at, "the topic is not UTF-8") from None
-    return Record(*(fields + (body, topic, view[properties_begin:end])))  # noqa: RUF005
+    return fields + (body, topic, view[properties_begin:end])  # noqa: RUF005
 
 
 def properties_of(record: memoryview) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from time import monotonic
 from typing import NamedTuple
 
@@ -152,16 +152,24 @@ class Consumption:
             result = await result
         return result
 
-    async def _consume(self, message: ConsumedMessage) -> None:
+    def _consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
+        """Work on a message, here and now if its handler does not wait: no coroutine is made for
+        it then."""
         handler = self.handlers.get(message.topic)
         if handler is None or type(handler) is Batched or self._hooks:
-            await self._consume_observed(message, handler)
-            return
+            return self._consume_observed(message, handler)
         try:
-            # As in `work`, without two calls: this is done for each message.
             result = handler(message)  # type: ignore[operator]  # no Batched comes here
-            if result is not None and inspect.isawaitable(result):
-                await result
+        except Exception as error:
+            return self.service.failed(message, error)
+        if result is not None and inspect.isawaitable(result):
+            return self._await(message, result)
+        self.service.succeeded(message)
+        return None
+
+    async def _await(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
+        try:
+            await result
         except Exception as error:
             await self.service.failed(message, error)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -74,21 +74,13 @@ class FlowControl:
         """Bytes held for all queues, where that is bounded."""
         return self._total.size
 
-    def add(self, pq: ProcessQueue[Any], messages: Iterable[MessageExt]) -> None:
+    def add(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
         """These were read."""
-        count = size = 0
-        for message in messages:
-            count += 1
-            size += message_size(message)
-        self._count(pq, count, size)
+        self._count(pq, len(messages), _size(messages))
 
-    def remove(self, pq: ProcessQueue[Any], messages: Iterable[MessageExt]) -> None:
+    def remove(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
         """These count no more."""
-        count = size = 0
-        for message in messages:
-            count += 1
-            size += message_size(message)
-        self._count(pq, -count, -size)
+        self._count(pq, -len(messages), -_size(messages))
         self._wake(pq)
 
     def remove_one(self, pq: ProcessQueue[Any], message: MessageExt) -> None:
@@ -163,3 +155,7 @@ class FlowControl:
             topic.wake()
         if self._total.waiting:
             self._total.wake()
+
+
+def _size(messages: Sequence[MessageExt]) -> int:
+    return sum([len(message.body) for message in messages]) + MESSAGE_OVERHEAD * len(messages)

@@ -21,8 +21,7 @@ from client.log_fields import fields
 from message import properties as names
 from message.compression import CompressionError
 from message.message import MessageExt, MessageQueue
-from message.record import Record, RecordError, iter_records
-from message.sysflag import COMPRESSED
+from message.record import Fields, RecordError, decode_fields
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.frame import Command
@@ -185,14 +184,20 @@ class Puller(Generic[M]):
     ) -> None:
         tags = expression.tags
         everything = tags.matches_all
-        last: Record | None = None
+        messages = result.messages
+        body = memoryview(answer.body)
+        at, end = 0, len(body)
+        offset: int | None = None
         try:
-            for record in iter_records(answer.body, strict=True):
-                if everything or tags.matches(record.properties.get(names.TAGS)):
-                    result.messages.append(self._message(record, queue))
-                last = record
+            while at < end:
+                stored = decode_fields(body, at)
+                message = self._message(stored, queue)
+                if everything or tags.matches(message.properties.get(names.TAGS)):
+                    messages.append(message)
+                offset = message.queue_offset
+                at += message.store_size
         except RecordError as error:
-            if last is None:
+            if offset is None:
                 raise BodyError(
                     f"the record at {queue} offset {result.next_begin_offset} or before is not "
                     f"one: {error}; seek past it to go on",
@@ -200,22 +205,20 @@ class Puller(Generic[M]):
                 ) from error
             # What came before it counts; the next pull begins with the one that is broken.
             log.warning("pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group))
-            result.next_begin_offset = last.queue_offset + 1
+            result.next_begin_offset = offset + 1
 
-    def _message(self, record: Record, queue: MessageQueue) -> M:
-        make = self._message_type.from_record
+    def _message(self, stored: Fields, queue: MessageQueue) -> M:
+        make = self._message_type.from_fields
         try:
-            return make(record, queue.broker_name)
+            return make(stored, queue.broker_name)
         except CompressionError as error:
+            # Compressed by something else than it says: the user may know by what.
+            message = make(stored, queue.broker_name, None)
             log.warning(
                 "%s offset %d is handed out as stored: %s",
                 queue,
-                record.queue_offset,
+                message.queue_offset,
                 error,
                 extra=fields(queue=queue, group=self.group),
             )
-        # Compressed by something else than it says: the user may know by what, so nothing is lost.
-        record.sys_flag &= ~COMPRESSED
-        message = make(record, queue.broker_name)
-        message.sys_flag |= COMPRESSED
-        return message
+            return message

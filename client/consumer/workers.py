@@ -40,8 +40,9 @@ class _Worker:
 class Workers:
     """Up to `limit` workers on the messages of a service.
 
-    `consume` does the work on a message and tells the service how it ended; it raises nothing but
-    a cancellation. `overdue` is told of a message whose work was ended by `expire`.
+    `consume` does the work on a message and tells the service how it ended; what it returns, if
+    anything, is awaited for that, and raises nothing but a cancellation. `overdue` is told of a
+    message whose work was ended by `expire`.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Workers:
         limit: int,
         service: ConsumeService,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-        consume: Callable[[ConsumedMessage], Awaitable[None]],
+        consume: Callable[[ConsumedMessage], Awaitable[None] | None],
         overdue: Callable[[ConsumedMessage], Awaitable[None]],
     ) -> None:
         if limit < 1:
@@ -110,8 +111,11 @@ class Workers:
                     if message is None:
                         break
                     worker.message = message
+                    work = consume(message)
+                    if work is None:
+                        continue
                     try:
-                        await consume(message)
+                        await work
                     except asyncio.CancelledError:
                         if not self._forgiven(worker):
                             raise
