@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from message.buffers import ReadableBuffer
-from message.checksum import body_crc
+from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
 from message.sysflag import BORN_HOST_V6
 from store.consume_queue import ConsumeQueue
 from store.record_encoder import head_packer, head_size, pack_length
-from store.results import PutResult, PutStatus
 from store.store_writer import IPV4_HOST, SPECIAL, StoreWriter
-
-_PUT_OK: Final = PutStatus.PUT_OK
 
 #: Bytes of a record that are not its body, in most cases.
 _OVERHEAD: Final = 512
@@ -29,19 +26,22 @@ _OVERHEAD: Final = 512
 #: tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is made per message.
 Put = tuple[str, int, ReadableBuffer, str, int, int, int, int, int]
 
+#: Physical offset, size of the record, queue offset: what became of it. Likewise.
+Stored = tuple[int, int, int]
+
 
 class RunWriter(StoreWriter):
     """`put_run`, beside what a `StoreWriter` can do."""
 
-    def put_run(self, puts: Sequence[Put], born_host: bytes) -> list[PutResult]:
+    def put_run(self, puts: Sequence[Put], born_host: bytes) -> list[Stored]:
         """Store the first of these messages, as many as go in one write; one result for each.
 
         It ends before the first message that needs more than that: a new commit-log or
         consume-queue file, a queue not seen yet, a size to be refused. That one is to be put alone,
         and then the rest; so the list may be empty. All messages that were stored have the same
-        store timestamp. `when_flushed` of the last result's end offset holds for all of them.
+        store timestamp. `when_flushed` of where the last one ends holds for all of them.
         """
-        results: list[PutResult] = []
+        results: list[Stored] = []
         if self._refusal:
             return results
         by_topic = self._by_topic
@@ -90,7 +90,7 @@ class RunWriter(StoreWriter):
                     break
                 parts += (
                     pack_head(
-                        size, magic, body_crc(body), queue_id, flag, queue_offset, physical,
+                        size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical,
                         sys_flag | common_flag, born, born_host, timestamp, store_host,
                         reconsume_times, 0, body_length,
                     ),
@@ -104,7 +104,7 @@ class RunWriter(StoreWriter):
                     entries[queue][1].extend((physical, size, code))
                 else:
                     entries[queue] = queue_offset, [physical, size, code]
-                results.append(PutResult(_PUT_OK, physical, queue_offset, end, timestamp))
+                results.append((physical, size, queue_offset))
                 physical = end
         except BaseException:
             # Nothing was written, so no queue may have moved on.

@@ -26,10 +26,14 @@ from remoting.headers import (
 )
 from remoting.request import Response
 from remoting.stored_answer import encode_stored_answer
-from store.run_writer import Put
+from store.run_writer import Put, Stored
 
 #: Bytes of a record that are not in the request, at most; for the limit of bytes in flight.
 _RECORD_OVERHEAD: Final = 512
+
+
+#: A send that goes into the run, its topic, its queue id and its unique id.
+Planned = tuple[SendRequest, Target, int, str]
 
 
 class RunSendProcessor(SendProcessor):
@@ -55,7 +59,7 @@ class RunSendProcessor(SendProcessor):
         targets = self._targets
         suffix = self._suffix
         puts: list[Put] = []
-        planned: list[tuple[Target, str, bool]] = []
+        planned: list[Planned] = []
         for request in requests:
             header = request.header
             if request.code != code:
@@ -105,64 +109,73 @@ class RunSendProcessor(SendProcessor):
                     0 if tag is None else tag_hash(tag),
                 )
             )
-            waits = self._sync_flush and find(properties, "WAIT") != "false"
-            planned.append((target, unique_id, waits))
+            planned.append((request, target, queue_id, unique_id))
         if not puts:
             return ()
-        return self._store_run(requests, puts, planned)
+        stored = self._store.put_run(puts, requests[0].connection.peer_packed)
+        self._count_run(planned, stored)
+        if self._plain and not self._sync_flush:
+            return self._answers_at_once(planned, stored)
+        return self._answers_or_waits(planned, puts, stored)
 
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
         """Whether a run might pass the limits of what is in flight, which stop single sends."""
         size = sum(len(r.body) + len(r.head) for r in requests) + _RECORD_OVERHEAD * len(requests)
         return self.unflushed.nearly_full(len(requests), size)
 
-    def _store_run(
-        self,
-        requests: Sequence[SendRequest],
-        puts: Sequence[Put],
-        planned: Sequence[tuple[Target, str, bool]],
-    ) -> Sequence[Response | bytes | None]:
-        results = self._store.put_run(puts, requests[0].connection.peer_packed)
-        store_host, trace_on = self._store_host, self._trace_text
-        answers: list[Response | bytes | None] = []
-        waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
-        total = waiting_size = 0
-        for request, put, (target, unique_id, waits), result in zip(
-            requests, puts, planned, results, strict=False
-        ):
-            physical = result.physical_offset
-            size = result.end_offset - physical
-            total += size
+    def _count_run(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
+        total = 0
+        for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
             traffic = target.traffic
             traffic.messages += 1
             traffic.times += 1
             traffic.size += size
-            if self._plain and not waits and request.serialize_type == 0:
-                answers.append(
-                    encode_stored_answer(
-                        request.opaque,
-                        store_host,
-                        physical,
-                        put[1],
-                        result.queue_offset,
-                        unique_id,
-                        trace_on,
-                    )
-                )
-                continue
-            answer = self._answers.header(
-                self._answers.msg_id(physical), put[1], result.queue_offset, unique_id
+            total += size
+        traffic = self._statistics.put
+        traffic.messages += len(stored)
+        traffic.times += len(stored)
+        traffic.size += total
+
+    def _answers_at_once(
+        self, planned: Sequence[Planned], stored: Sequence[Stored]
+    ) -> list[Response | bytes | None]:
+        """The answers where none waits for the disk."""
+        store_host, trace_on = self._store_host, self._trace_text
+        return [
+            encode_stored_answer(
+                request.opaque, store_host, physical, queue_id, queue_offset, unique_id, trace_on
             )
-            if waits:
+            if request.serialize_type == 0
+            else Response(0, None, self._header(physical, queue_id, queue_offset, unique_id))
+            for (request, _, queue_id, unique_id), (physical, _, queue_offset) in zip(
+                planned, stored, strict=False
+            )
+        ]
+
+    def _answers_or_waits(
+        self, planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
+    ) -> list[Response | bytes | None]:
+        """The answers of those that need not wait for the disk, and None for the others."""
+        answers: list[Response | bytes | None] = []
+        waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
+        waiting_size = 0
+        for (request, _, queue_id, unique_id), put, (physical, size, queue_offset) in zip(
+            planned, puts, stored, strict=False
+        ):
+            answer = self._header(physical, queue_id, queue_offset, unique_id)
+            if self._sync_flush and find(put[3], "WAIT") != "false":
                 waiting.append((request, answer))
                 waiting_size += size
                 answers.append(None)
             else:
                 answers.append(Response(0, None, answer))
-        traffic = self._statistics.put
-        traffic.messages += len(results)
-        traffic.times += len(results)
-        traffic.size += total
         if waiting:
-            self.unflushed.answer_when_flushed(waiting, results[-1].end_offset, waiting_size)
+            physical, size, _ = stored[-1]
+            self.unflushed.answer_when_flushed(waiting, physical + size, waiting_size)
         return answers
+
+    def _header(
+        self, physical: int, queue_id: int, queue_offset: int, unique_id: str
+    ) -> SendMessageResponseHeader:
+        msg_id = self._answers.msg_id(physical)
+        return self._answers.header(msg_id, queue_id, queue_offset, unique_id)

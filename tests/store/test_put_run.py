@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from store.config import FlushDiskType
 from store.message_store import MessageStore
+from store.results import PutResult
 from store.run_writer import Put
 from tests.store.conftest import BORN_HOST, StoreBench
 
@@ -41,8 +42,16 @@ def put_all(store: MessageStore, puts: list[Put], born_host: bytes = BORN_HOST) 
     results: list[Any] = []
     while len(results) < len(puts):
         done = store.put_run(puts[len(results) :], born_host)
-        results += done or [put_alone(store, puts[len(results)], born_host)]
+        results += done or [outcome(put_alone(store, puts[len(results)], born_host))]
     return results
+
+
+def outcome(result: PutResult) -> Any:
+    """What a run says of a message that was stored, or why it was not."""
+    if not result.ok:
+        return result.status, result.remark
+    size = result.end_offset - result.physical_offset
+    return result.physical_offset, size, result.queue_offset
 
 
 puts = st.builds(
@@ -75,7 +84,7 @@ def test_a_run_leaves_what_single_puts_leave(
     )
     for run in runs:
         together = put_all(one, run, born_host)
-        alone = [put_alone(other, put, born_host) for put in run]
+        alone = [outcome(put_alone(other, put, born_host)) for put in run]
         assert together == alone
     assert one.counters == other.counters
     logs = [
@@ -144,7 +153,8 @@ async def test_with_sync_flush_a_run_is_readable_when_it_is_flushed(bench: Any) 
     put_alone(store, message())
     results = store.put_run([message(body=b"%d" % n) for n in range(5)], BORN_HOST)
     assert len(results) == 5
-    store.when_flushed(results[-1].end_offset, flushed.set_result)
+    physical_offset, size, _ = results[-1]
+    store.when_flushed(physical_offset + size, flushed.set_result)
     assert store.max_offset("A", 0) == 0
     assert await flushed
     assert bench.bodies(store, "A") == [b"body", *(b"%d" % n for n in range(5))]
