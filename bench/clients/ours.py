@@ -1,4 +1,7 @@
-"""``python -m bench.clients.ours``: our client under measurement, commands as peer.py says."""
+"""``python -m bench.clients.ours``: our client under measurement, commands as peer.py says.
+
+It runs under uvloop where that is installed, as docs/producer.md advises.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from client.consumer.push import PushConsumer
 from client.errors import RemotingError
 from client.producer.producer import Producer
 from message.message import Message
+from remoting.service import event_loop_factory
 
 BODY = bytes(1024)
 #: Sends before the clock starts: the route and the connection are there then.
@@ -129,7 +133,8 @@ def main() -> None:
         name, namesrv, topic, messages, *more = line.split()
         in_flight = int(more[0]) if more else 0
         cpu = time.process_time()
-        seconds, failed = asyncio.run(COMMANDS[name](namesrv, topic, int(messages), in_flight))
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            seconds, failed = runner.run(COMMANDS[name](namesrv, topic, int(messages), in_flight))
         cpu = time.process_time() - cpu
         print(json.dumps({"seconds": seconds, "cpu": cpu, "failed": failed}), flush=True)
 

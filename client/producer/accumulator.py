@@ -107,7 +107,8 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
             batch.waiters.append(waiter)
             yield from waiter
         if batch.error is not None:
-            raise batch.error
+            # Else each of those who wait would add the way to it to what the one before has seen.
+            raise batch.error.with_traceback(None)
         return batch.results[self._index]
 
 

@@ -5,7 +5,8 @@
 
 The way of a send: validation.check_message → outgoing.prepare → Sender.send → route of the topic →
 Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool → SendResult.
-What has hooks, a key or a namespace goes through Calls, what lingers through the Accumulator.
+What has hooks, a key or a namespace goes through Calls; what lingers, or is sent together with
+others, through the Accumulator.
 """
 
 from __future__ import annotations

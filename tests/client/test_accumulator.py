@@ -1,4 +1,5 @@
 import asyncio
+import traceback
 from typing import Any
 
 import pytest
@@ -365,6 +366,17 @@ async def test_what_is_refused_together_goes_again_by_itself(
         assert b"<%d>" % i in record
         assert result.msg_id.encode() in record
     assert all(isinstance(error, SendError) for error in refused)
+
+
+async def test_an_error_that_many_get_tells_the_way_to_one_of_them(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.mode = ResponseCode.NO_PERMISSION
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        *_, error = await asyncio.gather(
+            *(p.send(Message("T", b"x")) for _ in range(50)), return_exceptions=True
+        )
+    assert isinstance(error, SendError)
+    assert len(traceback.extract_tb(error.__traceback__)) < 10
 
 
 async def test_who_stops_waiting_takes_no_other_send_along(cluster: FakeCluster) -> None:
