@@ -178,10 +178,11 @@ class Accumulator:
             # One wakes the next, so that each finds the others' messages counted.
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def count(self, task: asyncio.Task[SendResult]) -> None:
+    def count(self, task: asyncio.Task[SendResult]) -> asyncio.Task[SendResult]:
         """Have `flush` wait for a message that goes by itself, too."""
         self._unanswered.add(task)
         task.add_done_callback(self._unanswered.discard)
+        return task
 
     async def flush(self) -> None:
         """Send everything now, and wait until all of it was answered."""

@@ -9,12 +9,12 @@ The plain send of `Producer.send` leaves out what is not in use.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from client.errors import BatchSendError, InvalidMessage, NotRunning, SendError
+from client.errors import BatchSendError, InvalidMessage, NotRunning
 from client.in_flight import InFlight
 from client.namespace import Namespace
 from client.producer.accumulator import Accumulator, Posted
@@ -28,7 +28,7 @@ from client.producer.sender import Sender
 from client.validation import check_message
 from message.identity import new_unique_id
 from message.message import Message, MessageQueue
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode
 
 __all__ = ["Calls", "check_queue"]
 
@@ -192,23 +192,18 @@ class Calls:
         posted.when_done(answered)
         return posted
 
+    async def alone(
+        self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
+    ) -> Coroutine[Any, Any, SendResult]:
+        """The send of a posted message that goes by itself, to be awaited later; it has its place
+        already."""
+        await self.enter(self.deadline(None))
+        return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
+
     async def send_plain(self, message: Message) -> SendResult:
         """Send one message of our own: no hook sees it, and it needs no place."""
         outgoing = prepare(message, new_unique_id())
         return await self._sender.send(outgoing, None, self.deadline(None))
-
-    async def send_shared(
-        self, accumulator: Accumulator, message: Message, deadline: float
-    ) -> SendResult:
-        """Send one message together with whatever else is sent at this moment. Together they may be
-        too large for a broker that would take each: then it goes again, by itself."""
-        posted = accumulator.add(message, None)
-        try:
-            return await posted
-        except SendError as error:
-            if error.code != ResponseCode.MESSAGE_ILLEGAL or posted.alone:
-                raise
-        return await self._sender.send(prepare(message, posted.msg_id), None, deadline)
 
     async def send_gathered(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
         """Send a batch that the accumulator has gathered, as an ordinary send if it is one

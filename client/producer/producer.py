@@ -5,8 +5,7 @@
 
 The way of a send: validation.check_message → outgoing.prepare → Sender.send → route of the topic →
 Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool → SendResult.
-What has hooks, a key or a namespace goes through Calls; what lingers, or is sent together with
-others, through the Accumulator.
+What has hooks, a key or a namespace goes through Calls, what shares a request the Accumulator.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from client.options import ClientOptions
 from client.producer.accumulator import Accumulator
 from client.producer.batch_sender import BatchSender
 from client.producer.calls import Calls, check_queue
+from client.producer.coalescing import SMALL_BODY, Coalescing
 from client.producer.delivery import RetryPolicy
 from client.producer.hooks import HookList, SendHook, SendKind
 from client.producer.outgoing import Compression, prepare
@@ -44,7 +44,7 @@ from client.selector.penalty import Selection
 from client.selector.pipeline import QueueSelector
 from client.selector.switches import Switches
 from client.trace import SendTrace, TraceDispatcher, recalled
-from client.validation import check_message, goes_alone, is_delayed, producer_group
+from client.validation import check_message, is_delayed, producer_group
 from message.identity import new_unique_id
 from message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from message.message import Message, MessageExt, MessageQueue
@@ -52,9 +52,6 @@ from message.message import Message, MessageExt, MessageQueue
 __all__ = ["Producer"]
 
 log = logging.getLogger(__name__)
-
-#: Bytes of a body above which a request of its own costs little in comparison.
-SMALL_BODY = 4096
 
 
 class Producer:
@@ -74,9 +71,8 @@ class Producer:
     - `linger_ms`: have `send` wait so long for company in a batch (autoBatch, batchMaxDelayMs);
       0: send at once. `max_buffered_bytes`: lingered or posted messages not answered yet, beyond
       which further ones wait (totalBatchMaxBytes).
-    - `coalesce`: while sends are under way, let those of small messages that begin in the same turn
-      of the event loop share a batch, as Kafka's clients do. Nobody waits for company, and each
-      message is stored and answered as if it came alone. False: a request for each message.
+    - `coalesce`: let small messages that are sent at the same moment share a batch; none waits for
+      company (client.producer.coalescing). False: a request for each message.
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
       `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
     - `max_message_size`: bytes of a body before compression (maxMessageSize).
@@ -186,11 +182,6 @@ class Producer:
             max_message_size=max_message_size,
         )
         self._lingers = linger_ms > 0
-        self._plain = not self._namespace
-        # Bytes of a body from which on its message does not share a request.
-        self._large = 0
-        if coalesce:
-            self._large = min(compress_over, SMALL_BODY) if compression else SMALL_BODY
         self._accumulator = Accumulator(
             self._calls.send_gathered,
             self._instance.spawn,
@@ -198,6 +189,8 @@ class Producer:
             max_bytes=batch_bytes,
             max_buffered=max_buffered_bytes,
         )
+        below = 0 if not coalesce else compress_over if compression else SMALL_BODY
+        self._coalescing = Coalescing(self._accumulator, self._sender, self._in_flight, below)
         self._replies = RequestReply(self._instance, self._calls.send_one)
         self.detector = Detector(
             self.selector, self._routes.masters, self._sender.probe, self._routes.poll
@@ -246,11 +239,10 @@ class Producer:
         """Take no more sends, wait up to `timeout` for those under way, and close everything."""
         if self._calls.running:
             self._calls.running = False
-            deadline = self._calls.deadline(None)
             try:
                 async with asyncio.timeout(self.timeout):
                     await self._accumulator.flush()
-                    await self._in_flight.drained(max(deadline - self._clock(), 0.0))
+                    await self._in_flight.drained(self.timeout)
                     if self._trace is not None:
                         await self._trace.flush()
             except TimeoutError:
@@ -282,7 +274,7 @@ class Producer:
         """
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
-        if key is not None or self.hooks or not self._plain:
+        if key is not None or self.hooks or self._namespace.name:
             return await self._calls.send_one(
                 SendKind.SINGLE, message, queue=queue, key=key, timeout=timeout
             )
@@ -293,15 +285,8 @@ class Producer:
         if not (self._calls.running and self._in_flight.try_enter()):
             await self._calls.enter(deadline)
         try:
-            if (
-                self._in_flight.count > 1
-                and timeout is None
-                and queue is None
-                and len(message.body) < self._large
-                and not self._accumulator.full
-                and not goes_alone(message)
-            ):
-                return await self._calls.send_shared(self._accumulator, message, deadline)
+            if timeout is None and queue is None and self._coalescing.takes(message):
+                return await self._coalescing.send(message, deadline)
             return await self._sender.send(prepare(message, new_unique_id()), queue, deadline)
         finally:
             self._in_flight.leave()
@@ -322,13 +307,9 @@ class Producer:
         batch (delays, timers) goes by itself. Raises what `send` raises before anything is sent.
         """
         if is_delayed(message):
-            await self._calls.enter(self._calls.deadline(None))
-            alone = self._calls.send_one(
-                SendKind.SINGLE, message, queue=queue, key=key, entered=True
-            )
-            self._accumulator.count(task := self._instance.spawn(alone, "send"))
-            return task
-        if queue is not None or key is not None or self.hooks or not self._plain:
+            alone = await self._calls.alone(message, queue, key)
+            return self._accumulator.count(self._instance.spawn(alone, "send"))
+        if queue is not None or key is not None or self.hooks or self._namespace.name:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
         check_message(message, self._max_message_size)
@@ -407,8 +388,7 @@ class Producer:
         """
         self._instance.check_running("producer")
         deadline = self._calls.deadline(timeout)
-        wire_topic = self._namespace.wrap(topic)
-        msg_id = await self._sender.recall(wire_topic, recall_handle, deadline)
+        msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
         if self._trace is not None:
             self._trace.append(recalled(self.group, topic, msg_id))
         return msg_id
