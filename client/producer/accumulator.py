@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 #: Bytes of a batch body at most. Buffers of less than 128 KiB come from the allocator's heap,
 #: larger ones from fresh pages: a fifth of the CPU time of a message of 1 KiB (bench.sends).
 MAX_BATCH_BYTES = 120_000
+#: The least that `Accumulator.limit` leaves, bytes.
+MIN_BATCH_BYTES = 8192
 #: What a message of small body weighs in memory beside it, bytes.
 OVERHEAD = 300
 
@@ -91,9 +93,14 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self._batch.error
 
     @property
-    def alone(self) -> bool:
-        """Whether no other message travelled with it; meant for after the answer."""
-        return len(self._batch.part.msg_ids) == 1
+    def count(self) -> int:
+        """How many messages travel together."""
+        return len(self._batch.part.msg_ids)
+
+    @property
+    def size(self) -> int:
+        """Bytes of their batch's body."""
+        return self._batch.part.size
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back as soon as the broker has answered, or will not."""
@@ -167,6 +174,10 @@ class Accumulator:
         if part.size >= self._max_bytes:
             self._close(batch)
         return posted
+
+    def limit(self, max_bytes: int) -> None:
+        """From now on batches have bodies of so many bytes at most, within reason."""
+        self._max_bytes = min(self._max_bytes, max(max_bytes, MIN_BATCH_BYTES))
 
     async def room(self) -> None:
         """Wait until a message may be added, in the order of the callers."""

@@ -22,6 +22,9 @@ __all__ = ["SMALL_BODY", "Coalescing"]
 #: Bytes of a body from which on a request of its own costs little in comparison.
 SMALL_BODY = 4096
 
+#: What brokers say of a batch larger than their maxMessageSize: ours, and the official one.
+_TOO_LARGE = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR)
+
 
 class Coalescing:
     """Gathers the sends of one producer, which are counted by `in_flight`, in its accumulator.
@@ -48,11 +51,12 @@ class Coalescing:
 
     async def send(self, message: Message, deadline: float) -> SendResult:
         """Send a message that it takes. Together with others it may be too large for a broker that
-        takes each of them: then it goes again, by itself."""
+        takes each of them: then it goes again, by itself, and later batches are smaller."""
         posted = self._accumulator.add(message, None)
         try:
             return await posted
         except SendError as error:
-            if error.code != ResponseCode.MESSAGE_ILLEGAL or posted.alone:
+            if error.code not in _TOO_LARGE or posted.count == 1:
                 raise
+        self._accumulator.limit(posted.size // 2)
         return await self._sender.send(prepare(message, posted.msg_id), None, deadline)

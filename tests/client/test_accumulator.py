@@ -15,6 +15,7 @@ from client.producer.producer import Producer
 from client.producer.result import SendResult, SendStatus
 from message.message import Message, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.send import SendMessageResponseHeader
 from remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
@@ -338,34 +339,43 @@ async def test_sharing_requests_can_be_off(cluster: FakeCluster) -> None:
     assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 5
 
 
-async def test_what_is_refused_together_goes_again_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("code", [ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR])
+async def test_what_is_too_large_together_goes_by_itself(
+    monkeypatch: pytest.MonkeyPatch, code: ResponseCode
 ) -> None:
-    """A broker may take each of the messages, and find all of them too large."""
+    """A broker may take each of the messages, and not all of them in one batch."""
+    refused = 0
     send = FakeBroker.send
 
     def refuse(broker: FakeBroker, request: Request[Any]) -> Response | None:
-        if request.header.batch:
-            return Response(ResponseCode.MESSAGE_ILLEGAL, "too large")
-        return send(broker, request)
+        nonlocal refused
+        if len(request.body) <= 20_000:
+            return send(broker, request)
+        refused += 1
+        return Response(code, "too large", SendMessageResponseHeader())
 
     monkeypatch.setattr(FakeBroker, "send", refuse)
     cluster = FakeCluster("a")
     await cluster.start()
     cluster.put("T", "a")
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        results = await asyncio.gather(*(p.send(Message("T", b"<%d>" % i)) for i in range(5)))
-        cluster["a"].mode = ResponseCode.MESSAGE_ILLEGAL
-        refused = await asyncio.gather(
+        for _ in range(5):
+            before = refused
+            results = await asyncio.gather(
+                *(p.send(Message("T", b"<%d>" % i + bytes(3000))) for i in range(30))
+            )
+            assert len({result.msg_id for result in results}) == 30
+            for i, result in enumerate(results):
+                record = cluster["a"].records["T", result.queue.queue_id][result.queue_offset]
+                assert b"<%d>" % i in record
+                assert result.msg_id.encode() in record
+        assert 0 < refused == before, "batches become small enough"
+        cluster["a"].mode = code
+        errors = await asyncio.gather(
             *(p.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True
         )
     await cluster.stop()
-    assert len({result.msg_id for result in results}) == 5
-    for i, result in enumerate(results):
-        record = cluster["a"].records["T", result.queue.queue_id][result.queue_offset]
-        assert b"<%d>" % i in record
-        assert result.msg_id.encode() in record
-    assert all(isinstance(error, SendError) for error in refused)
+    assert all(isinstance(error, SendError) for error in errors)
 
 
 async def test_an_error_that_many_get_tells_the_way_to_one_of_them(cluster: FakeCluster) -> None:

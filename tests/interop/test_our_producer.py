@@ -35,6 +35,7 @@ SETTINGS = {
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,
     "traceTopicEnable": True,
+    "maxMessageSize": 65_536,
 }
 
 
@@ -68,6 +69,23 @@ async def reader(cluster: Cluster, topic: str, **options: Any) -> AsyncIterator[
     ) as consumer:
         await consumer.assign(topic)
         yield consumer
+
+
+async def test_sends_of_one_moment(keen: Cluster, topic: str) -> None:
+    """Also those that are too large together for this broker, which takes each of them."""
+    bodies = [b"%d" % number for number in range(100)]
+    large = [b"%d" % number * 1000 for number in range(100, 140)]
+    async with Producer("moment", namesrv=keen.address, timeout=30.0) as producer:
+        await producer.send(Message(topic, b"first"))
+        sent = await asyncio.gather(*(producer.send(Message(topic, body)) for body in bodies))
+        sent += await asyncio.gather(*(producer.send(Message(topic, body)) for body in large))
+    async with reader(keen, topic) as consumer:
+        got = await receive(consumer, 141)
+    found = {(message.queue_id, message.queue_offset): message for message in got}
+    for body, result in zip(bodies + large, sent, strict=True):
+        message = found[result.queue.queue_id, result.queue_offset]
+        assert (message.body, message.msg_id) == (body, result.msg_id)
+        assert message.offset_msg_id == result.offset_msg_id
 
 
 async def test_transactions(keen: Cluster, topic: str) -> None:
