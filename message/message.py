@@ -114,7 +114,8 @@ class MessageExt(msgspec.Struct):
         Raises:
             CompressionError: the body is compressed and does not decompress to ≤ `max_body` bytes.
         """
-        return cls.from_fields(msgspec.structs.astuple(record)[:18], broker_name, max_body)
+        *fields, _ = msgspec.structs.astuple(record)  # all but the properties, if read already
+        return cls.from_fields(tuple(fields), broker_name, max_body)
 
     @classmethod
     def from_fields(

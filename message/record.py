@@ -119,6 +119,10 @@ class Record(msgspec.Struct, eq=False, gc=False):
         return self._properties
 
 
+Fields = tuple[Any, ...]
+"""The attributes of a :class:`Record` in their order, `size` to `properties_bytes`."""
+
+
 def record_size(
     body_length: int,
     topic_length: int,
@@ -223,12 +227,9 @@ def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Re
     return Record(*decode_fields(view, at, check_crc))
 
 
-Fields = tuple[Any, ...]
-"""The attributes of a :class:`Record` in their order, `size` to `properties_bytes`."""
-
-
 def decode_fields(view: memoryview, at: int, check_crc: bool = True) -> Fields:
-    """What `decode` gives as a Record, for those who make something else of it."""
+    """What `decode` gives as a Record, for those who make something else of it. Raises as it
+    does."""
     try:
         fields = _unpack_head_v4(view, at)
         head_size = 88

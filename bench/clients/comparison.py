@@ -35,6 +35,7 @@ LOADS = {
 #: The aims: against the Java client, or in messages a second.
 RATIO = 1.0
 SPEED = 100_000.0
+AIMS = {"one": RATIO, "many": RATIO, "linger": SPEED, "consume": SPEED}
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ def _measures() -> tuple[Measure, ...]:
     found = []
     for key, broker in ("official", "official broker"), ("ours", "our broker"):
         for load, title in LOADS.items():
-            relative = load in ("one", "many")
-            aim = RATIO if relative else SPEED if load != "each" else None
+            aim = AIMS.get(load)
             title = f"{title}, {broker}"
-            found.append(Measure(f"{load}_{key}", title, "msg/s", Better.HIGHER, aim, relative))
+            measure = Measure(f"{load}_{key}", title, "msg/s", Better.HIGHER, aim, aim == RATIO)
+            found.append(measure)
     # On a busy machine these hold, while the others tell how many others there are.
     for load, title in LOADS.items():
         found.append(Measure(f"{load}_cpu", f"{title}, client's CPU", "µs", Better.LOWER))

@@ -50,9 +50,10 @@ class BatchPart(msgspec.Struct):
         return self.size + size > max_bytes or len(self.items) >= MAX_BATCH_MESSAGES
 
     def single(self, extra: str = "") -> Outgoing:
-        """Its one message, as an ordinary send."""
+        """Its one message, as an ordinary send; raises InvalidMessage for its properties."""
         [(flag, body, properties)] = self.items
         text = properties.decode() + extra + wait_property(self.wait_stored)
+        check_properties_length(text)
         return Outgoing(
             RequestCode.SEND_MESSAGE_V2,
             self.topic,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from client.errors import BatchSendError, RemotingError
 from client.producer.batch import BatchPart, split
-from client.producer.outgoing import prepare
 from client.producer.result import SendResult
 from client.producer.sender import Sender
 from message.identity import new_unique_id
@@ -48,7 +47,7 @@ class BatchSender:
             max_message_size=self._max_message_size,
         )
         results: list[SendResult | None] = [None] * len(messages)
-        errors = await self._send_parts(parts, messages, results, queue, deadline)
+        errors = await self._send_parts(parts, results, queue, deadline)
         if errors:
             failed = [
                 message for message, result in zip(messages, results, strict=True) if result is None
@@ -59,7 +58,6 @@ class BatchSender:
     async def _send_parts(
         self,
         parts: Sequence[BatchPart],
-        messages: Sequence[Message],
         results: list[SendResult | None],
         queue: MessageQueue | None,
         deadline: float,
@@ -70,7 +68,7 @@ class BatchSender:
         async def work() -> None:
             for part in waiting:
                 try:
-                    stored = await self._send_part(part, messages, queue, deadline)
+                    stored = await self.send_part(part, queue, deadline)
                 except RemotingError as error:
                     errors.append(error)
                     if queue is not None:
@@ -87,15 +85,11 @@ class BatchSender:
                     group.create_task(work())
         return errors
 
-    async def _send_part(
-        self,
-        part: BatchPart,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        deadline: float,
+    async def send_part(
+        self, part: BatchPart, queue: MessageQueue | None, deadline: float
     ) -> list[SendResult]:
-        if len(part.indexes) == 1:
-            message = messages[part.indexes[0]]
-            outgoing = prepare(message, part.msg_ids[0], gathered=True, extra=self._extra)
-            return [await self._sender.send(outgoing, queue, deadline)]
+        """Send one batch, as an ordinary send if it is one message. Raises SendError,
+        NoRouteInfo."""
+        if len(part.items) == 1:
+            return [await self._sender.send(part.single(self._extra), queue, deadline)]
         return await self._sender.send_batch(part.outgoing(self._extra), queue, deadline)

@@ -206,12 +206,8 @@ class Calls:
         return await self._sender.send(outgoing, None, self.deadline(None))
 
     async def send_gathered(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
-        """Send a batch that the accumulator has gathered, as an ordinary send if it is one
-        message."""
-        extra, deadline = self._namespace.property, self.deadline(None)
-        if len(part.items) == 1:
-            return self._unwrapped([await self._sender.send(part.single(extra), queue, deadline)])
-        return self._unwrapped(await self._sender.send_batch(part.outgoing(extra), queue, deadline))
+        """Send a batch that the accumulator has gathered."""
+        return self._unwrapped(await self._batches.send_part(part, queue, self.deadline(None)))
 
     async def _add(
         self,

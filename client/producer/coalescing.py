@@ -51,7 +51,11 @@ class Coalescing:
 
     async def send(self, message: Message, deadline: float) -> SendResult:
         """Send a message that it takes. Together with others it may be too large for a broker that
-        takes each of them: then it goes again, by itself, and later batches are smaller."""
+        takes each of them: then it goes again, by itself, and later batches are smaller.
+
+        `deadline`, of that one alone, in seconds of time.monotonic. Raises SendError, NoRouteInfo,
+        and InvalidMessage for its properties.
+        """
         posted = self._accumulator.add(message, None)
         try:
             return await posted

@@ -188,7 +188,7 @@ def wait_property(wait_stored: bool) -> str:
     return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
 
 
-def prepare(message: Message, msg_id: str, *, gathered: bool = False, extra: str = "") -> Outgoing:
+def prepare(message: Message, msg_id: str, *, extra: str = "") -> Outgoing:
     """A checked message made ready; raises InvalidMessage for its properties.
 
     `extra` is properties text of RocketMQ's own, which a message may not set itself.
@@ -202,7 +202,6 @@ def prepare(message: Message, msg_id: str, *, gathered: bool = False, extra: str
         properties,
         (msg_id,),
         message.flag,
-        gathered=gathered,
     )
 
 
