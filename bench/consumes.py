@@ -1,6 +1,6 @@
 """``python -m bench.consumes``: what a message of 1 KiB costs our consumers, without a network.
 
-The broker is a function that answers pulls with 32 messages at once, so what is left is the
+The broker is a function that answers pulls with 256 KiB at once, so what is left is the
 consumer's own work and that of the frame codec: microseconds of this thread's CPU time per message,
 the least of many short runs, so the figures hold on a busy machine too. They leave out sockets
 (some 1 µs per KiB).
@@ -29,7 +29,7 @@ from remoting.frame import decode_command, encode_command
 
 TOPIC = "consumes"
 QUEUES = 4
-PULLED = 32
+PULLED = 256 * 1024 // 1200
 MESSAGES = 2000
 RUNS = 100
 

@@ -1,4 +1,4 @@
-"""The settings of a broker: RocketMQ's own property names with 5.3.3's defaults.
+"""The settings of a broker: RocketMQ's own property names with 5.3.3's defaults, but one.
 
 A `broker.conf` of the official broker loads as it is. `BrokerConfig` extends the store's settings,
 since the official file holds both. Times are milliseconds unless the name says otherwise.
@@ -38,6 +38,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     `batch_pull_enough_bytes` and `batch_pull_enough_messages` (a parent of pulls that has so much
     is answered without reading its other queues). `rebalance_lock_max_live_time` is a system
     property of the official broker (rocketmq.broker.rebalance.lockMaxLiveTime).
+
+    `max_transfer_count_on_message_in_memory` is 256 where RocketMQ has 32: who asks for more at a
+    time (official clients do not) gets it, within the same bytes, for half the CPU time.
     """
 
     # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
@@ -100,7 +103,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     reject_pull_consumer_enable: bool = False
     pull_thread_pool_queue_capacity: Count = 100_000
     max_held_pulls: Count = 100_000
-    max_transfer_count_on_message_in_memory: Count = 32
+    max_transfer_count_on_message_in_memory: Count = 256
     max_transfer_bytes_on_message_in_memory: Count = 256 * 1024
     access_message_in_memory_max_ratio: Annotated[int, Meta(ge=0, le=100)] = 40  # % of RAM
 

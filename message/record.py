@@ -21,7 +21,7 @@ import msgspec
 
 from message import properties as property_text
 from message.buffers import ReadableBuffer, WritableBuffer
-from message.checksum import body_crc as checksum
+from message.checksum import CRC_MASK, crc32
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -227,19 +227,20 @@ def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Re
     return Record(*decode_fields(view, at, check_crc))
 
 
-def decode_fields(view: memoryview, at: int, check_crc: bool = True) -> Fields:
-    """What `decode` gives as a Record, for those who make something else of it. Raises as it
-    does."""
+def decode_fields(data: bytes | memoryview, at: int, check_crc: bool = True) -> Fields:
+    """What `decode` gives as a Record, for those who make something else of it: body and properties
+    are slices of `data`, so bytes of their own if `data` is bytes. Raises as it does."""
     try:
-        fields = _unpack_head_v4(view, at)
-        head_size = 88
+        fields = _unpack_head_v4(data, at)
+        body_begin = at + 88
         hosts = fields[7] >> 4 & 3
         if hosts:
-            fields = _HEADS[hosts].unpack_from(view, at)
-            head_size = _HEADS[hosts].size
+            fields = _HEADS[hosts].unpack_from(data, at)
+            body_begin = at + _HEADS[hosts].size
     except StructError:
-        raise _short(view, at) from None
-    size, magic, crc = fields[:3]
+        raise _short(data, at) from None
+    size = fields[0]
+    magic = fields[1]
     if magic == MAGIC_V1:
         length_bytes = 1
     elif magic == MAGIC_V2:
@@ -247,31 +248,32 @@ def decode_fields(view: memoryview, at: int, check_crc: bool = True) -> Fields:
     else:
         raise _not_a_record(at, size, magic)
     end = at + size
-    body_begin = at + head_size
     body_end = body_begin + fields[14]
     # Every length is checked against the record's end before it is used: one of them may lie.
     if not body_begin <= body_end <= end - length_bytes - 2:
         raise CorruptRecord(at, f"a body of {fields[14]} bytes in a record of {size}")
-    if end > len(view):
-        raise TruncatedRecord(at, f"the record has {size} bytes, {len(view) - at} are left")
+    if end > len(data):
+        raise TruncatedRecord(at, f"the record has {size} bytes, {len(data) - at} are left")
     topic_begin = body_end + length_bytes
-    topic_length: int = view[body_end]
+    topic_length: int = data[body_end]
     if length_bytes == 2:
-        topic_length = topic_length << 8 | view[body_end + 1]
+        topic_length = topic_length << 8 | data[body_end + 1]
     topic_end = topic_begin + topic_length
     properties_begin = topic_end + 2
     if properties_begin > end:
         raise CorruptRecord(at, f"a topic of {topic_length} bytes reaches out of the record")
-    if properties_begin + (view[topic_end] << 8 | view[topic_end + 1]) != end:
+    if properties_begin + (data[topic_end] << 8 | data[topic_end + 1]) != end:
         raise CorruptRecord(at, f"its parts do not add up to its size of {size} bytes")
-    body = view[body_begin:body_end]
-    if check_crc and body and checksum(body) != crc:
-        raise CorruptRecord(at, f"the body's CRC is {checksum(body)}, the record says {crc}")
+    body = data[body_begin:body_end]
+    if check_crc and body and crc32(body) & CRC_MASK != fields[2]:
+        raise CorruptRecord(
+            at, f"the body's CRC is {crc32(body) & CRC_MASK}, the record says {fields[2]}"
+        )
     try:
-        topic = str(view[topic_begin:topic_end], "utf-8")
+        topic = str(data[topic_begin:topic_end], "utf-8")
     except UnicodeDecodeError:
         raise CorruptRecord(at, "the topic is not UTF-8") from None
-    return fields + (body, topic, view[properties_begin:end])  # noqa: RUF005
+    return fields + (body, topic, data[properties_begin:end])  # noqa: RUF005
 
 
 def properties_of(record: memoryview) -> dict[str, str]:
@@ -319,7 +321,7 @@ def iter_records(
         at += record.size
 
 
-def _short(view: memoryview, at: int) -> RecordError:
+def _short(view: bytes | memoryview, at: int) -> RecordError:
     """Why there is no whole head at `at`: told from the size and magic, if those are there."""
     size, magic = peek(view, at)
     if magic not in (MAGIC_V1, MAGIC_V2):

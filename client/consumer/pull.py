@@ -62,7 +62,8 @@ class PullConsumer(PullOffsets):
     - `auto_commit`: every `auto_commit_interval` seconds and at shutdown, store the offsets of what
       is done. A message handed out is done when the next one, or the next `poll`, is asked for;
       leaving `async with` by an exception leaves the last ones undone, so they come again.
-    - `batch`: messages in one pull; brokers answer with at most 32.
+    - `batch`: messages in one pull; an official broker answers with 32 at most, unless its
+      maxTransferCountOnMessageInMemory says otherwise.
     - `suspend`: seconds a broker may hold a pull that finds nothing.
     - `share_polls`: the queues of one broker wait for messages in one request together, where the
       broker serves that (Batch-Protocol), for up to twice as long; else each has its own.
@@ -83,7 +84,7 @@ class PullConsumer(PullOffsets):
         start: Position = "end",
         auto_commit: bool = True,
         auto_commit_interval: float = 5.0,
-        batch: int = 32,
+        batch: int = 256,
         suspend: float = 15.0,
         share_polls: bool = True,
         max_buffered: int = 1000,

@@ -125,7 +125,7 @@ class PushConsumer(PushTopics):
         max_reconsume_times: int | None = None,
         consume_timeout: float = 900.0,
         suspend_current_queue: float = 1.0,
-        pull_batch_size: int = 32,
+        pull_batch_size: int = 256,
         suspend: float = 15.0,
         share_polls: bool = True,
         pull_threshold_for_queue: int = 1000,

@@ -47,11 +47,11 @@ async def test_found(client: Client, topic: str, code: int) -> None:
 
 
 async def test_a_pull_is_bounded(client: Client, topic: str) -> None:
-    body = encode_batch([(0, b"m", b"")] * 40)
+    body = encode_batch([(0, b"m", b"")] * 300)
     await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
 
     assert len(await client.pulled(topic, max_msg_nums=5)) == 5
-    assert len(await client.pulled(topic, max_msg_nums=1000)) == 32
+    assert len(await client.pulled(topic, max_msg_nums=1000)) == 256
     assert len(await client.pulled(topic, max_msg_nums=0)) == 1
 
 
