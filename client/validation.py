@@ -52,6 +52,7 @@ APPLICATION_PROPERTIES = frozenset(
 )
 _REFUSED_PROPERTIES = names.RESERVED - APPLICATION_PROPERTIES
 _TIMERS = frozenset({names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS})
+_NEVER_BATCHED = _TIMERS | {names.INNER_MULTI_DISPATCH}
 _SEPARATORS = ("\x01", "\x02")
 _BODY_TYPES = (bytes, bytearray, memoryview)
 
@@ -148,11 +149,14 @@ def check_properties_length(text: str) -> None:
 
 
 def check_batchable(message: Message) -> None:
-    """What may not travel in a batch: delays and retries (spec 4.3); raises InvalidMessage."""
+    """What may not travel in a batch (spec 4.3); raises InvalidMessage."""
     if is_delayed(message):
         raise InvalidMessage("a message with a delay level or timer can not be sent in a batch")
-    if message.topic.startswith(RETRY_PREFIX):
-        raise InvalidMessage(f"topic {message.topic}: retry messages can not be sent in a batch")
+    if goes_alone(message):
+        raise InvalidMessage(
+            f"topic {message.topic}: messages to retry topics, or with the property "
+            f"{names.INNER_MULTI_DISPATCH}, can not be sent in a batch"
+        )
 
 
 def is_delayed(message: Message) -> bool:
@@ -167,8 +171,10 @@ def is_delayed(message: Message) -> bool:
 
 def goes_alone(message: Message) -> bool:
     """Whether brokers do with it what they do with none of a batch."""
-    return (
-        is_delayed(message)
+    return bool(
+        message.delay_level
+        or message.delay_ms
+        or message.deliver_at
         or message.topic.startswith(RETRY_PREFIX)
-        or names.INNER_MULTI_DISPATCH in message.properties
+        or (message.properties and not _NEVER_BATCHED.isdisjoint(message.properties))
     )

@@ -44,7 +44,7 @@ from client.selector.penalty import Selection
 from client.selector.pipeline import QueueSelector
 from client.selector.switches import Switches
 from client.trace import SendTrace, TraceDispatcher, recalled
-from client.validation import check_message, is_delayed, producer_group
+from client.validation import check_message, goes_alone, producer_group
 from message.identity import new_unique_id
 from message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from message.message import Message, MessageExt, MessageQueue
@@ -304,9 +304,9 @@ class Producer:
 
         Batches leave as `linger_ms` and `batch_bytes` say (client.producer.accumulator). The call
         itself waits only while `max_buffered_bytes` are not answered. What can not travel in a
-        batch (delays, timers) goes by itself. Raises what `send` raises before anything is sent.
+        batch (delays, timers, retries) goes by itself. Raises what `send` raises before anything is sent.
         """
-        if is_delayed(message):
+        if goes_alone(message):
             alone = await self._calls.alone(message, queue, key)
             return self._accumulator.count(self._instance.spawn(alone, "send"))
         if queue is not None or key is not None or self.hooks or self._namespace.name:

@@ -259,13 +259,16 @@ async def test_posting_by_key_keeps_the_order(cluster: FakeCluster) -> None:
     assert {context.results[0] for context in hooked} == set(results)
 
 
-async def test_a_message_with_a_delay_goes_by_itself(cluster: FakeCluster) -> None:
+async def test_what_no_batch_may_hold_goes_by_itself(cluster: FakeCluster) -> None:
+    cluster.put("%RETRY%G", "a")
     async with Producer("PG", namesrv=cluster.namesrv, linger_ms=LONG * 1000) as p:
         await p.send(Message("T", b"x", delay_level=3))
         await p.send(Message("T", b"x", properties={"TIMER_DELAY_SEC": "1"}))
+        await p.send(Message("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}))
+        await p.send(Message("%RETRY%G", b"x"))
         await p.send(Message("T", b"x"), timeout=1.0)
     headers = [header for broker in cluster.brokers.values() for header in broker.sent]
-    assert [header.batch for header in headers] == [False, False, False]
+    assert [header.batch for header in headers] == [False] * 5
 
 
 def requests_of(cluster: FakeCluster) -> dict[int, int]:
