@@ -9,7 +9,7 @@ import msgspec
 from message import properties as names
 from message.compression import MAX_DECOMPRESSED, decompress
 from message.identity import encode_offset_msg_id, host_text
-from message.record import Fields, Record
+from message.record import Parts, Record
 from message.sysflag import COMPRESSED
 
 
@@ -114,22 +114,23 @@ class MessageExt(msgspec.Struct):
         Raises:
             CompressionError: the body is compressed and does not decompress to ≤ `max_body` bytes.
         """
-        *fields, body, topic, properties, _ = msgspec.structs.astuple(record)
-        stored = (*fields, bytes(body), topic, bytes(properties))
-        return cls.from_fields(stored, broker_name, max_body)
+        *head, body, topic, properties, _ = msgspec.structs.astuple(record)
+        parts = tuple(head), bytes(body), topic, bytes(properties)
+        return cls.from_parts(parts, broker_name, max_body)
 
     @classmethod
-    def from_fields(
-        cls, fields: Fields, broker_name: str = "", max_body: int | None = MAX_DECOMPRESSED
+    def from_parts(
+        cls, parts: Parts, broker_name: str = "", max_body: int | None = MAX_DECOMPRESSED
     ) -> Self:
         """The same without a Record in between, which is a sixth of the work for each message that
         is pulled; body and properties must be bytes. With None for `max_body` a compressed body
         stays as it is, and its flag set."""
+        head, body, topic, properties = parts
         (
             size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
             born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
-            prepared_transaction_offset, _, body, topic, properties,
-        ) = fields  # fmt: skip
+            prepared_transaction_offset, _,
+        ) = head  # fmt: skip
         if sys_flag & COMPRESSED and max_body is not None:
             body = decompress(body, sys_flag, max_body)
             sys_flag &= ~COMPRESSED

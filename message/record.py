@@ -119,8 +119,9 @@ class Record(msgspec.Struct, eq=False, gc=False):
         return self._properties
 
 
-Fields = tuple[Any, ...]
-"""The attributes of a :class:`Record` in their order, `size` to `properties_bytes`."""
+Parts = tuple[tuple[Any, ...], Any, str, Any]
+"""A record taken apart: the attributes `size` to `body_length` of a :class:`Record` in their order,
+its body, its topic, its properties text."""
 
 
 def record_size(
@@ -224,23 +225,24 @@ def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Re
         CorruptRecord: the bytes are no record, or (with `check_crc`) the body's checksum differs.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
-    return Record(*decode_fields(view, at, check_crc))
+    head, *rest = decode_parts(view, at, check_crc)
+    return Record(*head, *rest)
 
 
-def decode_fields(data: bytes | memoryview, at: int, check_crc: bool = True) -> Fields:
+def decode_parts(data: bytes | memoryview, at: int, check_crc: bool = True) -> Parts:
     """What `decode` gives as a Record, for those who make something else of it: body and properties
     are slices of `data`, so bytes of their own if `data` is bytes. Raises as it does."""
     try:
-        fields = _unpack_head_v4(data, at)
+        head = _unpack_head_v4(data, at)
         body_begin = at + 88
-        hosts = fields[7] >> 4 & 3
+        hosts = head[7] >> 4 & 3
         if hosts:
-            fields = _HEADS[hosts].unpack_from(data, at)
+            head = _HEADS[hosts].unpack_from(data, at)
             body_begin = at + _HEADS[hosts].size
     except StructError:
         raise _short(data, at) from None
-    size = fields[0]
-    magic = fields[1]
+    size = head[0]
+    magic = head[1]
     if magic == MAGIC_V1:
         length_bytes = 1
     elif magic == MAGIC_V2:
@@ -248,10 +250,10 @@ def decode_fields(data: bytes | memoryview, at: int, check_crc: bool = True) -> 
     else:
         raise _not_a_record(at, size, magic)
     end = at + size
-    body_end = body_begin + fields[14]
+    body_end = body_begin + head[14]
     # Every length is checked against the record's end before it is used: one of them may lie.
     if not body_begin <= body_end <= end - length_bytes - 2:
-        raise CorruptRecord(at, f"a body of {fields[14]} bytes in a record of {size}")
+        raise CorruptRecord(at, f"a body of {head[14]} bytes in a record of {size}")
     if end > len(data):
         raise TruncatedRecord(at, f"the record has {size} bytes, {len(data) - at} are left")
     topic_begin = body_end + length_bytes
@@ -265,15 +267,15 @@ def decode_fields(data: bytes | memoryview, at: int, check_crc: bool = True) -> 
     if properties_begin + (data[topic_end] << 8 | data[topic_end + 1]) != end:
         raise CorruptRecord(at, f"its parts do not add up to its size of {size} bytes")
     body = data[body_begin:body_end]
-    if check_crc and body and crc32(body) & CRC_MASK != fields[2]:
+    if check_crc and body and crc32(body) & CRC_MASK != head[2]:
         raise CorruptRecord(
-            at, f"the body's CRC is {crc32(body) & CRC_MASK}, the record says {fields[2]}"
+            at, f"the body's CRC is {crc32(body) & CRC_MASK}, the record says {head[2]}"
         )
     try:
         topic = str(data[topic_begin:topic_end], "utf-8")
     except UnicodeDecodeError:
         raise CorruptRecord(at, "the topic is not UTF-8") from None
-    return fields + (body, topic, data[properties_begin:end])  # noqa: RUF005
+    return head, body, topic, data[properties_begin:end]
 
 
 def properties_of(record: memoryview) -> dict[str, str]:

@@ -19,7 +19,6 @@ from client.consumer.consumed_message import ConsumedMessage, Outcome, Reconsume
 from client.consumer.flow_control import FlowControl
 from client.consumer.process_queue import ProcessQueue
 from client.log_fields import fields
-from message.limits import RETRY_PREFIX
 
 __all__ = ["ConsumeService", "Queue", "ServiceOwner", "describe"]
 
@@ -106,10 +105,11 @@ class ConsumeService(ABC):
 
     def _hand_out(self, pq: Queue) -> ConsumedMessage:
         message = pq.take_one()
+        owner = self._owner
         message.process_queue = pq
-        message.outcome = self._owner
-        if message.topic.startswith(RETRY_PREFIX) or self._owner.renames_all:
-            message.topic = self._owner.shown_topic(message)
+        message.outcome = owner
+        if pq.retries or owner.renames_all:
+            message.topic = owner.shown_topic(message)
         message.began = monotonic()
         message.settled = False
         return message

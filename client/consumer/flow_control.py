@@ -91,7 +91,7 @@ class FlowControl:
             return
         pq.count -= 1
         pq.size -= len(message.body) + MESSAGE_OVERHEAD
-        if self._waiting:
+        if self._waiting and pq.count < self.limits.queue_count:
             self._wake(pq)
 
     def forget(self, pq: ProcessQueue[Any]) -> None:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
+from message.limits import RETRY_PREFIX
 from message.message import MessageExt, MessageQueue
 
 __all__ = ["MESSAGE_OVERHEAD", "ProcessQueue", "message_size"]
@@ -36,6 +37,7 @@ class ProcessQueue(Generic[M]):
 
     Attributes:
         buffer: read ahead, not handed out.
+        retries: it is one of the group's retry topic.
         dropped: the queue is read by somebody else from now on; nothing more is handed out.
         paused: nothing is pulled or handed out for now.
         ready: whether those who hand out have it in their list.
@@ -60,11 +62,13 @@ class ProcessQueue(Generic[M]):
         "pulled_at",
         "queue",
         "ready",
+        "retries",
         "size",
     )
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
+        self.retries = queue.topic.startswith(RETRY_PREFIX)
         self.next_offset: int | None = None
         self.committed: int | None = None
         self.buffer: deque[M] = deque()

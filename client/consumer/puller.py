@@ -21,7 +21,7 @@ from client.log_fields import fields
 from message import properties as names
 from message.compression import CompressionError
 from message.message import MessageExt, MessageQueue
-from message.record import Fields, RecordError, decode_fields
+from message.record import Parts, RecordError, decode_parts
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.frame import Command
@@ -185,7 +185,7 @@ class Puller(Generic[M]):
         tags = expression.tags
         everything = tags.matches_all
         messages = result.messages
-        make = self._message_type.from_fields
+        make = self._message_type.from_parts
         broker_name = queue.broker_name
         # Cutting bytes is quicker than cutting a view and copying each piece.
         body = bytes(answer.body)
@@ -193,11 +193,11 @@ class Puller(Generic[M]):
         offset: int | None = None
         try:
             while at < end:
-                stored = decode_fields(body, at)
+                parts = decode_parts(body, at)
                 try:
-                    message = make(stored, broker_name)
+                    message = make(parts, broker_name)
                 except CompressionError as error:
-                    message = self._as_stored(stored, queue, error)
+                    message = self._as_stored(parts, queue, error)
                 if everything or tags.matches(message.properties.get(names.TAGS)):
                     messages.append(message)
                 offset = message.queue_offset
@@ -213,9 +213,9 @@ class Puller(Generic[M]):
             log.warning("pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group))
             result.next_begin_offset = offset + 1
 
-    def _as_stored(self, stored: Fields, queue: MessageQueue, error: CompressionError) -> M:
+    def _as_stored(self, parts: Parts, queue: MessageQueue, error: CompressionError) -> M:
         """Compressed by something else than it says: the user may know by what."""
-        message = self._message_type.from_fields(stored, queue.broker_name, None)
+        message = self._message_type.from_parts(parts, queue.broker_name, None)
         log.warning(
             "%s offset %d is handed out as stored: %s",
             queue,

@@ -303,8 +303,8 @@ class Producer:
             results = [await each for each in [await producer.post(m) for m in messages]]
 
         Batches leave as `linger_ms` and `batch_bytes` say (client.producer.accumulator). The call
-        itself waits only while `max_buffered_bytes` are not answered. What can not travel in a
-        batch (delays, timers, retries) goes by itself. Raises what `send` raises before anything is sent.
+        itself waits only while `max_buffered_bytes` are not answered. What no batch may hold
+        (delays, timers, retries) goes by itself. Raises what `send` raises before it sends.
         """
         if goes_alone(message):
             alone = await self._calls.alone(message, queue, key)
