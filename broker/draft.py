@@ -8,12 +8,11 @@ or committed ones), passes through `Drafts`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from message import properties as names
-from message import sysflag
 from message.record import Record
 from message.tags import tag_hash
 from store.message_store import MessageStore
@@ -83,9 +82,6 @@ class Drafts:
         )
 
 
-_HOST_BITS: Final = sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
-
-
 def draft_of(record: Record) -> Draft:
     """A stored message, to be stored once more; its body is copied out of the commit log."""
     return Draft(
@@ -96,7 +92,6 @@ def draft_of(record: Record) -> Draft:
         record.born_timestamp,
         record.born_host,
         flag=record.flag,
-        # The store sets the bits of the hosts that it writes.
-        sys_flag=record.sys_flag & ~_HOST_BITS,
+        sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
     )

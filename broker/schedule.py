@@ -10,6 +10,9 @@ offset of a level moves on when the delivered message is stored, and is written 
 every flushDelayOffsetInterval, after what was delivered is on the disk. So nothing is lost,
 whatever ends the broker. A clean stop writes the offsets last and nothing is delivered twice; after
 a kill the messages delivered since the last write are delivered again, as with the official broker.
+
+A message whose queue can not be written (the store has no file for it) waits once more, for the
+next level, and those behind it do not wait for it. Unlike there, where it would hold up its level.
 Reference: ScheduleMessageService.
 """
 
@@ -23,11 +26,13 @@ from typing import Final
 
 from broker.alarm import Alarm, CallLater
 from broker.delay_offset import DelayOffsets
-from broker.draft import Drafts
+from broker.draft import Drafts, draft_of
 from broker.keeper import stored_is_on_disk
 from broker.late_draft import read_waiting, returned
 from broker.statistics import Statistics
+from message import properties as names
 from message.limits import SCHEDULE_TOPIC
+from message.record import Record
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.results import PutStatus
@@ -142,23 +147,36 @@ class ScheduleService:
         queue = self._queue(level)
         offset = self._offsets.next(level)
         entry = queue.entry(offset) if queue is not None else None
-        if entry is not None and not self._delivered(entry[0], entry[1]):
+        if entry is not None and not self._delivered(level, entry[0], entry[1]):
             self._due[level] = self._clock() + AGAIN_MS
             return
         if entry is not None:
             self._offsets.update(level, offset + 1)
         self._look(level)
 
-    def _delivered(self, physical_offset: int, size: int) -> bool:
-        """Deliver one message; False to try it again. One that can never be delivered is skipped,
-        with an error in the log, so that it does not hold up the level."""
+    def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
+        """Deliver one message; False to try it again. So that it does not hold up the level, one
+        that can never be delivered is skipped, and one whose queue can not be written now waits
+        for another level; both with an error in the log."""
         record = read_waiting(self._store, physical_offset, size)
         draft = returned(record) if record is not None else None
-        if draft is None:
+        if record is None or draft is None:
             return True
         result = self._drafts.put(draft, direct=True)
         if result.status is PutStatus.PUT_OK:
             self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
             return True
         log.error("a delayed message of %s was not stored: %s", draft.topic, result.remark)
-        return result.status is PutStatus.MESSAGE_ILLEGAL
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            return True
+        # The next one: what stays unwritable is then tried, and stored, ever less often. This one
+        # if the queue of that can not be written either.
+        return self._waits_again(record, level + 1) or self._waits_again(record, level)
+
+    def _waits_again(self, record: Record, level: int) -> bool:
+        """Store a waiting message behind those of `level`; False when the store refuses it."""
+        level = min(level, len(self._levels))
+        draft = draft_of(record)
+        draft.queue_id = level - 1
+        draft.properties[names.DELAY] = str(level)
+        return self._drafts.put(draft, direct=True).ok

@@ -199,8 +199,8 @@ class Files:
             DiskFull: no room; nothing is left behind.
             FileExistsError: there is such a file.
         """
-        unsynced = (path.parent, *make_directories(path.parent))
         try:
+            unsynced = (path.parent, *make_directories(path.parent))
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if error.errno in _FULL:
@@ -280,11 +280,12 @@ class Files:
             return None
 
     def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
-        """Write a small file so that a crash leaves the old content or the new, never a part.
+        """Write a small file so that a crash leaves the old content or the new, never a part; when
+        this returns the new one outlasts a power failure. Raises OSError.
 
         The old content becomes `backup`, if that is given; for a moment it is only there.
         """
-        make_directories(path.parent)
+        unsynced = (path.parent, *make_directories(path.parent))
         draft = path.with_name(path.name + ".tmp")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -298,6 +299,8 @@ class Files:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
+        for directory in unsynced:
+            self.sync_directory(directory)
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there. Raises OSError."""

@@ -14,7 +14,8 @@ class PutStatus(Enum):
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     """The body, the properties or the whole record exceeds a limit."""
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
-    """The store cannot write: disk full, a failed flush, or not open."""
+    """The store cannot write: disk full, a failed flush, or not open; or the queue of the message
+    can not get a file."""
 
 
 class PutResult(msgspec.Struct, gc=False):

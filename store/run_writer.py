@@ -17,7 +17,7 @@ from message.limits import MAX_PROPERTIES
 from message.sysflag import BORN_HOST_V6
 from store.consume_queue import ConsumeQueue
 from store.record_encoder import head_packer, head_size, pack_length
-from store.store_writer import IPV4_HOST, SPECIAL, StoreWriter
+from store.store_writer import IPV4_HOST, NO_HOSTS, SPECIAL, StoreWriter
 
 #: Bytes of a record that are not its body, in most cases.
 _OVERHEAD: Final = 512
@@ -91,8 +91,8 @@ class RunWriter(StoreWriter):
                 parts += (
                     pack_head(
                         size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical,
-                        sys_flag | common_flag, born, born_host, timestamp, store_host,
-                        reconsume_times, 0, body_length,
+                        sys_flag & NO_HOSTS | common_flag, born, born_host, timestamp,
+                        store_host, reconsume_times, 0, body_length,
                     ),
                     body,
                     topic_bytes,

@@ -17,6 +17,7 @@ from message.checksum import body_crc
 from message.limits import MAX_PROPERTIES
 from message.sysflag import (
     BORN_HOST_V6,
+    HOST_MASK,
     INNER_BATCH,
     STORE_HOST_V6,
     TRANSACTION_MASK,
@@ -26,6 +27,7 @@ from store.arrivals import Arrivals
 from store.batch_encoder import Shared, take_apart
 from store.commit_log import CommitLog
 from store.config import FlushDiskType, StoreConfig
+from store.consume_queue import ConsumeQueue
 from store.consume_queue_table import ConsumeQueueTable
 from store.delay_level import DelayLevels
 from store.dispatch import delivery_time
@@ -41,6 +43,7 @@ _PUT_OK: Final = PutStatus.PUT_OK
 IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
 SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
+NO_HOSTS: Final = ~HOST_MASK  # what a sysFlag may bring along
 _DISK_RETRY_SECONDS: Final = 1.0
 _NEVER: Final = float("inf")
 
@@ -79,6 +82,7 @@ class StoreWriter(StoreReader):
         # Why nothing can be put at the moment, and until when that need not be tried again.
         self._refusal = "the store is not open"
         self._retry_at = _NEVER
+        self._silent_until = 0.0  # no line in the log for every message of a queue without a file
 
     def put(
         self,
@@ -114,9 +118,9 @@ class StoreWriter(StoreReader):
             except ValueError as error:
                 return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
         property_bytes = properties.encode("utf-8", "replace")
+        sys_flag = sys_flag & NO_HOSTS | self._store_host_flag
         if len(born_host) != IPV4_HOST:
             sys_flag |= BORN_HOST_V6
-        sys_flag |= self._store_host_flag
         topic_field = queue.topic_field
         size = head_size(sys_flag) + topic_field[2] + len(body) + len(property_bytes)
         commit_log = self.commit_log
@@ -130,6 +134,9 @@ class StoreWriter(StoreReader):
         try:
             if queue.next_offset >= queue.room and not sys_flag & SPECIAL:
                 queue.make_room()
+        except (DiskFull, OSError) as error:
+            return self._no_queue_file(queue, error)
+        try:
             physical_offset = commit_log.reserve(size)
         except (DiskFull, OSError) as error:
             return self._no_room(error)
@@ -186,9 +193,9 @@ class StoreWriter(StoreReader):
             queue = self._table.find_or_create(topic, queue_id)
         except ValueError as error:
             return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
+        sys_flag = sys_flag & NO_HOSTS | self._store_host_flag
         if len(born_host) != IPV4_HOST:
             sys_flag |= BORN_HOST_V6
-        sys_flag |= self._store_host_flag
         commit_log = self.commit_log
         timestamp = self._clock()
         suffix = properties_suffix.encode("utf-8", "replace")
@@ -206,6 +213,9 @@ class StoreWriter(StoreReader):
         try:
             if queue_offset + count > queue.room:
                 queue.make_room(count)
+        except (DiskFull, OSError) as error:
+            return self._no_queue_file(queue, error)
+        try:
             physical_offset = commit_log.reserve(size)
         except (DiskFull, OSError) as error:
             return self._no_room(error)
@@ -267,6 +277,17 @@ class StoreWriter(StoreReader):
         self._refuse(str(error), time.monotonic() + _DISK_RETRY_SECONDS)
         log.error("no message is taken: %s", error)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
+
+    def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:
+        """Only a full disk concerns other queues as well."""
+        if isinstance(error, DiskFull):
+            return self._no_room(error)
+        reason = f"queue {queue.topic}/{queue.queue_id} can not get a file: {error.strerror}"
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + _DISK_RETRY_SECONDS
+            log.error("a message is not taken: %s", reason)
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 
     def _illegal(self, body: int, properties: int, size: int, sys_flag: int) -> PutResult:
         if sys_flag & INNER_BATCH:

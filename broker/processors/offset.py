@@ -109,12 +109,30 @@ class OffsetProcessor:
         group, topic = header.consumer_group, header.topic
         if not self._groups.known(group):
             return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if self._topics.get(topic) is None:
+        config = self._topics.get(topic)
+        if config is None:
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if header.queue_id is None:
             return Response(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
             return Response(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        # Not checked by the reference, where one client can fill the memory, and
+        # consumerOffset.json, with ever new queues.
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= header.queue_id < queues and (
+            # The topic had more of them once, and what is left in them is still consumed.
+            self._offsets.query(group, topic, header.queue_id) < 0
+        ):
+            return Response(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] has {queues} queues",
+            )
+        if header.commit_offset < 0:
+            return Response(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset[{header.commit_offset}] is illegal, topic:[{topic}] "
+                f"queueId:[{header.queue_id}]",
+            )
         if self._offsets.has_reset(group, topic, header.queue_id):
             # The consumer does not know of the reset yet; its pull is going to tell.
             return Response(remark="Offset has been previously reset")

@@ -34,6 +34,7 @@ from store.results import PutStatus
 
 FIRST_RETRY_LEVEL: Final = 3
 DLQ_QUEUES: Final = 1
+MAX_STORED_TOPIC: Final = 255  # its queues lie in a directory of its name
 
 SendBackRequest = Request[ConsumerSendMsgBackRequestHeader]
 
@@ -84,12 +85,12 @@ class SendBackProcessor:
         properties[names.WAIT] = "false"
         draft.reconsume_times = record.reconsume_times + 1
         if record.reconsume_times >= most or header.delay_level < 0:
-            draft.topic = DLQ_PREFIX + header.group
+            draft.topic = _storable(DLQ_PREFIX + header.group)
             draft.queue_id = 0
             self._topics.create_if_absent(draft.topic, DLQ_QUEUES)
             properties[names.DELAY] = "0"
         else:
-            draft.topic = retry_topic
+            draft.topic = _storable(retry_topic)
             draft.queue_id = random.randrange(group.retry_queue_nums)
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
             properties[names.DELAY] = str(level)
@@ -139,3 +140,15 @@ class SendBackProcessor:
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)
         self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+
+
+def _storable(topic: str) -> str:
+    """Raises RemotingError for a name too long: a copy that waits for its delay level would be
+    acknowledged, and never be delivered."""
+    if len(topic) > MAX_STORED_TOPIC:
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the topic {topic} has {len(topic)} characters, {MAX_STORED_TOPIC} are allowed: give "
+            "the group a shorter name",
+        )
+    return topic

@@ -12,6 +12,7 @@ from remoting.bodies.offset import (
     DelayOffsetSerializeWrapper,
 )
 from remoting.codes import RequestCode
+from remoting.headers import UpdateConsumerOffsetRequestHeader
 from tests.broker.conftest import Client, Connect, StartBroker
 
 NOT_FOUND = 22
@@ -93,6 +94,61 @@ async def test_committing_for_what_is_unknown(client: Client, topic: str) -> Non
         del fields[missing]
         answer = await client.request(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
         assert answer.code == 29
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "offset", "remark"),
+    [
+        (-1, 5, "queueId[-1] is illegal, topic:[{}] has 4 queues"),
+        (4, 5, "queueId[4] is illegal, topic:[{}] has 4 queues"),
+        (2**31 - 1, 5, "queueId[2147483647] is illegal, topic:[{}] has 4 queues"),
+        (3, -1, "offset[-1] is illegal, topic:[{}] queueId:[3]"),
+    ],
+)
+async def test_committing_where_there_is_no_queue(
+    client: Client, broker: Broker, topic: str, queue_id: int, offset: int, remark: str
+) -> None:
+    await client.send(topic)
+    await client.pull(topic)
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group="G", topic=topic, queue_id=queue_id, commit_offset=offset
+    )
+    answer = await client.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    assert (answer.code, answer.remark) == (29, remark.format(topic))
+    assert broker.tables.offsets.table == {}
+
+
+async def test_committing_for_a_queue_that_a_topic_has_no_more(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    await client.send(topic)
+    await client.pull(topic)
+    update = RequestCode.UPDATE_CONSUMER_OFFSET
+    fields = {"consumerGroup": "G", "commitOffset": 0}
+    assert await ask(client, update, topic, 3, **fields) == (0, None)
+    config = broker.tables.topics.table[topic]
+    config.read_queue_nums = config.write_queue_nums = 2
+
+    assert await ask(client, update, topic, 2, **fields) == (29, None), "no entry"
+    fields["commitOffset"] = 9
+    assert await ask(client, update, topic, 3, **fields) == (0, None)
+    assert await query(client, topic, 3) == (0, 9)
+    fields["consumerGroup"] = "Other"
+    await client.pull(topic, consumer_group="Other")
+    assert await ask(client, update, topic, 3, **fields) == (29, None), "of another group"
+
+
+async def test_committing_for_a_queue_that_is_only_read_or_only_written(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    await client.send(topic)
+    await client.pull(topic)
+    config = broker.tables.topics.table[topic]
+    update, fields = RequestCode.UPDATE_CONSUMER_OFFSET, {"consumerGroup": "G", "commitOffset": 1}
+    config.write_queue_nums = 2
+    assert await ask(client, update, topic, 2, **fields) == (0, None)
+    config.read_queue_nums, config.write_queue_nums = 2, 4
+    assert await ask(client, update, topic, 3, **fields) == (0, None)
 
 
 async def test_a_new_group_starts_at_zero_where_the_queue_is_whole(

@@ -12,6 +12,7 @@ from broker.broker import Broker
 from message import properties as names
 from message.batch_body import encode_batch
 from message.identity import decode_offset_msg_id
+from message.limits import SCHEDULE_TOPIC
 from message.record import iter_records
 from remoting.codes import RequestCode
 from remoting.headers import SendMessageRequestHeader
@@ -70,6 +71,27 @@ async def test_a_message_is_stored_as_sent(client: Client, broker: Broker, topic
     place = decode_offset_msg_id(answer.ext_fields["msgId"])
     assert (place.host, place.port) == ("127.0.0.1", broker.port)
     assert place.physical_offset == record.physical_offset
+
+
+@pytest.mark.parametrize("sys_flag", [0x10, 0x20, 0x30])
+async def test_bits_of_hosts_that_a_client_sends_are_not_stored(
+    client: Client, topic: str, sys_flag: int
+) -> None:
+    await client.send(topic, b"first")
+    body = encode_batch([(0, b"in a batch", b"")])
+    assert (await client.send(topic, b"alone", sys_flag=sys_flag)).code == SUCCESS
+    late = {"DELAY": "18"}
+    answer = await client.send(topic, b"delayed", sys_flag=sys_flag, properties=late)
+    assert answer.code == SUCCESS
+    assert (await client.send(topic, body, sys_flag=sys_flag, batch=True)).code == SUCCESS
+
+    records = await client.pulled(topic)
+    assert [bytes(record.body) for record in records] == [b"first", b"alone", b"in a batch"]
+    [delayed] = await client.pulled(SCHEDULE_TOPIC, queue_id=17)
+    for record in (*records, delayed):
+        assert record.sys_flag == 0
+        assert record.born_host == records[0].born_host
+        assert record.store_host == records[0].store_host
 
 
 async def test_old_send_code_means_the_same(client: Client, topic: str) -> None:

@@ -22,6 +22,7 @@ from tests.broker.conftest import Client, Connect, subscription
 from tests.broker.fake_time import START, FakeTime
 
 SUCCESS, SYSTEM_ERROR, NO_PERMISSION, TOPIC_NOT_EXIST, ILLEGAL_OPERATION = 0, 1, 16, 17, 604
+INVALID_PARAMETER = 29
 RETRY, DLQ = "%RETRY%G", "%DLQ%G"
 
 
@@ -193,6 +194,35 @@ async def test_a_retry_topic_that_may_not_be_written(client: Client, broker: Bro
         NO_PERMISSION,
         f"the topic[{RETRY}] sending message is forbidden",
     )
+
+
+@pytest.mark.parametrize(
+    ("length", "delay_level", "topic"),
+    [
+        (248, 0, None),
+        (249, 0, "%RETRY%"),
+        (255, 0, "%RETRY%"),
+        (250, -1, None),
+        (251, -1, "%DLQ%"),
+    ],
+)
+async def test_a_group_whose_topic_can_not_be_a_directory(
+    client: Client, broker: Broker, length: int, delay_level: int, topic: str | None
+) -> None:
+    """It is told at once: what is delayed would only fail when it is acknowledged and due."""
+    first = await sent(client)
+    end = broker.store.commit_log.end
+    group = "g" * length
+    answer = await send_back(client, first.physical_offset, group=group, delay_level=delay_level)
+    if topic is None:
+        assert answer.code == SUCCESS
+        return
+    assert (answer.code, answer.remark) == (
+        INVALID_PARAMETER,
+        f"the topic {topic}{group} has {len(topic) + length} characters, 255 are allowed: "
+        "give the group a shorter name",
+    )
+    assert broker.store.commit_log.end == end
 
 
 async def test_send_backs_are_counted(client: Client, broker: Broker, time: FakeTime) -> None:

@@ -35,6 +35,7 @@ async def test_acknowledged_messages_survive_fifty_kills(tmp_path: Path) -> None
         Sender(ledger, f"sender{number}", batch=batch, chance=chance)
         for number, batch in enumerate((1, 1, 1, 5, 16))
     ]
+    senders.append(Sender(ledger, "parents", batch=8, chance=chance, parents=True))
     for turn in range(ROUNDS):
         settings = {**SMALL_FILES, "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH")[turn % 2]}
         if turn % 5 == 4:

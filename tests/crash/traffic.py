@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from message.batch_body import encode_batch
 from message.identity import decode_offset_msg_id
 from message.record import iter_records
+from remoting.batch import decode_answers
 from remoting.codes import RequestCode, ResponseCode
 from remoting.connection import Connection
 from remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
+from remoting.frame import Command, encode_command
+from remoting.headers.admin import BatchRequestHeader
 from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
@@ -48,11 +51,22 @@ class Ledger:
 class Sender:
     """Sends with several requests in flight until its connection breaks."""
 
-    def __init__(self, ledger: Ledger, name: str, *, batch: int, chance: random.Random) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        name: str,
+        *,
+        batch: int,
+        chance: random.Random,
+        parents: bool = False,
+    ) -> None:
+        """`batch` messages go in one request: a batch, or with `parents` sends of their own, each
+        to any queue, in a batch request."""
         self._ledger = ledger
         self._name = name
         self._batch = batch
         self._chance = chance
+        self._parents = parents
         self._count = 0
 
     async def run(self, address: str, in_flight: int = 4) -> None:
@@ -80,25 +94,51 @@ class Sender:
     async def _send(self, connection: Connection) -> None:
         bodies = [self._body() for _ in range(self._batch)]
         self._ledger.sent.update(bodies)
+        if self._parents:
+            await self._send_parent(connection, bodies)
+            return
         if self._batch > 1:
             code = RequestCode.SEND_BATCH_MESSAGE
             payload = encode_batch((0, body, b"TAGS\x01TagA\x02") for body in bodies)
         else:
             code = RequestCode.SEND_MESSAGE_V2
             payload = bodies[0]
-        header = SendMessageRequestHeaderV2(
+        answer = await connection.request(code, self._header(), payload, timeout=10.0)
+        self._note(answer, bodies)
+
+    async def _send_parent(self, connection: Connection, bodies: Sequence[bytes]) -> None:
+        code = RequestCode.SEND_MESSAGE_V2
+        payload = b"".join(
+            encode_command(code, opaque, header=self._header(), body=body)
+            for opaque, body in enumerate(bodies)
+        )
+        header = BatchRequestHeader(dispatch_code=code)
+        parent = await connection.request(
+            RequestCode.COMMON_BATCH_REQUEST, header, payload, timeout=10.0
+        )
+        if parent.code != ResponseCode.SUCCESS:
+            raise AssertionError(f"{self._name}: code {parent.code} {parent.remark}")
+        answers = decode_answers(parent.body)
+        assert sorted(answers) == list(range(len(bodies)))
+        for opaque, body in enumerate(bodies):
+            self._note(answers[opaque], [body])
+
+    def _header(self) -> SendMessageRequestHeaderV2:
+        return SendMessageRequestHeaderV2(
             producer_group="crash",
             topic=self._ledger.topic,
             default_topic="TBW102",
             default_topic_queue_nums=QUEUES,
             queue_id=self._chance.randrange(QUEUES),
-            sys_flag=0,
+            # Bits that mean nothing to the broker, and those of IPv6 hosts, which it sets itself.
+            sys_flag=self._chance.choice((0, 0x2, 0x10, 0x20, 0x700)),
             born_timestamp=int(time.time() * 1000),
             flag=0,
             properties="TAGS\x01TagA\x02",
-            batch=self._batch > 1,
+            batch=self._batch > 1 and not self._parents,
         )
-        answer = await connection.request(code, header, payload, timeout=10.0)
+
+    def _note(self, answer: Command, bodies: Sequence[bytes]) -> None:
         if answer.code != ResponseCode.SUCCESS:
             raise AssertionError(f"{self._name}: code {answer.code} {answer.remark}")
         stored = SendMessageResponseHeader.from_ext(answer.ext_fields)

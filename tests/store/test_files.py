@@ -156,3 +156,20 @@ def test_small_files_are_replaced_whole(bench: Any, tmp_path: Path) -> None:
     files.remove(path)
     files.remove_directory(path.parent)
     assert path.parent.exists()  # not empty
+
+
+def test_a_replaced_file_has_its_name_on_the_disk(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new" / "topics.json"
+    synced: list[tuple[Path, bool]] = []
+
+    def sync(directory: Path) -> None:
+        synced.append((directory, path.exists() and path.read_bytes() == b"two"))
+
+    files.replace(path, b"one")
+    monkeypatch.setattr(files, "sync_directory", sync)
+    files.replace(path, b"two", backup=path.with_suffix(".bak"))
+    assert synced == [(path.parent, True)]
+    files.replace(tmp_path / "newer" / "a", b"x")
+    assert synced[1:] == [(tmp_path / "newer", True), (tmp_path, True)]

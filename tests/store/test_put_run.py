@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store.config import FlushDiskType
+from store.log_walk import LogWalk
 from store.message_store import MessageStore
 from store.results import PutResult
 from store.run_writer import Put
@@ -61,7 +62,9 @@ puts = st.builds(
     st.binary(max_size=600) | st.just(bytes(5000)),
     properties=st.text("ab\x01\x02é", max_size=30),
     flag=st.integers(-(2**31), 2**31 - 1),
-    sys_flag=st.sampled_from([0, 1, 2, 8, 4, 12]),
+    sys_flag=st.sampled_from([0, 1, 2, 8, 4, 12])
+    | st.integers(0, 0x7FF)
+    | st.integers(-(2**31), 2**31 - 1),
     born=st.integers(0, 2**40),
     reconsume=st.integers(0, 5),
     code=st.integers(-(2**31), 2**31 - 1),
@@ -92,6 +95,9 @@ def test_a_run_leaves_what_single_puts_leave(
         for store in (one, other)
     ]
     assert logs[0] == logs[1]
+    walk = LogWalk(one.commit_log.files, 0)
+    assert {record.born_host for record in walk} <= {born_host}
+    assert walk.end == one.commit_log.end
     assert list(one.queues) == list(other.queues)
     for topic, queues in one.queues.items():
         for queue_id, queue in queues.items():

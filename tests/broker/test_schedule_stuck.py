@@ -1,0 +1,126 @@
+"""Delayed messages whose destination can not be written: they wait longer, the others do not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from message.limits import SCHEDULE_TOPIC
+from store.files import MappedFile
+from tests.broker.fake_time import FakeTime
+from tests.broker.late_broker import FastFiles, LateBroker
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
+    async with LateBroker(tmp_path / "store", time) as broker:
+        yield broker
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Topics, or topic/queue, whose queues can not get a file."""
+    parts: list[str] = ["Stuck"]
+
+    def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
+        if any(f"/consumequeue/{part}/" in str(path) for part in parts):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return original(files, path, *rest, **more)
+
+    original = FastFiles.create
+    monkeypatch.setattr(FastFiles, "create", create)
+    return parts
+
+
+def waiting(broker: LateBroker, level: int) -> list[bytes]:
+    """The bodies in the queue of a level, those delivered as well."""
+    return broker.bodies(SCHEDULE_TOPIC, level - 1)
+
+
+async def test_it_does_not_hold_up_those_behind_it(
+    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, unwritable: list[str]
+) -> None:
+    broker.send(b"stuck", topic="Stuck", queue_id=3, DELAY="1", TAGS="A")
+    broker.send(b"behind", DELAY="1")
+    time.advance(1_000)
+    assert broker.bodies() == [b"behind"]
+    assert waiting(broker, 2) == [b"stuck"]
+    assert len([line for line in caplog.messages if "delayed message of Stuck" in line]) == 1
+
+    time.advance(4_999)  # tried once more with level 2, then with level 3
+    assert waiting(broker, 3) == []
+    time.advance(1)
+    assert waiting(broker, 3) == [b"stuck"]
+    unwritable.clear()
+    time.advance(10_000)
+    [record] = broker.records("Stuck", 3)
+    assert record.properties == {
+        "UNIQ_KEY": "stuck",
+        "DELAY": "3",
+        "TAGS": "A",
+        "REAL_TOPIC": "Stuck",
+        "REAL_QID": "3",
+    }
+    time.advance(7_200_000)
+    assert broker.bodies("Stuck", 3) == [b"stuck"]
+    assert time.sleeping == 0
+
+
+@pytest.mark.usefixtures("unwritable")
+async def test_it_survives_a_restart(broker: LateBroker, time: FakeTime) -> None:
+    broker.send(b"stuck", topic="Stuck", DELAY="1")
+    time.advance(1_000)
+    await broker.stop()
+    async with LateBroker(broker.root, time) as again:
+        time.advance(5_000)
+        assert waiting(again, 2) == [b"stuck"]
+        assert waiting(again, 3) == [b"stuck"]
+
+
+async def test_at_the_highest_level_it_stays(
+    tmp_path: Path, time: FakeTime, unwritable: list[str]
+) -> None:
+    async with LateBroker(tmp_path, time, message_delay_level="1s 1m") as broker:
+        broker.send(b"stuck", topic="Stuck", DELAY="2")
+        time.advance(3 * 60_000)
+        assert waiting(broker, 2) == [b"stuck"] * 4
+        unwritable.clear()
+        time.advance(60_000)
+        assert broker.bodies("Stuck") == [b"stuck"]
+
+
+async def test_the_queue_of_the_longer_level_can_not_get_a_file_either(
+    broker: LateBroker, time: FakeTime, unwritable: list[str]
+) -> None:
+    unwritable.append(f"{SCHEDULE_TOPIC}/1")
+    broker.send(b"stuck", topic="Stuck", DELAY="1")
+    broker.send(b"behind", DELAY="1")
+    time.advance(1_000)
+    assert broker.bodies() == [b"behind"]
+    unwritable.clear()
+    time.advance(1_000)
+    assert broker.bodies("Stuck") == [b"stuck"]
+
+
+async def test_a_store_that_refuses_all_keeps_the_order(
+    broker: LateBroker, time: FakeTime, unwritable: list[str]
+) -> None:
+    unwritable.clear()
+    for body in (b"1", b"2", b"3"):
+        broker.send(body, DELAY="1")
+    broker.store._refuse("the disk is full")
+    time.advance(5_000)
+    broker.store._refuse("")
+    time.advance(1_000)
+    assert broker.bodies() == [b"1", b"2", b"3"]
+    assert waiting(broker, 2) == []

@@ -1,0 +1,115 @@
+"""A queue that can not have a file: its messages are refused, those of other queues are not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from message.batch_body import encode_batch
+from store import files
+from store.files import MappedFile
+from store.results import PutResult, PutStatus
+from tests.store.conftest import FailingFiles, StoreBench
+
+TOO_LONG = "%RETRY%" + "g" * 250
+
+
+def put_batch(store: Any, topic: str) -> PutResult:
+    body = encode_batch([(0, b"body", b"")] * 3)
+    result: PutResult = store.put_batch(topic, 0, body, "", born_timestamp=1, born_host=bytes(8))
+    return result
+
+
+def fail_for(bench: StoreBench, monkeypatch: pytest.MonkeyPatch, part: str, number: int) -> None:
+    """Have files whose path contains `part` fail."""
+
+    def create(path: Path, *rest: Any, **more: Any) -> MappedFile:
+        if part in str(path):
+            raise OSError(number, os.strerror(number), str(path))
+        return FailingFiles.create(bench.files, path, *rest, **more)
+
+    monkeypatch.setattr(bench.files, "create", create)
+
+
+async def test_a_topic_with_too_long_a_name_concerns_no_other(bench: StoreBench) -> None:
+    store = bench.open()
+    assert bench.put(store).ok
+    end = store.commit_log.end
+    for result in (bench.put(store, TOO_LONG), put_batch(store, TOO_LONG)):
+        assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert result.remark.startswith(f"queue {TOO_LONG}/0 can not get a file: ")
+        assert os.strerror(errno.ENAMETOOLONG) in result.remark
+    assert store.commit_log.end == end
+    assert bench.put(store).ok
+    assert put_batch(store, "Topic").ok
+    assert bench.put(store, "Other").ok
+    assert store.counters.puts_refused == 2
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EIO])
+async def test_a_queue_file_that_can_not_be_made(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    store = bench.open(mapped_file_size_commit_log=1 << 20)
+    for _ in range(20):  # fills the first file of the queue
+        assert bench.put(store).ok
+    assert bench.put(store, "Other").ok
+    fail_for(bench, monkeypatch, "consumequeue", number)
+    for result in (bench.put(store), put_batch(store, "Topic"), bench.put(store, "New")):
+        assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert os.strerror(number) in result.remark
+    assert bench.put(store, "Other").queue_offset == 1
+    monkeypatch.undo()
+    assert bench.put(store).queue_offset == 20
+    assert bench.put(store, "New").queue_offset == 0
+    assert len(bench.bodies(store)) == 21
+
+
+async def test_it_is_logged_now_and_then(
+    bench: StoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = bench.open()
+    for _ in range(50):
+        assert not bench.put(store, TOO_LONG).ok
+    # One a second.
+    assert 1 <= len([line for line in caplog.messages if "can not get a file" in line]) <= 2
+
+
+async def test_a_commit_log_file_that_can_not_be_made_concerns_all(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open()
+    fail_for(bench, monkeypatch, "commitlog", errno.EMFILE)
+    assert bench.put(store).status is PutStatus.SERVICE_NOT_AVAILABLE
+    monkeypatch.undo()
+    result = bench.put(store, "Other")
+    assert (result.status, "commitlog" in result.remark) == (
+        PutStatus.SERVICE_NOT_AVAILABLE,
+        True,
+    ), "not tried again for a second"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_concerns_all_when_a_queue_meets_it(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Also when there is no room for the queue's directory."""
+    store = bench.open()
+    assert bench.put(store).ok
+
+    def full(directory: Path) -> tuple[Path, ...]:
+        raise OSError(number, os.strerror(number), str(directory))
+
+    monkeypatch.setattr(files, "make_directories", full)
+    result = bench.put(store, "New")
+    assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "no room for" in result.remark
+    result = bench.put(store)
+    assert (result.status, "no room for" in result.remark) == (
+        PutStatus.SERVICE_NOT_AVAILABLE,
+        True,
+    )
