@@ -323,7 +323,7 @@ class FrameStream(asyncio.Protocol):
     def _run(self, request: Request[Any]) -> None:
         """Executes a request and answers it: all but the server's plain hot path."""
         if self._task_count >= self._max_tasks:
-            self.respond(request, self._refuse(request))
+            self.respond(request, self.refuse(request))
             return
         result = self._dispatch(request)
         if type(result) is Response:
@@ -331,16 +331,22 @@ class FrameStream(asyncio.Protocol):
         elif type(result) is bytes:
             self._respond_frame(request, result)
         elif result is not None:
-            self._spawn(request, result)  # type: ignore[arg-type]
+            self.spawn(request, result)  # type: ignore[arg-type]
 
-    def _refuse(self, request: Request[Any]) -> Response:
-        """The answer while as many tasks run for this connection as may."""
+    @property
+    def overloaded(self) -> bool:
+        """As many tasks run for this connection as may: requests are to be refused."""
+        return self._task_count >= self._max_tasks
+
+    def refuse(self, request: Request[Any]) -> Response:
+        """The answer while the connection is overloaded."""
         return Response(
             ResponseCode.SYSTEM_BUSY,
             f"[OVERLOAD]{self._task_count} requests of this connection are in progress",
         )
 
-    def _spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
+    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
+        """Answers a request, or the child of one, with what a task of this connection awaits."""
         self._task_count += 1
         task = self._loop.create_task(self._finish(request, result))
         # An operation once begun is carried through, also when its connection goes: the set keeps
@@ -354,4 +360,4 @@ class FrameStream(asyncio.Protocol):
         finally:
             self._task_count -= 1
         if response is not None:
-            self.respond(request, response)
+            request.channel.respond(request, response)

@@ -56,6 +56,16 @@ class RequestConnection(Protocol):
     writable: bool
     attributes: dict[str, Any]
 
+    @property
+    def overloaded(self) -> bool:
+        """As many tasks run for this connection as may: requests are to be refused."""
+
+    def refuse(self, request: "Request[Any]") -> Response:
+        """The answer while the connection is overloaded."""
+
+    def spawn(self, request: "Request[Any]", result: Awaitable[Response | None]) -> None:
+        """Answers a request, or the child of one, with what a task of this connection awaits."""
+
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
         """Calls ``callback(connection)`` once the connection is gone."""
 

@@ -87,8 +87,7 @@ class ServerConnection(FrameStream):
     def _process(self, frames: Iterator[bytes | memoryview]) -> None:
         """Executes frames in turn until they end, or the client is too slow for the answers."""
         decode = self._decode
-        overloaded = self._task_count >= self._max_tasks
-        dispatch = self._refuse if overloaded else self._dispatch
+        dispatch = self.refuse if self.overloaded else self._dispatch
         # Answers that handlers give by reply() during this loop need no flush of their own.
         self._flush_due = True
         try:
@@ -110,9 +109,9 @@ class ServerConnection(FrameStream):
                 elif type(result) is Response:
                     self._append_response(request, result)
                 elif result is not None:
-                    self._spawn(request, result)  # type: ignore[arg-type]
-                    if self._task_count >= self._max_tasks:
-                        dispatch = self._refuse
+                    self.spawn(request, result)  # type: ignore[arg-type]
+                    if self.overloaded:
+                        dispatch = self.refuse
                 if self._out_size >= FLUSH_SIZE:
                     self._flush()
                     self._flush_due = True

@@ -1,7 +1,8 @@
 """COMMON_BATCH_REQUEST: the children of a parent, each executed as if it came alone.
 
-Children run through the same dispatcher as single requests, in the order of the body, with the
-batch's :class:`BatchAnswers` as their channel. Two strategies say when the parent is answered:
+Children run through the same dispatcher as single requests, in the order of the body (pulls from
+any of them on), with the batch's :class:`BatchAnswers` as their channel; their tasks count as those
+of the connection. Two strategies say when the parent is answered:
 
 - *base*, for every code but pulls: when all children are. With SYNC_FLUSH the children's messages
   wait for one group commit, because all are appended before the first flush begins.
@@ -17,21 +18,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.hold_service import HoldService
 from broker.processors.parked_pulls import ParkedPulls
 from broker.processors.pull import COMMIT_OFFSET
-from remoting.batch import (
-    NOT_FOUND_REMARK,
-    RATE_LIMIT_REMARK,
-    BatchAnswers,
-    BatchError,
-    Children,
-    MergeStrategy,
-)
+from remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, BatchError, Children
+from remoting.batch_answers import BatchAnswers, MergeStrategy
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import Dispatcher, Route, RunHandler
 from remoting.headers import BatchRequestHeader
@@ -45,6 +41,10 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 #: Seconds after which children of a base batch that never answer are answered for.
 BASE_DEADLINE: Final = 30.0
+
+#: Children that a run gets at least, also when the one before took none: a run of so few costs no
+#: more than they cost alone.
+LEAST_RUN: Final = 2
 
 
 class BaseStrategy:
@@ -88,12 +88,11 @@ class PullStrategy:
         self._release_hold = release_hold
         self._enough_bytes = enough_bytes
         self._enough_messages = enough_messages
-        self._turn = itertools.count()
 
     def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
-        # A consumer lists its queues in the same order each time. Beginning elsewhere each time
-        # keeps busy queues at the head of the list from starving those behind them.
-        start = next(self._turn) % len(children) if children else 0
+        # A consumer lists its queues in the same order each time. Beginning anywhere keeps busy
+        # queues at the head of the list from starving those behind them.
+        start = random.randrange(len(children)) if children else 0
         return itertools.chain(children[start:], children[:start])
 
     def note(self, answers: BatchAnswers, child: Request[Any], response: Response) -> None:
@@ -106,8 +105,9 @@ class PullStrategy:
 
     def skips(self, answers: BatchAnswers, child: Request[Any]) -> bool:
         enough = answers.size >= self._enough_bytes or answers.messages >= self._enough_messages
-        # A pull may carry an offset to be stored, which its client takes for stored then.
-        return enough and not (child.header.sys_flag & COMMIT_OFFSET)
+        # A pull may carry an offset to be stored, which its client takes for stored then; and a
+        # child of a foreign code is to be refused.
+        return enough and child.code in PULL_CODES and not child.header.sys_flag & COMMIT_OFFSET
 
     def complete(self, answers: BatchAnswers) -> bool:
         return answers.ready > 0 or not answers.waiting
@@ -144,7 +144,6 @@ class BatchProcessor:
         )
         self._max_children = config.max_child_request_num
         self._base_deadline = base_deadline
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route COMMON_BATCH_REQUEST here."""
@@ -152,6 +151,9 @@ class BatchProcessor:
 
     def batch(self, request: Request[BatchRequestHeader]) -> Response | None:
         """Execute the children; answer now, or later by `request.reply`."""
+        if request.connection.overloaded:
+            # Maybe by a parent before this one in the same read.
+            return request.connection.refuse(request)
         code = request.header.dispatch_code
         route = self._dispatcher.codes.get(code) if code is not None else None
         if route is None or code == _BATCH:
@@ -175,12 +177,14 @@ class BatchProcessor:
             parked.take(children.resumed)
         strategy: MergeStrategy = self._pull if code in PULL_CODES else self._base
         answers = BatchAnswers(children, strategy, request.connection)
+        answers.heard = not request.oneway
         if route.run is not None:
             self._execute_runs(children.requests, answers, route, route.run)
         else:
-            for child in strategy.order(children.requests):
-                if not strategy.skips(answers, child):
-                    self._execute(child, answers, route)
+            order = iter(strategy.order(children.requests))
+            for child in order:
+                if not self._execute(child, answers, route, strategy):
+                    _refuse(order, answers)
         if answers.executed():
             response = _merge(answers, parked)
             _park_soon(answers, parked)
@@ -188,19 +192,32 @@ class BatchProcessor:
         self._answer_later(request, answers, strategy is self._base, parked)
         return None
 
-    def _execute(self, child: Request[Any], answers: BatchAnswers, route: Route) -> None:
-        if child.code != route.code and not self._served_alike(child.code, route):
-            # Also a batch in a batch: it is served, but never by what dispatchCode names.
-            text = f"request code {child.code} in a batch of {route.code}"
+    def _execute(
+        self, child: Request[Any], answers: BatchAnswers, route: Route, strategy: MergeStrategy
+    ) -> bool:
+        """Whether its connection may have more children executed."""
+        try:
+            if strategy.skips(answers, child):
+                return True
+            if child.code != route.code and not self._served_alike(child.code, route):
+                # Also a batch in a batch: it is served, but never by what dispatchCode names.
+                text = f"request code {child.code} in a batch of {route.code}"
+                answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
+                return True
+            result = self._dispatcher.dispatch(child)
+            if type(result) is Response:
+                answers.respond(child, result)
+            elif type(result) is bytes:
+                answers.respond_all((child,), (result,))
+            elif result is not None:
+                child.connection.spawn(child, result)  # type: ignore[arg-type]
+                return not child.connection.overloaded
+        except Exception as error:
+            # It must not keep the others from their answers, nor their long polls from an end.
+            log.exception("request %d in a batch of %d failed", child.code, route.code)
+            text = f"{type(error).__name__}: {error}"
             answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
-            return
-        result = self._dispatcher.dispatch(child)
-        if type(result) is Response:
-            answers.respond(child, result)
-        elif type(result) is bytes:
-            answers.respond_all((child,), (result,))
-        elif result is not None:
-            self._spawn(child, result, answers)  # type: ignore[arg-type]
+        return True
 
     def _execute_runs(
         self,
@@ -210,31 +227,30 @@ class BatchProcessor:
         run: RunHandler,
     ) -> None:
         """Children that can be executed many at a time, with those between that can not."""
-        rest = children
-        while rest:
+        at, most = 0, len(children)
+        while at < len(children):
+            some = children[at : at + most]
             done: Sequence[Response | bytes | None] = ()
-            if rest[0].code == route.code and len(rest) > 1:
+            if some[0].code == route.code and len(some) > 1:
                 try:
-                    done = run(rest)
+                    done = run(some)
+                    # What a run gets and does not take is prepared once more: not too often.
+                    most = max(2 * len(done), LEAST_RUN)
                 except Exception:
-                    log.exception("%d requests %d failed together", len(rest), route.code)
+                    log.exception("%d requests %d failed together", len(some), route.code)
+                    most = 1
             if done:
-                answers.respond_all(rest, done)
-                rest = rest[len(done) :]
-            else:
-                self._execute(rest[0], answers, route)
-                rest = rest[1:]
+                answers.respond_all(some, done)
+                at += len(done)
+            if len(done) < len(some):
+                at += 1
+                if not self._execute(children[at - 1], answers, route, self._base):
+                    _refuse(children[at:], answers)
+                    return
 
     def _served_alike(self, code: int, route: Route) -> bool:
         served = self._dispatcher.codes.get(code)
         return served is not None and served.handler == route.handler
-
-    def _spawn(
-        self, child: Request[Any], result: Awaitable[Response | None], answers: BatchAnswers
-    ) -> None:
-        task = asyncio.ensure_future(_finish(child, result, answers))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _answer_later(
         self,
@@ -272,9 +288,7 @@ def _park_soon(answers: BatchAnswers, parked: ParkedPulls | None) -> None:
         asyncio.get_running_loop().call_soon(lambda: parked.park(answers.leave(parked)))
 
 
-async def _finish(
-    child: Request[Any], result: Awaitable[Response | None], answers: BatchAnswers
-) -> None:
-    response = await result
-    if response is not None:
-        answers.respond(child, response)
+def _refuse(children: Iterable[Request[Any]], answers: BatchAnswers) -> None:
+    """As many tasks run for the connection as may."""
+    for child in children:
+        answers.respond(child, child.connection.refuse(child))

@@ -4,7 +4,7 @@ A batch of long polls is answered as soon as one child has news; the client asks
 again at once, in the very same words. Ending and beginning hundreds of long polls for every message
 would cost more than the message, so a pull that was left out of an answer goes on waiting for a
 moment, and a child that is equal to it, byte by byte, takes its place over. News that come in
-between end it as they end every held pull; nobody hears of that, and the next batch finds them.
+between end it unread, since nobody would hear them; the next batch finds them.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from broker.topic_config import PERM_READ, TopicConfigs
 from message.limits import RETRY_PREFIX
 from message.sql_filter import SqlSyntaxError
 from message.tags import TagExpression, TagExpressionError
+from remoting.batch_answers import is_heard
 from remoting.bodies.registration import TopicConfig
 from remoting.bodies.subscription_group import SubscriptionGroupConfig
 from remoting.codes import RequestCode, ResponseCode
@@ -110,7 +111,7 @@ class PullProcessor:
     def _pull_again(self, request: Request[Any]) -> int:
         """A held pull was woken or its time is over: answer it in any case. The answer's size."""
         try:
-            if request.connection.writable:
+            if request.connection.writable and is_heard(request):
                 response = self._pull(request, first=False)
             else:
                 response = self._unread(request.header)
@@ -133,9 +134,8 @@ class PullProcessor:
             self._refuse_strangers(request)
         queue_id = header.queue_id
         offset = header.queue_offset
-        reset = self._offsets.take_reset(header.consumer_group, header.topic, queue_id)
-        if reset is not None:
-            return self._reset(header, topic, group, reset)
+        if self._offsets.has_reset(header.consumer_group, header.topic, queue_id):
+            return self._reset(request, topic, group)
         began = perf_counter_ns()
         result = self._store.get(
             header.topic,
@@ -153,7 +153,7 @@ class PullProcessor:
         self._offsets.pulled(
             header.consumer_group, header.topic, queue_id, result.next_begin_offset
         )
-        if first and header.sys_flag & COMMIT_OFFSET:
+        if first and header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(
                 header.consumer_group, header.topic, queue_id, header.commit_offset
             )
@@ -187,12 +187,18 @@ class PullProcessor:
 
     def _reset(
         self,
-        header: PullMessageRequestHeader,
+        request: PullRequest,
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
-        offset: int,
-    ) -> Response:
-        """The answer that sends a consumer where an admin wants it."""
+    ) -> Response | None:
+        """The answer that sends a consumer where an admin wants it; None, and the next pull is
+        told, if nobody would hear it."""
+        header = request.header
+        offset: int | None = None
+        if is_heard(request):
+            offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
         self._offsets.pulled(header.consumer_group, header.topic, header.queue_id, offset)
         return Response(
             ResponseCode.PULL_OFFSET_MOVED,
@@ -208,7 +214,8 @@ class PullProcessor:
         )
 
     def _unread(self, header: PullMessageRequestHeader) -> Response:
-        """The answer for a client that has not read its former ones: ask again.
+        """The answer for a client that has not read its former ones, or does not get this one: ask
+        again.
 
         A connection may have thousands of pulls held. Were all of them answered with messages
         while nobody reads, a few such clients would fill the memory.

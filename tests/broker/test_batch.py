@@ -14,7 +14,8 @@ from broker.broker import Broker
 from broker.config import BrokerConfig
 from broker.processors.batch import BatchProcessor
 from message.record import iter_records
-from remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, BatchAnswers, decode_answers
+from remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
+from remoting.batch_answers import BatchAnswers
 from remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import Dispatcher
@@ -79,6 +80,24 @@ async def test_sends_to_one_queue_keep_the_order_of_the_body(client: Client, top
     while len(found) < 600:
         found += [bytes(r.body) for r in await client.pulled(topic, len(found))]
     assert found == bodies * 2
+
+
+@pytest.mark.parametrize("sys_flag", [0x10, 0x20, 0x30, 0x7B])
+async def test_bits_of_hosts_that_a_child_sends_are_not_stored(
+    client: Client, topic: str, sys_flag: int
+) -> None:
+    await fill(client, [topic])
+    flags = (0, sys_flag, 0)
+    answers = await batch(client, [send(topic, b"%d" % n, sys_flag=n) for n in flags])
+    assert [answer.code for answer in answers] == [0, 0, 0]
+    await client.send(topic, b"later")
+
+    records = await client.pulled(topic)
+    assert [bytes(record.body) for record in records] == [
+        topic.encode(), b"0", b"%d" % sys_flag, b"0", b"later",
+    ]  # fmt: skip
+    assert [record.sys_flag for record in records] == [0, 0, sys_flag & ~0x30, 0, 0]
+    assert {record.born_host for record in records} == {records[0].born_host}
 
 
 async def test_unusual_sends_between_ordinary_ones(client: Client, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,15 +16,16 @@ from remoting.batch import (
     MAX_CHILDREN,
     NOT_FOUND_REMARK,
     SUCCESS_REMARK,
-    BatchAnswers,
     BatchError,
     Children,
     decode_answers,
 )
+from remoting.batch_answers import BatchAnswers, is_heard
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame import encode_command
 from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from remoting.request import Request, RequestDecoder, Response
+from remoting.splitter import MAX_FRAME
 
 DECODER = RequestDecoder({RequestCode.PULL_MESSAGE: PullMessageRequestHeader, 34: None})
 
@@ -192,11 +194,21 @@ def test_pull_stops_at_enough_messages_or_bytes() -> None:
     assert strategy.skips(answers, children[1])
 
 
-def test_pull_children_take_turns_at_being_first() -> None:
+def test_pulls_begin_at_any_child_and_keep_their_order() -> None:
+    """Not in turn: clients that ask in turn would get the same children each time."""
     strategy, _ = pull_strategy()
     _, children = answers_for(3, strategy)
-    firsts = [next(iter(strategy.order(children))).opaque for _ in range(6)]
-    assert firsts == [0, 1, 2, 0, 1, 2]
+    orders = [[child.opaque for child in strategy.order(children)] for _ in range(200)]
+    assert {tuple(order) for order in orders} == {(0, 1, 2), (1, 2, 0), (2, 0, 1)}
+    assert orders[3:] != orders[:-3]
+    assert list(strategy.order([])) == []
+
+
+def test_a_refused_child_is_an_answer_to_a_parent_of_pulls() -> None:
+    strategy, _ = pull_strategy()
+    broken = encode_command(RequestCode.PULL_MESSAGE, 7, ext_fields={"topic": "T"})
+    answers = BatchAnswers(Children(pull_frame(1) + broken, DECODER), strategy)
+    assert answers.executed()
 
 
 def test_an_answer_that_does_not_fit_in_the_frame_is_an_error_for_its_child_only() -> None:
@@ -206,6 +218,87 @@ def test_an_answer_that_does_not_fit_in_the_frame_is_an_error_for_its_child_only
     read = decode_answers(body_of(answers.merge()))
     assert [read[n].code for n in range(3)] == [0, ResponseCode.SYSTEM_ERROR, 0]
     assert "does not fit" in (read[1].remark or "")
+
+
+MEBI = 1 << 20
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([10, 1 * MEBI, 6 * MEBI, 9 * MEBI, MAX_FRAME, MAX_FRAME - 1100]),
+            st.sampled_from([bytes, Response, None]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_answers_of_a_run_that_do_not_fit_are_errors_for_their_children_only(
+    wanted: list[tuple[int, type | None]], late: bool
+) -> None:
+    answers, children = answers_for(len(wanted), BaseStrategy())
+    run: list[Response | bytes | None] = []
+    for child, (size, kind) in zip(children, wanted, strict=True):
+        if kind is None:
+            run.append(None)
+        elif kind is Response:
+            run.append(Response(body=bytes(size)))
+        else:
+            run.append(encode_command(0, child.opaque, flag=1, body=bytes(size)))
+    answers.respond_all(children, run)
+    assert answers.waiting == run.count(None)
+    if late:
+        for child, answer in zip(children, run, strict=True):
+            if answer is None:
+                answers.respond(child, Response(body=b"late"))
+    merged = body_of(answers.merge())
+    assert len(merged) <= MAX_FRAME - 1024
+    read = decode_answers(merged)
+    assert len(read) == len(wanted), "each has its answer"
+    size = 0
+    for n, (length, kind) in enumerate(wanted):
+        if kind is not None and read[n].code == ResponseCode.SYSTEM_ERROR:
+            assert "does not fit" in (read[n].remark or "")
+            assert size + length > MAX_FRAME - 1024 - len(wanted) * 500
+        elif kind is not None:
+            assert len(read[n].body) == length
+            size += length
+
+
+def test_many_answers_that_do_not_fit_leave_room_to_say_so() -> None:
+    answers, children = answers_for(1000, BaseStrategy())
+    run = [encode_command(0, child.opaque, flag=1, body=bytes(20_000)) for child in children]
+    answers.respond_all(children, run)
+    read = decode_answers(body_of(answers.merge()))
+    assert len(read) == 1000
+    assert 780 < sum(1 for answer in read.values() if answer.code == 0) < 838
+
+
+def test_who_hears_an_answer() -> None:
+    strategy, _ = pull_strategy()
+    answers, (one, other, third) = answers_for(3, strategy)
+    connection: Any = SimpleNamespace(closed=False)
+    for child in (one, other, third):
+        child.connection = connection
+    assert is_heard(one)
+    answers.respond(one, Response())
+    assert not is_heard(one), "it has its answer"
+    assert is_heard(other)
+    answers.respond(other, Response(body=bytes(MAX_FRAME - 3000)))
+    assert not is_heard(third), "there is no room"
+    answers, (one, other, third) = answers_for(3, strategy)
+    for child in (one, other, third):
+        child.connection = connection
+    answers.merge_answered()
+    assert not is_heard(one), "the answer has left"
+    one.channel = connection
+    assert is_heard(one)
+    one.flag = 2
+    assert not is_heard(one)
+    one.flag = 0
+    connection.closed = True
+    assert not is_heard(one)
 
 
 def test_messages_that_do_not_fit_in_the_frame_are_left_for_the_next_pull() -> None:
@@ -224,3 +317,11 @@ def test_an_answer_that_can_not_be_written_is_an_error_for_its_child_only() -> N
         answers.respond(child, Response(200_000))  # beyond a binary header's 16 bits
     read = decode_answers(body_of(answers.merge()))
     assert [read[1].code, read[2].code] == [200_000, ResponseCode.SYSTEM_ERROR]
+
+
+def test_a_body_that_is_none_is_an_error_for_its_child_only() -> None:
+    answers, children = answers_for(2, BaseStrategy())
+    answers.respond(children[0], Response(body=17))  # type: ignore[arg-type]
+    answers.respond(children[1], Response())
+    read = decode_answers(body_of(answers.merge()))
+    assert [read[n].code for n in range(2)] == [ResponseCode.SYSTEM_ERROR, 0]

@@ -19,11 +19,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.broker import Broker
 from broker.config import BrokerConfig
+from message.batch_body import encode_batch
 from message.record import iter_records
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.frame import Command
 from remoting.headers import (
     GetMaxOffsetRequestHeader,
+    PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
@@ -40,6 +42,7 @@ PROPERTIES = st.dictionaries(
     st.sampled_from(["TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "k"]),
     st.sampled_from(["a", "b", "false", "true", "18", "0"]),  # level 18 is due in two hours
 )
+FOREIGN = int(RequestCode.GET_MAX_OFFSET)
 
 
 @st.composite
@@ -50,7 +53,7 @@ def sends(draw: st.DrawFn) -> Child:
     return send(
         topic,
         draw(st.binary(max_size=40)),
-        code=draw(st.sampled_from([310] * 9 + [320])),
+        code=draw(st.sampled_from([310] * 8 + [10, 10, 320])),
         queue_id=queue_id,
         default_topic="" if topic == "Missing" else "TBW102",
         properties={"UNIQ_KEY": "U", **draw(PROPERTIES)},
@@ -58,6 +61,38 @@ def sends(draw: st.DrawFn) -> Child:
         flag=draw(st.integers(-5, 5)),
         serialize_type=draw(KINDS),
     )
+
+
+@st.composite
+def delayed(draw: st.DrawFn) -> Child:
+    """Always late, where `sends` makes any property of anything."""
+    properties = {"UNIQ_KEY": "U", "DELAY": draw(st.sampled_from(["1", "2"]))}
+    return send(draw(TOPICS), b"late", code=draw(st.sampled_from([10, 310])), properties=properties)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Child:
+    """Many messages in one send; or what only says that it is that."""
+    messages = st.tuples(st.integers(0, 5), st.binary(max_size=20), st.just(b"UNIQ_KEY\x01M\x02"))
+    body = encode_batch(draw(st.lists(messages, max_size=5)))
+    return send(
+        draw(TOPICS),
+        draw(st.just(body) | st.binary(max_size=40)),
+        code=320,
+        queue_id=draw(st.integers(0, 5)),
+        batch=True,
+        properties=draw(st.sampled_from([{"UNIQ_KEY": "U"}, {"UNIQ_KEY": "U", "DELAY": "1"}])),
+        serialize_type=draw(KINDS),
+    )
+
+
+@st.composite
+def unfit(draw: st.DrawFn, code: int) -> Child:
+    """A child that no parent of `code` executes: of a foreign code, or without what it needs."""
+    kind = draw(KINDS)
+    if draw(st.booleans()):
+        return Child(FOREIGN, GetMaxOffsetRequestHeader(topic="A", queue_id=0), serialize_type=kind)
+    return Child(code, None, b"body", {"topic": "A", "b": "A"}, serialize_type=kind)
 
 
 @st.composite
@@ -167,9 +202,16 @@ class Twins(RuleBasedStateMachine):
         together = await batch(batched, children, code=code)
         alone = await asyncio.gather(*(ask(single, child) for child in children))
         for child, one, other in zip(children, together, alone, strict=True):
-            assert shown(one) == shown(other), child
+            if child.code == FOREIGN != code:
+                assert (one.code, one.remark) == foreign_to(code)
+            else:
+                assert shown(one) == shown(other), child
 
-    @rule(children=st.lists(sends(), min_size=1, max_size=30))
+    @rule(
+        children=st.lists(
+            sends() | sends() | delayed() | batches() | unfit(310), min_size=1, max_size=30
+        )
+    )
     def send(self, children: list[Child]) -> None:
         self.run(self.both(children, 310))
 
@@ -178,13 +220,13 @@ class Twins(RuleBasedStateMachine):
         code = children[0].code
         self.run(self.both([child for child in children if child.code == code], code))
 
-    @rule(children=st.lists(pulls(), min_size=1, max_size=20))
+    @rule(children=st.lists(pulls() | pulls() | unfit(11), min_size=1, max_size=20))
     def pull(self, children: list[Child]) -> None:
         """None is held here, so every child is answered by itself."""
         children = [pull_without_wait(child) for child in children]
         self.run(self.both(children, RequestCode.PULL_MESSAGE))
 
-    @rule(children=st.lists(pulls(), min_size=1, max_size=20))
+    @rule(children=st.lists(pulls() | pulls() | unfit(11), min_size=1, max_size=20))
     def pull_waiting(self, children: list[Child]) -> None:
         """With waiting children the answers are those of a moment: each is the single one's, or
         "not found" in the batch's own words where the single pull waited."""
@@ -194,7 +236,9 @@ class Twins(RuleBasedStateMachine):
             together = await batch(batched, children, code=RequestCode.PULL_MESSAGE)
             alone = await asyncio.gather(*(ask(single, child) for child in children))
             for child, one, other in zip(children, together, alone, strict=True):
-                if one.code == 19 and not one.ext_fields:
+                if child.code == FOREIGN:
+                    assert (one.code, one.remark) == foreign_to(11)
+                elif one.code == 19 and not one.ext_fields:
                     assert other.code == 19, child
                 else:
                     assert shown(one) == shown(other), child
@@ -243,8 +287,14 @@ def entries_of(store: Any) -> dict[tuple[str, int], list[Any]]:
 
 
 def pull_without_wait(child: Child) -> Child:
-    child.header.sys_flag &= ~2  # type: ignore[union-attr]
+    if isinstance(child.header, PullMessageRequestHeader):
+        child.header.sys_flag &= ~2
     return child
+
+
+def foreign_to(code: int) -> tuple[int, str]:
+    """The answer's code and remark of what can not go with `code`."""
+    return ResponseCode.SYSTEM_ERROR, f"request code {FOREIGN} in a batch of {code}"
 
 
 async def ask(client: Client, child: Child) -> Command:
