@@ -7,13 +7,16 @@ as it is. So nobody has to collect anything: offsets that are committed together
 
 Brokers that do not know the code answer REQUEST_CODE_NOT_SUPPORTED to the first parent. That is
 remembered for as long as the connection lasts, and everything goes as single requests then. Such an
-answer, unlike others, also says that nothing was executed. docs/batch-protocol.md has the rules.
+answer, unlike others, also says that nothing was executed. So does the refusal of a parent of more
+children than its broker takes: that is remembered too, and they go again in smaller parents.
+docs/batch-protocol.md has the rules.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,19 +24,35 @@ from client.errors import RemotingError, error_for, is_silence
 from client.log_fields import fields
 from remoting.batch import MAX_CHILDREN, decode_answers
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import BodyError, EncodeError, RequestCodeNotSupported
+from remoting.errors import (
+    BodyError,
+    EncodeError,
+    RemoteSystemError,
+    RequestCodeNotSupported,
+)
 from remoting.frame import Command, encode_command
 from remoting.headers.admin import BatchRequestHeader
 from remoting.headers.base import Header
 from remoting.pool import ConnectionPool
 
-__all__ = ["MAX_PARENT_BYTES", "Batching"]
+__all__ = ["MAX_PARENT_BYTES", "Batching", "TooManyChildren"]
 
 log = logging.getLogger(__name__)
 
 #: A parent gets no more children once its body has this size; a quarter of what a frame may have,
 #: so that the largest child still fits.
 MAX_PARENT_BYTES = 4 * 1024 * 1024
+
+#: What a broker says of a parent that it refuses for the number of its children.
+_MORE_THAN = re.compile(r"more than (\d+) children")
+
+
+class TooManyChildren(RemoteSystemError):
+    """A parent was refused for their number, and nothing of it executed; `limit` may do."""
+
+    def __init__(self, remark: str | None, broker: str, limit: int) -> None:
+        super().__init__(remark, broker)
+        self.limit = limit
 
 
 class _Asked(NamedTuple):
@@ -51,15 +70,20 @@ class Batching:
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        #: Addresses whose present connection leads to a broker that does not know parents.
-        self._refusing: set[str] = set()
+        #: Children that a parent may have, by address, where the broker at the other end of the
+        #: present connection takes less than MAX_CHILDREN; 1: it takes no parents.
+        self._limits: dict[str, int] = {}
         self._gathered: dict[tuple[str, RequestCode], list[_Asked]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        pool.on_disconnected.append(self._refusing.discard)
+        pool.on_disconnected.append(self._forget)
 
     def serves(self, address: str) -> bool:
-        """False once the broker has said that it does not know parents."""
-        return address not in self._refusing
+        """False once the broker has said that it does not know parents, or takes one child."""
+        return self.limit(address) > 1
+
+    def limit(self, address: str) -> int:
+        """Children that a parent to this broker may have."""
+        return self._limits.get(address, MAX_CHILDREN)
 
     async def request(
         self,
@@ -79,7 +103,7 @@ class Batching:
         Raises what the pool raises; the error of the parent's answer; BodyError when the answer of
         the parent lacks this child's, which may have been executed.
         """
-        if address in self._refusing:
+        if not self.serves(address):
             return await self._pool.request(address, code, header, body, timeout=timeout)
         loop = asyncio.get_running_loop()
         key = address, code
@@ -95,7 +119,7 @@ class Batching:
         self,
         address: str,
         code: RequestCode,
-        frames: Iterable[bytes],
+        frames: Sequence[bytes],
         timeout: float,
         *,
         omit_not_found: bool | None = None,
@@ -103,8 +127,9 @@ class Batching:
         """Send child frames as one parent; the answers by opaque. A missing child had no news,
         which the broker is asked to say so with `omit_not_found`.
 
-        Raises RequestCodeNotSupported, which is remembered; the error of any other error answer;
-        what the pool raises; BatchError for an answer that can not be taken apart.
+        Raises RequestCodeNotSupported and TooManyChildren, which are remembered; the error of any
+        other error answer; what the pool raises; BatchError for an answer that can not be taken
+        apart.
         """
         answer = await self._pool.request(
             address,
@@ -120,10 +145,32 @@ class Batching:
                     address,
                     extra=fields(broker=address),
                 )
-            self._refusing.add(address)
+            self._limits[address] = 1
+        if (
+            answer.code == ResponseCode.SYSTEM_ERROR
+            and (told := _MORE_THAN.search(answer.remark or "")) is not None
+        ):
+            limit = self._lower(address, int(told[1]), len(frames))
+            raise TooManyChildren(answer.remark, address, limit)
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, address)
         return decode_answers(answer.body)
+
+    def _forget(self, address: str) -> None:
+        self._limits.pop(address, None)
+
+    def _lower(self, address: str, told: int, refused: int) -> int:
+        """Remember what the broker said, if it explains the refusal of so many, else half."""
+        limit = max(told if told < refused else refused // 2, 1)
+        if limit < self.limit(address):
+            log.info(
+                "broker %s takes %d children in a batch",
+                address,
+                limit,
+                extra=fields(broker=address),
+            )
+            self._limits[address] = limit
+        return limit
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` to its end, which comes at the latest when the pool is closed."""
@@ -134,7 +181,7 @@ class Batching:
     def _send(self, key: tuple[str, RequestCode]) -> None:
         asked = [one for one in self._gathered.pop(key) if not one.answer.done()]
         address, code = key
-        for frames, children in _parents(code, asked):
+        for frames, children in _parents(code, asked, self.limit(address)):
             self.spawn(self._carry(address, code, frames, children))
 
     async def _carry(
@@ -148,6 +195,10 @@ class Batching:
             answers = await self.parent(address, code, frames, timeout)
         except RequestCodeNotSupported:
             await asyncio.gather(*(self._ask_alone(address, code, child) for child in children))
+        except TooManyChildren as error:
+            wanted = [child for child in children if not child.answer.done()]
+            smaller = _parents(code, wanted, error.limit)
+            await asyncio.gather(*(self._carry(address, code, *parent) for parent in smaller))
         except RemotingError as error:
             again = [child for child in children if child.repeatable and not is_silence(error)]
             for child in children:
@@ -175,9 +226,9 @@ class Batching:
 
 
 def _parents(
-    code: RequestCode, asked: Iterable[_Asked]
+    code: RequestCode, asked: Iterable[_Asked], limit: int
 ) -> Iterator[tuple[list[bytes], list[_Asked]]]:
-    """Child frames, and whose they are, in portions that one parent takes."""
+    """Child frames, and whose they are, in portions that one parent takes: `limit` at most."""
     frames: list[bytes] = []
     children: list[_Asked] = []
     size = 0
@@ -187,7 +238,7 @@ def _parents(
         except EncodeError as error:
             _fail(one, error)
             continue
-        if frames and (size + len(frame) > MAX_PARENT_BYTES or len(frames) == MAX_CHILDREN):
+        if frames and (size + len(frame) > MAX_PARENT_BYTES or len(frames) == limit):
             yield frames, children
             frames, children, size = [], [], 0
             frame = encode_command(code, 0, header=one.header, body=one.body)

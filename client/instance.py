@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -27,6 +26,7 @@ from client.name_servers import NameServers
 from client.namespace import Namespace
 from client.route import RouteTable
 from client.vip_channel import VipChannel, vip_address
+from message.identity import local_address
 from message.limits import TBW102
 from message.message import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
@@ -44,19 +44,6 @@ ROUTE_POLL_PERIOD = 30.0
 BROKER_TIMEOUT = 5.0
 
 T = TypeVar("T")
-
-
-def local_ip(towards: str) -> str:
-    """The address this host would use towards `host:port`; nothing is sent, no name resolved."""
-    host = towards.rpartition(":")[0].strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            socket.inet_pton(family, host)
-            probe.connect((host, 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 def client_id(instance_name: str, unit_name: str, ip: str, *, lasting: bool = False) -> str:
@@ -93,7 +80,7 @@ class ClientInstance:
         self.namespace = Namespace(namespace)
         self._list = NameServerList(namesrv, unit_name)
         self.client_id = client_id(
-            instance_name, unit_name, local_ip(self._list.somewhere), lasting=lasting_id
+            instance_name, unit_name, local_address() or "127.0.0.1", lasting=lasting_id
         )
         self.dispatcher = Dispatcher()
         self.pool = ConnectionPool(
@@ -149,8 +136,10 @@ class ClientInstance:
             tasks = [task for task in self._tasks if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()
-            await self.pool.close()
+            # Before the pool is closed: who waits for a connection then would take its cancellation
+            # for an error of the pool, and go on.
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.pool.close()
 
     def check_running(self, what: str) -> None:
         if not self.running:

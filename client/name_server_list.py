@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 
@@ -81,13 +80,6 @@ class NameServerList:
                 self.url += f"-{unit_name}?nofix=1"
         else:
             self.addresses = parse_addresses(given)
-
-    @property
-    def somewhere(self) -> str:
-        """A `host:port` on the way to the cluster."""
-        if self.addresses:
-            return self.addresses[0]
-        return f"{urllib.parse.urlsplit(self.url or '').hostname or '127.0.0.1'}:80"
 
     async def fetch(self) -> bool:
         """Look at the URL, if there is one; whether the list has changed.

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from client.errors import BrokerNotFound, NoRouteInfo, RemotingError, RemotingTimeout
+from client.errors import BrokerNotFound, NoRouteInfo, NotRunning, RemotingError, RemotingTimeout
 from client.log_fields import fields
 from client.name_servers import NAMESRV_TIMEOUT, NameServers
 from client.selector.pipeline import PublishQueues
@@ -169,7 +169,7 @@ class RouteTable:
         """The route to send by, asking on first use; through the template for unknown topics.
 
         Raises NoRouteInfo when there is none with a writable queue, NoNameServer when no name
-        server answers, RemotingTimeout after `timeout` seconds.
+        server answers, RemotingTimeout after `timeout` seconds, NotRunning at a shutdown.
         """
         route = self._routes.get(topic)
         if route is not None and route.publish.queues:
@@ -233,6 +233,11 @@ class RouteTable:
                 return await asyncio.shield(task)
         except TimeoutError:
             raise RemotingTimeout(f"no route of topic {topic} within {timeout:.3f} s") from None
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if task.cancelled() and not (current and current.cancelling()):
+                raise NotRunning("a client that was shut down") from None
+            raise
 
     def _asking_task(self, topic: str, create: bool) -> asyncio.Task[TopicRoute | None]:
         key = (topic, create)

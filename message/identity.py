@@ -5,12 +5,14 @@ Layouts are those of spec 4.6; all ids are upper-case hexadecimal text. Readers 
 in part.
 """
 
+import ipaddress
 import os
 import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from itertools import count
@@ -146,25 +148,37 @@ def new_unique_id() -> str:
 
 @lru_cache(maxsize=1)
 def _process_factory() -> UniqueIdFactory:
-    return UniqueIdFactory(time.time_ns, os.getpid(), _local_address())
+    ip = local_address()
+    # Four bytes of the clock where nothing else tells this host from others.
+    host = pack_host(ip, 0)[:-4] if ip else (time.time_ns() // 1_000_000 & 0xFFFFFFFF).to_bytes(4)
+    return UniqueIdFactory(time.time_ns, os.getpid(), host)
 
 
 if hasattr(os, "register_at_fork"):  # a child must not go on with its parent's pid and counter
     os.register_at_fork(after_in_child=_process_factory.cache_clear)
 
 
-def _local_address() -> bytes:
-    """The address this host would send from, or four bytes of the clock where it has none."""
+def local_address() -> str | None:
+    """The numeric address this host sends from, IPv4 if it can; None where it has only loopback."""
+    for found in _local_addresses():
+        address = ipaddress.ip_address(found.partition("%")[0])
+        if not (address.is_loopback or address.is_unspecified):
+            return str(address)
+    return None
+
+
+def _local_addresses() -> Iterator[str]:
     # Connecting a datagram socket only chooses a route, nothing is sent; the addresses are
     # reserved for documentation (RFC 5737, RFC 3849).
     for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((target, 9))
-                return socket.inet_pton(family, probe.getsockname()[0])
-        except OSError:
-            continue
-    return (time.time_ns() // 1_000_000 & 0xFFFFFFFF).to_bytes(4, "big")
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))
+            yield probe.getsockname()[0]
+    # In a network without a way out, e.g. one of containers, a host still has a name.
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, UnicodeError):
+            for *_, address in socket.getaddrinfo(socket.gethostname(), None, family):
+                yield str(address[0])
 
 
 def _month_around(now: int) -> tuple[int, int]:

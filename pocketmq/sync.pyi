@@ -1,4 +1,4 @@
-"""Written by scripts/write_sync_stub.py; see sync.py."""
+# Written by scripts/write_sync_stub.py; see sync.py.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -244,6 +244,7 @@ class PullConsumer:
         hooks: Sequence[ConsumeHook] = ...,
         trace: bool | str = False,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
+        on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None: ...
     @property

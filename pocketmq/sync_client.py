@@ -8,6 +8,7 @@ contexts become plain ones.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import inspect
 import threading
@@ -22,10 +23,14 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop that runs in a thread until it is closed."""
+    """An event loop that runs in a thread until it is closed; `owner` is named in errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._owner = owner
+        self._closed = False
+        # Held to begin work and to close: what is begun later would wait for ever.
+        self._lock = threading.Lock()
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="pocketmq.sync", daemon=True
         )
@@ -36,29 +41,56 @@ class LoopThread:
         """Whether the caller runs in it."""
         return threading.current_thread() is self._thread
 
+    def begin(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
+        """Have a coroutine run there; raises NotRunning when it is closed."""
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise NotRunning(self._owner)
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a coroutine. An interrupt (Ctrl-C) while it is waited for cancels it."""
+        """The result of a coroutine. An interrupt (Ctrl-C) while it is waited for cancels it.
+
+        Raises NotRunning when the loop is closed before the coroutine ends.
+        """
         if self.is_current:
             work.close()
             raise RuntimeError("this is the client's own thread: use the asyncio class here")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self.begin(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            if self._closed:
+                raise NotRunning(self._owner) from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        self.run(self.loop.shutdown_asyncgens())
+        """End what still runs there, and the thread."""
+        with self._lock:
+            self._closed = True
+            ended = asyncio.run_coroutine_threadsafe(self._end_all(), self.loop)
+        ended.result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+    async def _end_all(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
 
 
 class SyncClient:
     """What the classes of pocketmq.sync have in common: an asyncio client, and its loop.
 
-    The loop runs from `start` (or `with`) to `shutdown`.
+    The loop runs from `start` (or `with`) to the end of `shutdown`: handlers that have their time
+    to end may use the client until then.
     """
 
     _async_class: type
@@ -66,11 +98,12 @@ class SyncClient:
     def __init__(self, *args: Any, **options: Any) -> None:
         self._client = self._async_class(*args, **options)
         self._thread: LoopThread | None = None
+        self._ending = threading.Lock()
 
     def start(self) -> None:
         """Begin; what `with` does. Raises NotRunning after a shutdown."""
         if self._thread is None:
-            self._thread = LoopThread()
+            self._thread = LoopThread(type(self).__name__)
         try:
             self._run(self._client.start())
         except BaseException:
@@ -90,12 +123,20 @@ class SyncClient:
         self._end(lambda: self._client.__aexit__(*error))
 
     def _end(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
+        thread = self._thread
+        if thread is not None and thread.is_current:
+            raise RuntimeError("this is the client's own thread: use the asyncio class here")
+        with self._ending:  # who comes second waits for the end
+            thread = self._thread
+            if thread is None:
+                return
             try:
                 thread.run(work())
             finally:
-                thread.close()
+                try:
+                    thread.close()
+                finally:
+                    self._thread = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -110,20 +151,22 @@ class SyncClient:
             self._call(setattr, self._client, name, value)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        if self._thread is None:
+        thread = self._thread
+        if thread is None:
             work.close()
             raise NotRunning(type(self).__name__)
-        return self._thread.run(work)
+        return thread.run(work)
 
     def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """What a plain function gives that must not run beside the loop."""
-        if self._thread is None or self._thread.is_current:
+        thread = self._thread
+        if thread is None or thread.is_current:
             return function(*args, **options)
 
         async def call() -> Any:
             return function(*args, **options)
 
-        return self._thread.run(call())
+        return thread.run(call())
 
     def _plain(self, result: Any) -> Any:
         """What a method gave, made usable without asyncio."""
@@ -168,13 +211,18 @@ class Later(Generic[T]):
 
 
 def iterate(owner: SyncClient, items: AsyncIterator[Any]) -> Iterator[Any]:
-    """The items, each waited for when it is asked for."""
+    """The items, each waited for when it is asked for. They end when the client is shut down."""
 
     async def following() -> Any:
         return await anext(items, _END)
 
-    while (item := owner._run(following())) is not _END:
+    item = owner._run(following())
+    while item is not _END:
         yield item
+        try:
+            item = owner._run(following())
+        except NotRunning:  # what an asyncio client says by StopAsyncIteration
+            return
 
 
 _END = object()

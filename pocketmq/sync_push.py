@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from client.consumer import consumed_message, push
+from client.errors import NotRunning
 from pocketmq.sync_client import SyncClient, iterate
 
 __all__ = ["ConsumedMessage", "PushClient", "PushConsumer"]
@@ -78,6 +81,7 @@ class PushClient(SyncClient):
         super().__init__(*args, handler=handler and self._in_thread(handler), **options)
 
     def on(self, topic: str, *args: Any, **options: Any) -> Any:
+        """As PushTopics.on (client.consumer.push_topics), for plain functions."""
         decorate = self._client.on(topic, *args, **options)
 
         def decorate_plain(function: Any) -> Any:
@@ -87,6 +91,7 @@ class PushClient(SyncClient):
         return decorate_plain
 
     def subscribe(self, *args: Any, handler: Any = None, **options: Any) -> None:
+        """As PushTopics.subscribe (client.consumer.push_topics), with a plain function."""
         handler = handler and self._in_thread(handler)
         self._run(self._client.subscribe(*args, handler=handler, **options))
 
@@ -100,7 +105,8 @@ class PushClient(SyncClient):
         thread = self._thread
         if getattr(self._here, "working", False):
             if thread is not None:
-                asyncio.run_coroutine_threadsafe(self._client.shutdown(), thread.loop)
+                with contextlib.suppress(NotRunning):
+                    thread.begin(self._client.shutdown())
             return
         super().shutdown()
 
@@ -128,6 +134,8 @@ class PushClient(SyncClient):
             for message in messages if isinstance(messages, list) else (messages,):
                 message.owner = self
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, work, messages)
+            # What a hook made current, as a span, is current in the thread as well.
+            context = contextvars.copy_context()
+            return await loop.run_in_executor(self._threads, context.run, work, messages)
 
         return handle

@@ -82,7 +82,8 @@ class ConnectionPool:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():
+            current = asyncio.current_task()
+            if task.cancelled() and not (current and current.cancelling()):
                 raise RemotingClosed("the connection pool is closed", address) from None
             raise
 

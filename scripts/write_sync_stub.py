@@ -33,9 +33,8 @@ PLAIN = {
 }
 HERE = {"ConsumedMessage": "pocketmq.sync_push", "Later": "pocketmq.sync_client"}
 OURS = {"client", "message", "pocketmq", "remoting"}
-HEAD = '''"""Written by scripts/write_sync_stub.py; see sync.py."""
-
-'''
+#: No docstring: the API reference would show it in the place of sync.py's.
+HEAD = "# Written by scripts/write_sync_stub.py; see sync.py.\n\n"
 
 
 class Source:

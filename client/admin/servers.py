@@ -12,6 +12,7 @@ from typing import Self, Unpack
 
 from client.errors import BrokerNotFound, RemotingError
 from client.instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.options import ClientOptions
 from client.route import MASTER_ID
 from message.message import MessageQueue
@@ -38,6 +39,7 @@ class Servers:
         self.timeout = timeout
         self._instance = ClientInstance(namesrv, **options)
         self._namespace = self._instance.namespace
+        self._life = Lifecycle(self._instance.start, self._begin, self._instance.shutdown)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -48,11 +50,14 @@ class Servers:
 
     async def start(self) -> None:
         """Begin; may be called again without effect."""
-        await self._instance.start()
+        await self._life.start()
+
+    async def _begin(self) -> None:
+        """Nothing runs but what the instance does."""
 
     async def shutdown(self) -> None:
         """Close every connection; may be called again without effect."""
-        await self._instance.shutdown()
+        await self._life.shutdown()
 
     async def cluster_info(self) -> ClusterInfo:
         """The broker groups with their addresses, and which cluster they belong to."""

@@ -21,9 +21,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from client.batching import Batching
+from client.batching import Batching, TooManyChildren
 from client.errors import RemotingError, is_silence
 from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import EncodeError
 from remoting.frame import Command, encode_command
 from remoting.headers.pull import PullMessageRequestHeader
 from remoting.pool import ConnectionPool
@@ -86,6 +87,10 @@ class _Poll:
             self._frame = encode_command(_PULL, self.opaque, header=self.header)
         return self._frame
 
+    def first_frame(self, hold: int) -> bytes:
+        """As the first child, which bounds the wait of all."""
+        return encode_command(_PULL, self.opaque, header=self.bounded(hold))
+
     def bounded(self, hold: int) -> PullMessageRequestHeader:
         """The header with a suspendTimeoutMillis of `hold` ms."""
         return msgspec.structs.replace(self.header, suspend_timeout_millis=hold)
@@ -144,7 +149,7 @@ class PollGatherer:
 
     def _send(self, waiting: dict[str, list[_Poll]], address: str) -> None:
         wanted = [poll for poll in waiting.pop(address) if not poll.answer.done()]
-        portion = self._portion.get(address, MOST_GATHERED)
+        portion = min(self._portion.get(address, MOST_GATHERED), self._batching.limit(address))
         for at in range(0, len(wanted), portion):
             self._batching.spawn(self._carry(address, wanted[at : at + portion]))
 
@@ -163,23 +168,32 @@ class PollGatherer:
         if len(polls) == 1:
             await self._ask_one(address, polls[0], hold)
             return
-        if not self._batching.serves(address):
-            await self._ask_alone(address, polls, hold)
+        frames: list[bytes] = []
+        children: list[_Poll] = []
+        for poll in polls:
+            try:
+                frames.append(poll.frame() if frames else poll.first_frame(hold))
+            except EncodeError as error:
+                _fail((poll,), error)
+            else:
+                children.append(poll)
+        if not children:
             return
-        first = polls[0]
-        frames = [poll.frame() for poll in polls]
-        frames[0] = encode_command(_PULL, first.opaque, header=first.bounded(hold))
         try:
             answers = await self._batching.parent(
                 address, _PULL, frames, timeout, omit_not_found=True
             )
+        except TooManyChildren as error:
+            size = error.limit
+            smaller = (children[at : at + size] for at in range(0, len(children), size))
+            await asyncio.gather(*(self._carry(address, parent) for parent in smaller))
         except RemotingError as error:
             if is_silence(error) or error.code == ResponseCode.SYSTEM_BUSY:
-                _fail(polls, error)
+                _fail(children, error)
             else:
-                await self._ask_alone(address, polls, hold)
-            return
-        self._distribute(address, polls, answers)
+                await self._ask_alone(address, children, hold)
+        else:
+            self._distribute(address, children, answers)
 
     def _distribute(
         self, address: str, polls: Sequence[_Poll], answers: dict[int, Command]

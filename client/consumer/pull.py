@@ -23,6 +23,7 @@ from typing import Self, Unpack
 
 from client.consumer.assignment import Assignment, FetchOptions
 from client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
+from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind, ConsumerEvents
 from client.consumer.expression import Expression
 from client.consumer.flow_control import FlowControl, Limits
 from client.consumer.handout import Handout
@@ -36,6 +37,7 @@ from client.consumer.subscription import Kind
 from client.consumer.trace_sender import TraceSender
 from client.errors import RemotingError
 from client.instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.log_fields import fields
 from client.offsets import Position, check_position, consume_from_where
 from client.options import ClientOptions
@@ -71,6 +73,7 @@ class PullConsumer(PullOffsets):
     - `hooks`: called around the handing out of messages (client.consumer.consume_hooks);
       `consumer.hooks` may be changed. `trace`: True, or a topic, to record it (client.trace).
     - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
+    - `on_event`: called with each ConsumerEvent: connections, reading, group, queues.
     - `options`: those of every client (client.options).
 
     The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
@@ -92,6 +95,7 @@ class PullConsumer(PullOffsets):
         hooks: Sequence[ConsumeHook] = (),
         trace: bool | str = False,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
+        on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.group = consumer_group(group)
@@ -112,9 +116,14 @@ class PullConsumer(PullOffsets):
             instance, group, self._puller, store, flow, FetchOptions(start, batch), self
         )
         super().__init__(instance, assignment, Handout(flow), store, group)
-        self._rebalancer = Rebalancer(instance, group, average, self._rebalanced)
+        self._events = ConsumerEvents(
+            instance, self.group, on_event, lambda: self._rebalancer.soon()
+        )
+        self._rebalancer: Rebalancer = Rebalancer(
+            instance, group, average, self._rebalanced, self._events.group_changed
+        )
         instance.heartbeat.add_consumer(group, self._describe)
-        self._running = False
+        self._life = Lifecycle(instance.start, self._begin, self._close)
 
     @property
     def client_id(self) -> str:
@@ -138,14 +147,13 @@ class PullConsumer(PullOffsets):
     ) -> None:
         if error is None:
             self._handout.release()
-        await self._close()
+        await self._life.shutdown()
 
     async def start(self) -> None:
         """Begin: route polls, heartbeats, automatic commits. Raises NotRunning after a shutdown."""
-        if self._running:
-            return
-        await self._instance.start()
-        self._running = True
+        await self._life.start()
+
+    async def _begin(self) -> None:
         if self._trace is not None:
             await self._trace.start()
         self._instance.spawn(self._rebalancer.run(), "rebalance")
@@ -155,25 +163,24 @@ class PullConsumer(PullOffsets):
     async def shutdown(self) -> None:
         """Stop reading, commit what was handed out (with auto_commit), close everything."""
         self._handout.release()
-        await self._close()
+        await self._life.shutdown()
 
     async def _close(self) -> None:
-        if self._running:
-            self._running = False
-            self._assignment.stop()
-            self._handout.arrival.set()
+        self._assignment.stop()
+        self._handout.arrival.set()
+        try:
             if self._auto_commit:
-                try:
-                    async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
-                        await self._commit_safe()
-                except TimeoutError:
-                    told = fields(group=self.group)
-                    log.warning(
-                        "the last commit of group %s came to no end", self.group, extra=told
-                    )
-            if self._trace is not None:
-                await self._trace.shutdown()
-        await self._instance.shutdown()
+                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
+                    await self._commit_safe()
+        except TimeoutError:
+            told = fields(group=self.group)
+            log.warning("the last commit of group %s came to no end", self.group, extra=told)
+        finally:
+            try:
+                if self._trace is not None:
+                    await self._trace.shutdown()
+            finally:
+                await self._instance.shutdown()
 
     # What is read
 
@@ -241,7 +248,7 @@ class PullConsumer(PullOffsets):
 
     async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         subscription = self._assignment.subscriptions.get(topic)
-        if subscription is None or subscription.kind is not Kind.SHARED or not self._running:
+        if subscription is None or subscription.kind is not Kind.SHARED or not self._life.running:
             return True
         lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
         gained = [queue for queue in share if queue not in self._assignment.fetchers]
@@ -258,6 +265,8 @@ class PullConsumer(PullOffsets):
         await self._let_go([self._assignment.remove(queue) for queue in lost])
         self._assignment.add_all(gained)
         await self._assignment.start_all()
+        if lost or gained:
+            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, self._namespace.unwrap(topic))
         return True
 
     async def _let_go(self, queues: Sequence[ProcessQueue[MessageExt]]) -> None:
@@ -270,11 +279,17 @@ class PullConsumer(PullOffsets):
         self._handout.arrived(pq)
 
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        queue = self._namespace.unwrap_queue(queue)
+        self._events.reading_failed(queue, error, times)
         if self._on_error is not None:
-            self._on_error(self._namespace.unwrap_queue(queue), error)
+            try:
+                self._on_error(queue, error)
+            except Exception:
+                told = fields(queue=queue, group=self.group)
+                log.exception("on_error of consumer group %s failed", self.group, extra=told)
 
     def recovered(self, queue: MessageQueue) -> None:
-        pass
+        self._events.reading_recovered(self._namespace.unwrap_queue(queue))
 
     def appeared(self, topic: str) -> None:
         self._rebalancer.soon()
@@ -295,7 +310,7 @@ class PullConsumer(PullOffsets):
             return messages
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not messages and self._running:
+                while not messages and self._life.running:
                     await handout.arrival.wait()
                     messages = self._take(max_messages)
         return messages
@@ -311,7 +326,7 @@ class PullConsumer(PullOffsets):
             messages = self._take(1)
             if messages:
                 return messages[0]
-            if not self._running:
+            if not self._life.running:
                 raise StopAsyncIteration
             await handout.arrival.wait()
 

@@ -8,6 +8,7 @@ the tag itself. Reference: PullAPIWrapper; spec 2.4, 3.3 to 3.5.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -15,7 +16,7 @@ import msgspec
 
 from client.consumer.expression import Expression
 from client.consumer.poll_gatherer import HOLD_SLACK, PollGatherer
-from client.errors import error_for
+from client.errors import RemotingError, error_for
 from client.instance import ClientInstance
 from client.log_fields import fields
 from message import properties as names
@@ -102,13 +103,13 @@ class Puller(Generic[M]):
         Raises NoRouteInfo, BrokerNotFound, the error of an error answer, silence's errors, and
         BodyError for an answer whose first record is not one.
         """
-        answer = await self._instance.pool.request(
+        asking = self._instance.pool.request(
             await self._address(queue),
             RequestCode.PULL_MESSAGE,
             self._header(queue, offset, expression, max_messages, suspend),
             timeout=suspend + HOLD_SLACK if timeout is None else timeout,
         )
-        return self._read(answer, queue, expression)
+        return await self._answered(asking, queue, expression)
 
     async def poll(
         self, queue: MessageQueue, offset: int, expression: Expression, max_messages: int
@@ -121,8 +122,8 @@ class Puller(Generic[M]):
                 queue, offset, expression, max_messages=max_messages, suspend=suspend
             )
         header = self._header(queue, offset, expression, max_messages, suspend)
-        answer = await self._polls.pull(await self._address(queue), header)
-        return self._read(answer, queue, expression)
+        asking = self._polls.pull(await self._address(queue), header)
+        return await self._answered(asking, queue, expression)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
@@ -150,16 +151,25 @@ class Puller(Generic[M]):
             expression_type=expression.type,
         )
 
-    def _read(self, answer: Command, queue: MessageQueue, expression: Expression) -> PullResult[M]:
-        status = _STATUS_BY_CODE.get(answer.code)
-        if status is None:
-            raise error_for(answer.code, answer.remark, queue.broker_name)
-        return self._result(status, answer, queue, expression)
+    async def _answered(
+        self, asking: Awaitable[Command], queue: MessageQueue, expression: Expression
+    ) -> PullResult[M]:
+        try:
+            answer = await asking
+            status = _STATUS_BY_CODE.get(answer.code)
+            if status is None:
+                raise error_for(answer.code, answer.remark, queue.broker_name)
+            return self._result(status, answer, queue, expression)
+        except RemotingError:
+            # A replica that is away does not say that the master is to be asked again.
+            self._replicas.pop(queue, None)
+            raise
 
     async def _address(self, queue: MessageQueue) -> str:
+        address = await self._instance.broker_address(queue)
         replica = self._replicas.get(queue)
         if replica is None:
-            return await self._instance.broker_address(queue)
+            return address
         return self._instance.routes.address(queue.broker_name, replica)
 
     def _result(

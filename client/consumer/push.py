@@ -53,6 +53,7 @@ from client.consumer.running_info import MIB, RunningInfo
 from client.consumer.trace_sender import TraceSender
 from client.errors import RemotingError
 from client.instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.log_fields import fields
 from client.offsets import Position, check_position, consume_from_where
 from client.options import ClientOptions
@@ -153,7 +154,6 @@ class PushConsumer(PushTopics):
         if self._trace is not None:
             self.hooks.append(self._trace.hook)
         self._ended = asyncio.Event()
-        self._closing: asyncio.Task[None] | None = None
         instance = self._instance = ClientInstance(namesrv, lasting_id=broadcast, **options)
         group = self._wire_group = instance.namespace.wrap(group)  # from here on
         flow = FlowControl(
@@ -219,6 +219,7 @@ class PushConsumer(PushTopics):
             self.message_type,
         )
         instance.heartbeat.add_consumer(group, self._describe)
+        self._life = Lifecycle(instance.start, self._begin, self._close)
         for topic, tags in (subscriptions or {}).items():
             self._wanted.add(topic, Expression.of(tags), handler)
 
@@ -253,24 +254,20 @@ class PushConsumer(PushTopics):
         some of the topics have handlers; OffsetFileError; what a broker answers to a condition that
         it can not evaluate. Then nothing is left running.
         """
-        if self._running:
-            return
         self._wanted.check()
-        await self._instance.start()
+        await self._life.start()
+
+    async def _begin(self) -> None:
         self._running = True
         self._info.started_at = time_ns() // 1_000_000
-        try:
-            if self._trace is not None:
-                await self._trace.start()
-            if isinstance(self._store, LocalOffsetStore):
-                await self._store.load()
-            await self._wanted.begin_all()
-            # A broker must know this client before the division can give it anything.
-            await self._instance.heartbeat.send_all()
-        except BaseException:
-            await self.shutdown()
-            raise
+        if self._trace is not None:
+            await self._trace.start()
+        if isinstance(self._store, LocalOffsetStore):
+            await self._store.load()
+        await self._wanted.begin_all()
         instance = self._instance
+        # A broker must know this client before the division can give it anything.
+        await instance.heartbeat.send_all()
         if not self.broadcast:
             instance.spawn(self._rebalancer.run(), "rebalance")
             if self.orderly:
@@ -294,19 +291,15 @@ class PushConsumer(PushTopics):
 
         May be called by a handler: its own work is not waited for, and ends here.
         """
-        if self._closing is None:
-            # In a task of its own, so that a caller who is cancelled leaves nothing half closed.
-            work = self._close(asyncio.current_task())
-            self._closing = asyncio.get_running_loop().create_task(work)
-        await asyncio.shield(self._closing)
+        await self._life.shutdown()
 
-    async def _close(self, caller: asyncio.Task[object] | None) -> None:
+    async def _close(self) -> None:
         self._consumption.stop()
         self._ownership.stop()
         try:
             if self._running:
                 self._assignment.stop()
-                await self._consumption.drain(self._shutdown_timeout, caller)
+                await self._consumption.drain(self._shutdown_timeout, self._life.closer)
                 async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
                     await self._ownership.close()
         except TimeoutError:
@@ -314,10 +307,12 @@ class PushConsumer(PushTopics):
             log.warning("the last commit of group %s came to no end", self.group, extra=told)
         finally:
             self._running = False
-            if self._trace is not None:
-                await self._trace.shutdown()
-            await self._instance.shutdown()
-            self._ended.set()
+            try:
+                if self._trace is not None:
+                    await self._trace.shutdown()
+            finally:
+                await self._instance.shutdown()
+                self._ended.set()
 
     def pause(self) -> None:
         """Read and hand out nothing until `resume`; what is in work goes on."""

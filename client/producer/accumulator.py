@@ -119,6 +119,29 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
         return batch.results[self._index]
 
 
+class PostedAlone(msgspec.Struct, frozen=True, eq=False):
+    """A message on its way by itself; to be awaited like Posted."""
+
+    _task: asyncio.Task[SendResult]
+
+    def done(self) -> bool:
+        """Whether awaiting it would return at once."""
+        return self._task.done()
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        return self._answer().__await__()
+
+    async def _answer(self) -> SendResult:
+        task = self._task
+        if not task.done():
+            await asyncio.wait((task,))
+        if task.cancelled():
+            raise RemotingClosed("the producer was shut down")
+        if (error := task.exception()) is not None:
+            raise error.with_traceback(None)
+        return task.result()
+
+
 class Accumulator:
     """The growing batches of one producer.
 
@@ -189,11 +212,11 @@ class Accumulator:
             # One wakes the next, so that each finds the others' messages counted.
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def count(self, task: asyncio.Task[SendResult]) -> asyncio.Task[SendResult]:
+    def count(self, task: asyncio.Task[SendResult]) -> PostedAlone:
         """Have `flush` wait for a message that goes by itself, too."""
         self._unanswered.add(task)
-        task.add_done_callback(self._unanswered.discard)
-        return task
+        task.add_done_callback(self._answered_alone)
+        return PostedAlone(task)
 
     async def flush(self) -> None:
         """Send everything now, and wait until all of it was answered."""
@@ -287,6 +310,11 @@ class Accumulator:
                 waiter.set_result(None)
         batch.waiters.clear()
         self._wake()
+
+    def _answered_alone(self, task: asyncio.Task[SendResult]) -> None:
+        self._unanswered.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("a posted message: %s", error, extra=fields(error))
 
     def _wake(self) -> None:
         while self._waiting and self.buffered < self._max_buffered:

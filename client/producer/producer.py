@@ -19,6 +19,7 @@ from typing import Self, Unpack
 from client.errors import NotRunning
 from client.in_flight import InFlight
 from client.instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.log_fields import fields
 from client.options import ClientOptions
 from client.producer.accumulator import Accumulator
@@ -75,8 +76,8 @@ class Producer:
       company (client.producer.coalescing). False: a request for each message.
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
       `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
-    - `max_message_size`: bytes of a body before compression (maxMessageSize).
-    - `batch_bytes`: body size at which the next batch begins.
+    - `max_message_size`: bytes of a body before compression (maxMessageSize). `batch_bytes`: body
+      size at which the next batch begins; what lingers, is posted or coalesced: 120,000 at most.
     - `max_in_flight`: sends under way; further ones wait for a place within their timeout.
     - `hooks`: called around sends (client.producer.hooks); `producer.hooks` may be changed.
     - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
@@ -89,8 +90,7 @@ class Producer:
     - `selection`: "penalised" or "round-robin" (client.selector.penalty).
     - what every client takes: credentials, TLS, namespace … (client.options).
 
-    The constructor touches no event loop. `async with` calls `start` and `shutdown`; both may be
-    called again without effect, but a producer that was shut down is not started again.
+    The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
     """
 
     def __init__(
@@ -202,6 +202,7 @@ class Producer:
             topic = TRACE_TOPIC if trace is True else trace
             self._trace = TraceDispatcher(self._calls.send_plain, topic)
             self.hooks.append(SendTrace(self._trace))
+        self._life = Lifecycle(self._instance.start, self._begin, self._close)
 
     @property
     def timeout(self) -> float:
@@ -226,31 +227,31 @@ class Producer:
 
     async def start(self) -> None:
         """Begin; raises NotRunning after a shutdown, NoNameServer for a list that is not there."""
-        if self._calls.running:
-            return
-        await self._instance.start()
-        if not self._calls.running:
-            self._calls.running = True
-            self._instance.spawn(self.detector.run(), "detector")
-            if self._trace is not None:
-                self._instance.spawn(self._trace.run(), "trace")
+        await self._life.start()
+
+    async def _begin(self) -> None:
+        self._calls.running = True
+        self._instance.spawn(self.detector.run(), "detector")
+        if self._trace is not None:
+            self._instance.spawn(self._trace.run(), "trace")
 
     async def shutdown(self) -> None:
         """Take no more sends, wait up to `timeout` for those under way, and close everything."""
-        if self._calls.running:
-            self._calls.running = False
-            try:
-                async with asyncio.timeout(self.timeout):
-                    await self._accumulator.flush()
-                    await self._in_flight.drained(self.timeout)
-                    if self._trace is not None:
-                        await self._trace.flush()
-            except TimeoutError:
-                told, left = fields(group=self.group), self._accumulator.buffered
-                log.warning("%d bytes of messages were not answered", left, extra=told)
+        await self._life.shutdown()
+
+    async def _close(self) -> None:
+        self._calls.running = False
         try:
-            await self._instance.shutdown()
+            async with asyncio.timeout(self.timeout):
+                await self._accumulator.flush()
+                await self._in_flight.drained(self.timeout)
+                if self._trace is not None:
+                    await self._trace.flush()
+        except TimeoutError:
+            told, left = fields(group=self.group), self._accumulator.buffered
+            log.warning("%d bytes of messages were not answered", left, extra=told)
         finally:
+            await self._instance.shutdown()
             self._accumulator.abandon()
             self._replies.abandon()
 
@@ -367,7 +368,6 @@ class Producer:
         `timeout` in seconds is for both together. Raises what `send` raises, and RequestTimeout
         when the message was stored and no reply came.
         """
-        await self.queues(message.topic)
         timeout = self.timeout if timeout is None else timeout
         return await self._replies.request(message, queue=queue, key=key, timeout=timeout)
 

@@ -2,8 +2,13 @@
 
 A selector is any function of (queues, message, key) that returns one of the queues. The two here
 are pure functions of the key and of the list of queues: every producer of a topic, in whatever
-process, chooses alike for as long as the topic keeps its queues. A broker that is down keeps its
-queues in the list: its keys fail until it is back, where another queue would break their order.
+process, chooses alike for as long as the topic keeps its queues.
+
+A broker that is down keeps its queues in the list while the name server names it, and its keys
+fail. When it leaves the route or may not be written, and again when it is back, keys move, and
+order is not kept across that, as with the Java client. Where it has to be, the list must be fixed:
+an order topic (ORDER_TOPIC_CONFIG and orderMessageEnable of the name server), or a `queue` that the
+application chooses. Then sends to a broker that is away fail until it is back.
 """
 
 from __future__ import annotations

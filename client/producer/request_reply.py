@@ -7,8 +7,8 @@
 A request is an ordinary message with three properties more: a correlation id, the clientId that the
 reply is for, and how long that client waits (ms). The reply goes to the reply topic of the
 requester's cluster, and the broker that gets it pushes it over the requester's own connection
-(PUSH_REPLY_MESSAGE_TO_CLIENT); it finds the connection by the heartbeat, so every broker must have
-had one. Reference: DefaultMQProducerImpl.request, MessageUtil, ClientRemotingProcessor; spec 2.8.
+(PUSH_REPLY_MESSAGE_TO_CLIENT); it finds the connection by the heartbeat, so every broker should
+have had one. Reference: DefaultMQProducerImpl.request, ClientRemotingProcessor; spec 2.8.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
 REPLY_TYPE = "reply"
+#: How long requests wait for a broker's first heartbeat to be answered, seconds.
+INTRODUCTION = 0.5
 _NO_HOST = bytes(8)
 
 
@@ -52,9 +54,11 @@ class RequestReply:
     def __init__(
         self, instance: ClientInstance, send: Callable[..., Awaitable[SendResult]]
     ) -> None:
+        self._instance = instance
         self._client_id = instance.client_id
-        self._heartbeat = instance.heartbeat
         self._send = send
+        #: Heartbeats to brokers that have had none, by address, and until when to wait for them.
+        self._introductions: dict[str, tuple[asyncio.Task[bool], float]] = {}
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
         instance.dispatcher.register(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.receive, ReplyMessageRequestHeader
@@ -71,13 +75,17 @@ class RequestReply:
         key: ShardingKey | None,
         timeout: float,
     ) -> MessageExt:
-        """Send a request and wait for its reply, `timeout` seconds for both."""
+        """Send a request and wait for its reply, `timeout` seconds for everything."""
+        self._instance.check_running("producer")
         deadline = time.monotonic() + timeout
+        # The brokers of the topic are to be known before they are told of this client.
+        topic = self._instance.namespace.wrap(message.topic)
+        await self._instance.routes.for_publish(topic, timeout=timeout)
         correlation_id = str(uuid.uuid4())
         waiting: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiting
         try:
-            await self._be_known()
+            await self._be_known(deadline)
             extra = (
                 f"{names.CORRELATION_ID}\x01{correlation_id}\x02"
                 f"{names.REPLY_TO_CLIENT}\x01{self._client_id}\x02"
@@ -127,12 +135,31 @@ class RequestReply:
             if not waiting.done():
                 waiting.set_exception(NotRunning("producer"))
 
-    async def _be_known(self) -> None:
-        """Send a heartbeat to the brokers that have had none: replies come through any of them."""
-        told = self._heartbeat.versions
-        strangers = [address for address in self._heartbeat.targets() if address not in told]
-        if strangers:
-            await asyncio.gather(*map(self._heartbeat.send, strangers))
+    async def _be_known(self, deadline: float) -> None:
+        """Have the brokers told that have had no heartbeat: replies come through any of them.
+
+        One that does not answer is waited for once, and never for more than half of the time left:
+        the reply may well come through another.
+        """
+        heartbeat = self._instance.heartbeat
+        now = time.monotonic()
+        waiting: list[asyncio.Task[bool]] = []
+        until = now
+        for address in heartbeat.targets():
+            if address in heartbeat.versions:
+                continue
+            introduction = self._introductions.get(address)
+            if introduction is None or introduction[0].done():
+                task = self._instance.spawn(heartbeat.send(address), f"heartbeat to {address}")
+                introduction = task, now + INTRODUCTION if introduction is None else now
+                self._introductions[address] = introduction
+            task, patience = introduction
+            if patience > now:
+                waiting.append(task)
+                until = max(until, patience)
+        if waiting:
+            timeout = min(until - now, max(deadline - now, 0.0) / 2)
+            await asyncio.wait(waiting, timeout=timeout)
 
     def receive(self, request: Request[ReplyMessageRequestHeader]) -> Response:
         """PUSH_REPLY_MESSAGE_TO_CLIENT: hand a reply to whoever waits for it."""

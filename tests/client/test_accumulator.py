@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import traceback
 from typing import Any
 
@@ -425,6 +426,64 @@ async def test_shutdown_gives_up_what_hangs(cluster: FakeCluster) -> None:
     await p.shutdown()
     with pytest.raises((SendError, RemotingClosed)):
         await posted
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+async def test_who_stops_waiting_does_not_stop_what_was_posted(
+    cluster: FakeCluster, delay: int
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        posted = await p.post(Message("T", b"x", delay_level=delay))
+
+        async def wait() -> SendResult:
+            return await posted
+
+        hasty, patient = asyncio.create_task(wait()), asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        assert not posted.done()  # type: ignore[attr-defined]
+        hasty.cancel()
+        await asyncio.wait((hasty, patient))
+        assert hasty.cancelled()
+        assert not patient.cancelled()
+        assert patient.result().status is SendStatus.SEND_OK
+        assert posted.done()  # type: ignore[attr-defined]
+        assert await posted == patient.result()
+
+
+async def test_what_goes_by_itself_fails_like_a_batch_at_a_shutdown(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.mode = "hang"
+    p = Producer("PG", namesrv=cluster.namesrv, timeout=30.0)
+    await p.start()
+    posted = await p.post(Message("T", b"x", delay_level=1))
+    p.timeout = 0.05
+    await p.shutdown()
+    for _ in range(2):
+        with pytest.raises((SendError, RemotingClosed)):
+            await posted
+
+
+async def test_nobody_has_to_wait_for_what_fails(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for broker in cluster.brokers.values():
+        broker.mode = ResponseCode.NO_PERMISSION
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        await p.post(Message("T", b"x", delay_level=1))
+        await p.flush()
+        lengths = set()
+        for _ in range(3):
+            posted = await p.post(Message("T", b"x", delay_level=1))
+            await p.flush()
+            for _ in range(3):
+                with pytest.raises(SendError) as error:
+                    await posted
+                lengths.add(len(traceback.extract_tb(error.tb)))
+        assert len(lengths) == 1, "no wait adds its way to the error"
+    gc.collect()
+    told = [record for record in caplog.records if "posted message" in record.message]
+    assert [record.levelname for record in told] == ["WARNING"] * 4
+    assert "never retrieved" not in caplog.text
 
 
 async def test_a_flush_waits_for_what_was_posted_before_it(cluster: FakeCluster) -> None:

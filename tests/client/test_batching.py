@@ -156,6 +156,65 @@ async def test_after_a_failed_parent_only_what_may_be_repeated_is(
     assert broker.seen[COMMIT] == 2
 
 
+def at_most(broker: Broker, children: int, remark: str) -> None:
+    """From now on the broker refuses larger parents, as ours does."""
+
+    def answer(given: list[Command]) -> Response:
+        if len(given) <= children:
+            return broker.answer_all(given)
+        return Response(ResponseCode.SYSTEM_ERROR, f"system error in processor: {remark}")
+
+    broker.batch = answer
+
+
+async def test_a_broker_that_takes_fewer_children_is_given_fewer(
+    batching: Batching, broker: Broker
+) -> None:
+    at_most(broker, 8, "more than 8 children")
+    for sizes in ([20, 8, 8, 4], [8, 8, 4]):
+        broker.sizes.clear()
+        assert remarks(await commits(batching, broker, 20)) == [str(n) for n in range(20)]
+        assert broker.sizes == sizes
+    assert broker.seen[COMMIT] == 0
+    assert batching.serves(broker.address)
+    broker.drop_connections()
+    await until(lambda: batching.limit(broker.address) == MAX_CHILDREN)
+
+
+@pytest.mark.parametrize("takes", [0, 1])
+async def test_a_broker_that_takes_one_child_is_asked_one_by_one(
+    batching: Batching, broker: Broker, takes: int
+) -> None:
+    at_most(broker, takes, f"more than {takes} children")
+    for _ in range(2):
+        assert remarks(await commits(batching, broker, 3)) == ["0", "1", "2"]
+    assert broker.sizes == [3]
+    assert not batching.serves(broker.address)
+
+
+async def test_a_limit_that_explains_nothing_is_halved(batching: Batching, broker: Broker) -> None:
+    at_most(broker, 5, "more than 100 children")
+    assert remarks(await commits(batching, broker, 20)) == [str(n) for n in range(20)]
+    assert broker.sizes == [20, 10, 10, 5, 5, 5, 5]
+
+
+async def test_who_gave_up_is_not_in_the_smaller_parents(
+    batching: Batching, broker: Broker
+) -> None:
+    tasks = [asyncio.ensure_future(commit(batching, broker, n)) for n in range(4)]
+
+    def refuse(children: list[Command]) -> Response:
+        tasks[1].cancel()
+        at_most(broker, 2, "")
+        return Response(ResponseCode.SYSTEM_ERROR, "more than 2 children")
+
+    broker.batch = refuse
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(n) for n in (0, 2, 3)] == remarks([answers[n] for n in (0, 2, 3)])
+    assert isinstance(answers[1], asyncio.CancelledError)
+    assert (broker.sizes, broker.seen[COMMIT]) == ([4, 2], 1)
+
+
 async def test_nonsense_in_a_parents_answer(batching: Batching, broker: Broker) -> None:
     broker.batch = lambda children: Response(body=b"\0\0\0\x05nonsense")
     assert all(isinstance(answer, BodyError) for answer in await commits(batching, broker, 2))

@@ -125,12 +125,14 @@ async def test_a_suspect_that_is_back_has_the_routes_asked_until_it_is_tried() -
     for _ in range(2):
         at.clock.advance(2)
         await detector.round()
+        await turn()
     # The first time it had not registered yet.
     assert len(refreshed) == 2
     assert at.selector.tolerance.is_available("a")
     at.selector.answered("a", 0.01)
     at.clock.advance(2)
     await detector.round()
+    await turn()
     assert len(refreshed) == 2
 
 
@@ -146,8 +148,67 @@ async def test_the_routes_are_not_asked_for_ever_for_one_that_nobody_tries() -> 
     at.probes.alive = {"a:1"}
     for _ in range(100):
         await detector.round()
+        await turn()
         at.clock.advance(2)
     assert len(refreshed) == BACK_FOR / 2
+
+
+async def test_probing_does_not_wait_for_the_routes() -> None:
+    at = Setting()
+    asked: list[asyncio.Task[object] | None] = []
+
+    async def refresh() -> None:
+        asked.append(asyncio.current_task())
+        await asyncio.Event().wait()  # a name server that is silent
+
+    rounds = 0
+    fifth = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        at.clock.advance(seconds)
+        await turn()
+        if rounds == 5:
+            fifth.set()
+            await asyncio.Event().wait()
+
+    detector = Detector(at.selector, lambda: at.routes, at.probes, refresh)
+    at.selector.silent("a", 0.01)
+    at.selector.silent("b", 0.01)
+    at.probes.alive = {"a:1"}
+    running = asyncio.create_task(detector.run(pause))
+    async with asyncio.timeout(5):
+        await fifth.wait()
+    assert [address for address, _ in at.probes.asked].count("b:1") == 4
+    [task] = asked
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert task is not None
+    assert task.cancelled()
+
+
+async def test_routes_that_can_not_be_asked_for_do_not_end_the_detector(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at = Setting()
+
+    async def refresh() -> None:
+        raise ZeroDivisionError("oops")
+
+    detector = Detector(at.selector, lambda: at.routes, at.probes, refresh)
+    at.selector.silent("a", 0.01)
+    at.probes.alive = {"a:1"}
+    assert await detector.round() == ["a"]
+    await turn()
+    assert "oops" in caplog.text
+    await detector.round()
+
+
+async def turn() -> None:
+    """What was begun beside runs, as far as it does without waiting."""
+    await asyncio.sleep(0)
 
 
 async def test_a_broker_without_master_is_kept_and_not_asked() -> None:

@@ -95,4 +95,3 @@ async def test_a_file_names_the_name_servers(
 def test_making_a_list_reads_nothing(tmp_path: Path) -> None:
     names = NameServerList((tmp_path / "missing").as_uri())
     assert names.addresses == []
-    assert names.somewhere == "127.0.0.1:80"

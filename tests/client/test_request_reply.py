@@ -10,9 +10,11 @@ from client.errors import (
     InvalidMessage,
     NotRunning,
     RemoteSystemError,
+    RemotingTimeout,
     RequestTimeout,
     SendError,
 )
+from client.producer import request_reply
 from client.producer.producer import Producer
 from client.producer.recall import RecallHandle
 from message import properties as names
@@ -180,6 +182,86 @@ async def test_every_broker_knows_the_requester_first(
         with pytest.raises(RequestTimeout):
             await p.request(Message("T", b"x"), timeout=0.2)
         assert cluster["a"].heartbeats
+
+
+def hanging_heartbeats(broker: FakeBroker) -> asyncio.Event:
+    """From now on the broker answers no heartbeat; set when it gets one."""
+    arrived = asyncio.Event()
+    routes = broker.dispatcher._routes
+    routes[RequestCode.HEART_BEAT] = routes[RequestCode.HEART_BEAT]._replace(
+        handler=lambda request: arrived.set()
+    )
+    return arrived
+
+
+async def test_another_broker_that_hangs_delays_only_the_first_request(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    cluster.put("other", "b")
+    arrived = hanging_heartbeats(cluster["b"])
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        await p.queues("other")
+
+        async def ask(number: int) -> bytes:
+            asked = asyncio.create_task(p.request(Message("T", b"%d" % number), timeout=2.0))
+            await until(lambda: len(received(cluster["a"])) > number)
+            await p.reply(received(cluster["a"])[number], b"re %d" % number)
+            return (await asked).body
+
+        assert await ask(0) == b"re 0"
+        await arrived.wait()
+        async with asyncio.timeout(2.0):  # 0.5 s for each would be 5 s
+            assert [await ask(n) for n in range(1, 11)] == [b"re %d" % n for n in range(1, 11)]
+
+
+async def test_requests_of_one_moment_wait_for_the_same_heartbeat(
+    cluster: FakeCluster, push: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_reply, "INTRODUCTION", 15.0)
+    beat = cluster["a"].dispatcher._routes[RequestCode.HEART_BEAT].handler
+    held: list[Request[Any]] = []
+    cluster["a"].dispatcher._routes[RequestCode.HEART_BEAT] = (
+        cluster["a"].dispatcher._routes[RequestCode.HEART_BEAT]._replace(handler=held.append)
+    )
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        asked = [
+            asyncio.create_task(p.request(Message("T", b"%d" % n), timeout=30.0)) for n in range(3)
+        ]
+        # One for the requests, one for the new connection.
+        await until(lambda: len(held) == 2)
+        assert not received(cluster["a"])
+        asked[0].cancel()
+        for request in held:
+            response = beat(request)
+            assert isinstance(response, Response)
+            request.reply(response)
+        await until(lambda: len(received(cluster["a"])) == 2)
+        for message in received(cluster["a"]):
+            await p.reply(message, message.body)
+        assert [reply.body for reply in await asyncio.gather(*asked[1:])] == [b"1", b"2"]
+        assert len(held) == 2
+
+
+async def test_a_broker_that_could_not_be_told_is_told_by_a_later_request(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    cluster.put("other", "b")
+    await cluster["b"].stop()
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        await p.queues("other")
+        with pytest.raises(RequestTimeout):
+            await p.request(Message("T", b"x"), timeout=0.1)
+        await cluster["b"].start()
+        with pytest.raises(RequestTimeout):
+            await p.request(Message("T", b"x"), timeout=0.1)
+        await cluster["b"].beat.wait()
+
+
+async def test_the_timeout_of_a_request_is_the_total(cluster: FakeCluster) -> None:
+    cluster.name_server.hangs = True
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        with pytest.raises(RemotingTimeout, match=r"no route of topic T within 0\.\d+ s"):
+            await p.request(Message("T", b"x"), timeout=0.2)
 
 
 async def test_only_requests_can_be_replied_to(

@@ -1,15 +1,26 @@
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
-from client.errors import BodyError, BrokerNotFound, NoRouteInfo, RemotingTimeout
-from client.instance import ClientInstance, client_id, local_ip
+from client.errors import (
+    BodyError,
+    BrokerNotFound,
+    NoRouteInfo,
+    NotRunning,
+    RemotingTimeout,
+    SendError,
+)
+from client.instance import ClientInstance, client_id
+from client.producer.producer import Producer
 from client.route import TopicRoute, publish_queues, subscribe_queues
-from message.message import MessageQueue
+from message import identity
+from message.message import Message, MessageQueue
 from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from remoting.codes import RequestCode
 from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
@@ -60,6 +71,25 @@ def test_the_fixed_queues_of_an_ordered_topic() -> None:
     assert names(publish_queues("T", data)) == [("b", 0), ("b", 1), ("a", 0)]
 
 
+async def test_an_ordered_topic_keeps_its_queues_without_their_broker(cluster: FakeCluster) -> None:
+    fixed = "a:2;b:2"
+    cluster.name_server.routes["T"].order_topic_conf = fixed
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        keys = [str(n) for n in range(8)]
+        before = {key: (await p.send(Message("T", b"x"), key=key)).queue for key in keys}
+        cluster.put("T", "a")
+        cluster.name_server.routes["T"].order_topic_conf = fixed
+        await p._routes.poll()
+        assert set(p._routes.brokers) == {"a"}
+        for key, queue in before.items():
+            if queue.broker_name == "a":
+                assert (await p.send(Message("T", b"x"), key=key)).queue == queue
+            else:
+                with pytest.raises(SendError):
+                    await p.send(Message("T", b"x"), key=key)
+    assert {queue.broker_name for queue in before.values()} == {"a", "b"}
+
+
 @pytest.fixture
 async def instance(cluster: FakeCluster) -> AsyncIterator[ClientInstance]:
     client = ClientInstance(cluster.namesrv)
@@ -90,6 +120,20 @@ async def test_who_gives_up_leaves_the_question_to_the_others(
     assert cluster.name_server.seen[ROUTE] == 1
     with pytest.raises(asyncio.CancelledError):
         await hasty
+
+
+async def test_a_shutdown_is_an_error_to_who_waits_for_a_route(cluster: FakeCluster) -> None:
+    cluster.name_server.hangs = True
+    instance = ClientInstance(cluster.namesrv)
+    await instance.start()
+    outside = asyncio.create_task(instance.routes.for_publish("T"))
+    own = instance.spawn(instance.routes.for_publish("T"), "its own")
+    await until(lambda: cluster.name_server._waiting)
+    await instance.shutdown()
+    with pytest.raises(NotRunning, match="was shut down"):
+        await outside
+    with pytest.raises(asyncio.CancelledError):
+        await own  # was cancelled itself
 
 
 async def test_addresses(cluster: FakeCluster, instance: ClientInstance) -> None:
@@ -207,6 +251,73 @@ def test_client_ids() -> None:
     assert first != second
 
 
-def test_the_local_address() -> None:
-    assert local_ip("127.0.0.1:9876") == "127.0.0.1"
-    assert local_ip("no-such-host-is-looked-up:9876") == "127.0.0.1"
+@pytest.mark.parametrize(
+    "namesrv", ["127.0.0.1:9876", "localhost:9876", "namesrv.example:9876", "http://list.example/"]
+)
+@pytest.mark.parametrize(("own", "ip"), [("10.1.2.3", "10.1.2.3"), (None, "127.0.0.1")])
+def test_a_client_id_has_the_hosts_own_address(
+    monkeypatch: pytest.MonkeyPatch, namesrv: str, own: str | None, ip: str
+) -> None:
+    monkeypatch.setattr("client.instance.local_address", lambda: own)
+    assert ClientInstance(namesrv, instance_name="name").client_id == f"{ip}@name"
+
+
+class FakeSocket:
+    """Has the routes of `own`, by address family; looks like the module and like a socket of it."""
+
+    AF_INET, AF_INET6, SOCK_DGRAM = socket.AF_INET, socket.AF_INET6, socket.SOCK_DGRAM
+
+    def __init__(self, own: dict[int, str], names: dict[int, str]) -> None:
+        self.own = own
+        self.names = names
+        self.family = 0
+
+    def socket(self, family: int, _type: int) -> "FakeSocket":
+        self.family = family
+        return self
+
+    def __enter__(self) -> "FakeSocket":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def connect(self, _target: tuple[str, int]) -> None:
+        if self.family not in self.own:
+            raise OSError("network is unreachable")
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.own[self.family], 1
+
+    def gethostname(self) -> str:
+        return "host"
+
+    def getaddrinfo(self, _name: str, _port: None, family: int) -> list[tuple[object, ...]]:
+        if family not in self.names:
+            raise socket.gaierror("unknown")
+        return [(family, 1, 6, "", (self.names[family], 0))]
+
+
+IP4, IP6 = int(socket.AF_INET), int(socket.AF_INET6)
+
+
+@pytest.mark.parametrize(
+    ("own", "names", "address"),
+    [
+        ({IP4: "10.0.0.7", IP6: "2001:db8::7"}, {}, "10.0.0.7"),
+        ({IP6: "2001:db8::7"}, {IP4: "10.0.0.8"}, "2001:db8::7"),
+        ({IP6: "fe80::7%eth0"}, {}, "fe80::7"),
+        ({}, {IP4: "10.0.0.8"}, "10.0.0.8"),
+        ({IP4: "127.0.0.1", IP6: "::1"}, {IP4: "127.0.1.1", IP6: "2001:db8::8"}, "2001:db8::8"),
+        ({IP4: "0.0.0.0"}, {IP4: "127.0.1.1"}, None),
+        ({}, {}, None),
+    ],
+)
+def test_the_local_address(
+    monkeypatch: pytest.MonkeyPatch,
+    own: dict[int, str],
+    names: dict[int, str],
+    address: str | None,
+) -> None:
+    monkeypatch.setattr(identity, "socket", FakeSocket(own, names))
+    assert identity.local_address() == address

@@ -51,8 +51,12 @@ class Cluster:
         del self.broker.dispatcher._routes[BATCH]
 
 
+#: A broker that takes parents of 8 children at most.
+limited = pytest.mark.parametrize("cluster", [{"max_child_request_num": 8}], indirect=True)
+
+
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     namesrv = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
     await namesrv.start()
     config = BrokerConfig(
@@ -63,6 +67,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         store_path_root_dir=str(tmp_path / "store"),
         mapped_file_size_commit_log=1 << 22,
         default_topic_queue_nums=QUEUES,
+        **getattr(request, "param", {}),
     )
     async with Broker(config) as broker:
         yield Cluster(namesrv, broker)
@@ -197,6 +202,37 @@ async def test_offsets_are_committed_together(cluster: Cluster, producer: Produc
         await consumer.commit(dict.fromkeys(queues, 1))
         assert (cluster.seen[BATCH], cluster.seen[COMMIT]) == (1, 0)
         assert [await consumer.committed(queue) for queue in queues] == [1] * QUEUES
+
+
+@limited
+async def test_a_broker_that_takes_fewer_children_is_given_fewer(
+    cluster: Cluster, producer: Producer
+) -> None:
+    topics = [f"T{n}" for n in range(10)]
+    for topic in topics:
+        await producer.send(Message(topic, b"x"))
+    cluster.seen.clear()
+    for parents in (3, 5):  # 10 refused, 8 and 2; then 8 and 2 at once
+        results = await producer.send_batch([Message(t, b"y") for t in topics for _ in range(3)])
+        assert len({(result.queue.topic, result.queue_offset) for result in results}) == 30
+        assert cluster.seen[BATCH] == parents
+    assert cluster.seen[SEND_BATCH] == 0
+
+
+@limited
+async def test_polls_and_commits_keep_to_the_brokers_limit(
+    cluster: Cluster, producer: Producer
+) -> None:
+    async with consumer_of(cluster, suspend=0.5, auto_commit=False) as consumer:
+        await consumer.assign("T")
+        await until(lambda: cluster.held == QUEUES)
+        # The offsets were refused once; from then on nothing was.
+        assert (cluster.seen[BATCH], cluster.seen[PULL]) == (1 + QUEUES // 8 + QUEUES // 8, 0)
+        queues = await producer.queues("T")
+        await consumer.commit(dict.fromkeys(queues, 1))
+        assert cluster.seen[COMMIT] == 0
+        await producer.send(Message("T", b"x"), queue=queues[9])
+        assert [m.body for m in await receive(consumer, 1)] == [b"x"]
 
 
 async def test_send_batch_of_many_topics_is_one_request_for_each_kind(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from client.consumer import consumed_message
 from client.consumer.consumed_message import ReconsumeLater
 from client.errors import InvalidMessage, NoRouteInfo, NotRunning
 from client.producer.producer import Producer
@@ -15,6 +16,7 @@ from client.producer.result import SendStatus
 from client.producer.transaction import TransactionState
 from message.message import Message, MessageExt, MessageQueue
 from pocketmq import sync
+from pocketmq.sync_client import LoopThread
 from remoting.codes import RequestCode
 from remoting.headers.transaction import EndTransactionRequestHeader
 from tests.client.fake_cluster import FakeCluster
@@ -54,7 +56,7 @@ def test_sending_and_reading(elsewhere: FakeCluster) -> None:
         producer.send_batch([Message("T", b"1"), Message("T", b"2")])
         posted = producer.post(Message("T", b"3"))
         assert posted.result().queue_offset == 3
-        assert producer.client_id.startswith("127.0.0.1@")
+        assert producer.client_id == producer._client.client_id
         producer.timeout = 7.0
         assert producer._client.timeout == 7.0
     with sync.PullConsumer("CG", namesrv=elsewhere.namesrv, start="begin") as consumer:
@@ -266,3 +268,109 @@ def test_methods_are_those_of_the_asyncio_class() -> None:
         inspect.signature(Producer.send).parameters
     )
     assert sync.Producer.__name__ == "Producer"
+
+
+def stopping(c: Any) -> bool:
+    """Whether its shutdown has begun."""
+    return bool(c._client._consumption.service.stopped)
+
+
+def test_handlers_have_the_loop_until_the_drain_is_over(
+    elsewhere: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(elsewhere, b"0", b"1")
+    c = consumer(elsewhere, concurrency=1)
+    gone = threading.Event()
+    where: list[str] = []
+    errors: list[Exception] = []
+    plain_ack = consumed_message.ConsumedMessage.ack
+
+    def ack(message: sync.ConsumedMessage) -> None:
+        where.append(threading.current_thread().name)
+        plain_ack(message)
+
+    monkeypatch.setattr(consumed_message.ConsumedMessage, "ack", ack)
+
+    @c.on("T", batch=2)
+    def handle(messages: list[sync.ConsumedMessage]) -> None:
+        gone.set()
+        until(lambda: stopping(c))
+        try:
+            messages[0].reconsume(1)
+            messages[1].ack()
+        except Exception as error:
+            errors.append(error)
+
+    c.start()
+    assert gone.wait(TIMEOUT)
+    c.shutdown()
+    assert errors == []
+    assert where == ["pocketmq.sync"]
+    assert len(elsewhere["a"].sent_back) == 1
+    assert elsewhere["a"].offsets["CG", "T", 0] == 2
+
+
+def test_a_block_may_be_left_during_the_shutdown(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0")
+    c = consumer(elsewhere, {"T": "*"})
+    entered = threading.Event()
+    ended: list[str] = []
+
+    def work() -> None:
+        for message in c:
+            with message:
+                entered.set()
+                until(lambda: stopping(c))
+        ended.append("the iteration")
+
+    with c:
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert entered.wait(TIMEOUT)
+    thread.join()
+    assert ended == ["the iteration"]
+    assert elsewhere["a"].offsets["CG", "T", 0] == 1
+
+
+def test_who_shuts_down_second_waits_for_the_end(elsewhere: FakeCluster) -> None:
+    put(elsewhere, b"0")
+    c = consumer(elsewhere)
+    gone, release = threading.Event(), threading.Event()
+
+    @c.on("T")
+    def handle(message: sync.ConsumedMessage) -> None:
+        gone.set()
+        assert release.wait(TIMEOUT)
+
+    c.start()
+    assert gone.wait(TIMEOUT)
+    first = threading.Thread(target=c.shutdown)
+    first.start()
+    until(lambda: stopping(c))
+    threading.Timer(0.05, release.set).start()
+    c.shutdown()
+    assert release.is_set()
+    assert c._thread is None
+    first.join()
+
+
+def test_what_outlasts_the_loop_is_told_so() -> None:
+    thread = LoopThread("Client")
+    begun, errors = threading.Event(), list[BaseException]()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        with pytest.raises(NotRunning, match="Client is not running") as caught:
+            thread.run(work())
+        errors.append(caught.value)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert begun.wait(TIMEOUT)
+    thread.close()
+    caller.join()
+    call()
+    assert len(errors) == 2

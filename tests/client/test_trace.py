@@ -157,6 +157,59 @@ async def test_records_that_can_not_be_kept_or_sent_are_counted(
     assert dispatcher.dropped == 5
 
 
+class SlowSend:
+    """Sends that last until they are let go."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.release = asyncio.Event()
+        self.sent: list[Message] = []
+
+    async def __call__(self, message: Message) -> None:
+        self.begun.set()
+        await self.release.wait()
+        self.sent.append(message)
+
+
+async def test_the_last_flush_waits_for_what_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace, "PERIOD", 0.001)
+    send = SlowSend()
+    dispatcher = TraceDispatcher(send)
+    running = asyncio.create_task(dispatcher.run())
+    dispatcher.append(record(1))
+    await send.begun.wait()
+    last = asyncio.create_task(dispatcher.flush())
+    await asyncio.sleep(0)
+    assert not last.done()
+    send.release.set()
+    await last
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert len(send.sent) == 1
+    assert dispatcher.dropped == 0
+
+
+async def test_what_the_end_leaves_unsent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "PERIOD", 0.001)
+    send = SlowSend()
+    dispatcher = TraceDispatcher(send)
+    running = asyncio.create_task(dispatcher.run())
+    dispatcher.append(record(1))
+    await send.begun.wait()
+    for number in (2, 3):
+        dispatcher.append(record(number))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await dispatcher.flush()
+    assert dispatcher.dropped == 0
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert send.sent == []
+    assert dispatcher.dropped == 3
+
+
 async def test_many_records_leave_at_once_in_messages_of_bounded_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,24 @@
+"""What errors tell besides their class."""
+
+from client.errors import BatchSendError, NoRouteInfo, SendError, Try
+from message.message import Message, MessageQueue
+from remoting.errors import SystemBusy
+
+QUEUE = MessageQueue("T", "broker-a", 3)
+
+
+def test_a_batch_error_tells_what_its_cause_tells() -> None:
+    busy = SystemBusy("too many", "broker-a")
+    cause = SendError("T", 0.5, [Try(QUEUE, 0.5, busy)], busy)
+    message = Message("T", b"x")
+    error = BatchSendError(cause, [None], [message])
+    assert (error.code, error.remark, error.broker) == (cause.code, "too many", "broker-a")
+    assert error.tries == cause.tries
+    assert error.retriable
+    assert str(error) == f"1 of 1 messages not stored; {cause}"
+
+
+def test_a_batch_error_without_a_route_has_no_tries() -> None:
+    error = BatchSendError(NoRouteInfo("T"), [None], [Message("T", b"x")])
+    assert error.tries == ()
+    assert "No route info of this topic: T" in str(error)
