@@ -8,7 +8,7 @@
 | NoRouteInfo | the name server knows no route of the topic, and none can be made |
 | BrokerNotFound | the routes name no address of that broker |
 | SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
-| BatchSendError | parts of a batch failed; `results` holds what was stored |
+| BatchSendError | parts of a batch failed; `results` holds what was stored, `tries` as above |
 | RequestTimeout | a request was sent, and no reply came in time |
 | TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
 | TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
@@ -202,8 +202,9 @@ class BatchSendError(ClientError):
     """Some messages of a `send_batch` were not stored.
 
     `results` is aligned with the messages given: a SendResult, or None where that message's batch
-    failed. `failed` lists those messages. `code`, `remark`, `broker`, `retriable` and `__cause__`
-    are of the first error; it is a SendError, or says that there was no route.
+    failed. `failed` lists those messages. `code`, `remark`, `broker`, `tries`, `retriable` and
+    `__cause__` are of the first error; it is a SendError, or says that there was no route, and then
+    there are no tries.
     """
 
     def __init__(
@@ -212,13 +213,15 @@ class BatchSendError(ClientError):
         results: Sequence[SendResult | None],
         failed: Sequence[Message],
     ) -> None:
-        super().__init__(first.code, str(first), first.broker)
+        super().__init__(first.code, first.remark, first.broker)
         self.retriable = first.retriable
+        self.tries = first.tries if isinstance(first, SendError) else ()
+        self._why = str(first)
         self.results = list(results)
         self.failed = list(failed)
 
     def __str__(self) -> str:
-        return f"{len(self.failed)} of {len(self.results)} messages not stored; {self.remark}"
+        return f"{len(self.failed)} of {len(self.results)} messages not stored; {self._why}"
 
 
 class RequestTimeout(ClientError):

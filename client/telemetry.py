@@ -1,8 +1,10 @@
-"""OpenTelemetry: spans of sends, and their context in the messages (pip install 'pocketmq[otel]').
+"""OpenTelemetry: spans of sends, their context in the messages, and spans of the work on these
+(pip install 'pocketmq[otel]').
 
     producer = Producer("orders", hooks=[OpenTelemetryHook()])
+    consumer = PushConsumer("billing", hooks=[OpenTelemetryHook()])
 
-    async for message in consumer:
+    for message in await pull_consumer.poll():
         with consumer_span(message, group="audit"):
             ...
 
@@ -13,13 +15,16 @@ semantic conventions for messaging. Nothing of OpenTelemetry is loaded unless th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
+from client.consumer.consume_hooks import ConsumeContext
 from client.errors import RemotingError
 from client.producer.hooks import SendContext, SendKind
 from message.message import MessageExt
@@ -31,9 +36,12 @@ _TYPES = {SendKind.HALF: "transaction"}
 
 
 class OpenTelemetryHook:
-    """A producer span for each call of a producer; a batch is one span.
+    """A producer span for each call of a producer, and a consumer span for the work on a message,
+    or on those that a batch handler got together, which are its links.
 
-    `tracer_provider`: the global one by default.
+    A PushConsumer's span is the current one in its handler (of pocketmq.sync as well) and in
+    `async with message`. What a PullConsumer hands out counts as done at once: `consumer_span` is
+    for that. `tracer_provider`: the global one by default.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -77,6 +85,23 @@ class OpenTelemetryHook:
             _fail(span, context.error)
         span.end()
 
+    def before_consume(self, context: ConsumeContext, /) -> None:
+        span = _start_process(self._tracer, context.messages, context.group)
+        span.set_attribute("messaging.client.id", context.client_id)
+        token = contexts.attach(trace.set_span_in_context(span))
+        context.attributes[_SPAN] = span, token, asyncio.current_task()
+
+    def after_consume(self, context: ConsumeContext, /) -> None:
+        if _SPAN not in context.attributes:
+            return
+        span, token, task = context.attributes[_SPAN]
+        # Work that is given up is told by another task, where the span was never current.
+        if asyncio.current_task() is task:
+            contexts.detach(token)
+        if context.error is not None:
+            _fail(span, context.error)
+        span.end()
+
 
 @contextmanager
 def consumer_span(
@@ -84,24 +109,37 @@ def consumer_span(
 ) -> Iterator[Span]:
     """The consumer span of one message, current within, with the send's span as its parent."""
     tracer = trace.get_tracer("pocketmq", tracer_provider=tracer_provider)
-    parent = propagate.extract(message.properties)
-    with tracer.start_as_current_span(
-        f"process {message.topic}",
-        context=parent,
-        kind=SpanKind.CONSUMER,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        _describe(span, "process", group, None)
-        span.set_attribute("messaging.destination.name", message.topic)
-        span.set_attribute("messaging.destination.partition.id", str(message.queue_id))
-        span.set_attribute("messaging.message.id", message.msg_id)
-        _describe_message(span, message.tags, message.keys)
+    span = _start_process(tracer, (message,), group)
+    with trace.use_span(
+        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+    ):
         try:
             yield span
         except BaseException as error:
             _fail(span, error)
             raise
+
+
+def _start_process(tracer: Tracer, messages: Sequence[MessageExt], group: str) -> Span:
+    first = messages[0]
+    parent, links = propagate.extract(first.properties), []
+    if len(messages) > 1:
+        # A span has one parent, these messages have as many.
+        sends = (trace.get_current_span(propagate.extract(m.properties)) for m in messages)
+        links = [Link(at) for send in sends if (at := send.get_span_context()).is_valid]
+        parent = contexts.Context()
+    span = tracer.start_span(
+        f"process {first.topic}", context=parent, kind=SpanKind.CONSUMER, links=links
+    )
+    _describe(span, "process", group, None)
+    span.set_attribute("messaging.destination.name", first.topic)
+    span.set_attribute("messaging.destination.partition.id", str(first.queue_id))
+    if len(messages) > 1:
+        span.set_attribute("messaging.batch.message_count", len(messages))
+    else:
+        span.set_attribute("messaging.message.id", first.msg_id)
+        _describe_message(span, first.tags, first.keys)
+    return span
 
 
 def _describe(span: Span, operation: str, group: str, client_id: str | None) -> None:

@@ -76,6 +76,7 @@ class TraceDispatcher:
         self._send = send
         self._records: deque[TraceRecord] = deque()
         self._ready = asyncio.Event()
+        self._sending = asyncio.Lock()
 
     def append(self, record: TraceRecord) -> None:
         """Have one record sent, soon."""
@@ -87,25 +88,36 @@ class TraceDispatcher:
             self._ready.set()
 
     async def run(self) -> None:
-        """Send what was collected, for ever."""
-        while True:
-            try:
-                async with asyncio.timeout(PERIOD):
-                    await self._ready.wait()
-            except TimeoutError:
-                pass
-            self._ready.clear()
-            await self.flush()
+        """Send what was collected, for ever; what is not sent when it is cancelled is lost."""
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(PERIOD):
+                        await self._ready.wait()
+                except TimeoutError:
+                    pass
+                self._ready.clear()
+                await self.flush()
+        finally:
+            if self._records:
+                self.dropped += len(self._records)
+                told, left = fields(topic=self.topic), len(self._records)
+                log.warning("%d trace records are lost: they came too late", left, extra=told)
+                self._records.clear()
 
     async def flush(self) -> None:
-        """Send what was collected until now."""
-        while self._records:
-            text, keys, count = self._take()
-            try:
-                await self._send(Message(self.topic, text.encode(), keys=keys))
-            except RemotingError as error:
-                self.dropped += count
-                log.warning("%d trace records are lost: %s", count, error, extra=fields(error))
+        """Send what was collected until now, and wait for what is under way."""
+        async with self._sending:
+            while self._records:
+                text, keys, count = self._take()
+                try:
+                    await self._send(Message(self.topic, text.encode(), keys=keys))
+                except RemotingError as error:
+                    self.dropped += count
+                    log.warning("%d trace records are lost: %s", count, error, extra=fields(error))
+                except BaseException:  # a cancellation: nobody waits for the answer
+                    self.dropped += count
+                    raise
 
     def _take(self) -> tuple[str, list[str], int]:
         parts: list[str] = []

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pocketmq import Message, Producer, SendError
+from pocketmq import BatchSendError, Message, Producer
 
 
 async def main() -> None:
@@ -15,8 +15,8 @@ async def main() -> None:
                 [Message("orders", b"order %d" % i, tags="new") for i in range(1000)]
             )
             print(len(results), "more in", len({r.queue for r in results}), "queue(s)")
-        except SendError as error:
-            print("not stored:", error, "- worth trying again" if error.retriable else "")
+        except BatchSendError as error:  # what send raises is a SendError
+            print(error, "- worth sending error.failed again" if error.retriable else "")
 
 
 asyncio.run(main())

@@ -48,6 +48,7 @@ class BrokerAddress(NamedTuple):
 class BrokerLive(msgspec.Struct):
     """Signs of life of a broker. Times in ms."""
 
+    broker_name: str
     last_update: int
     window: int
     data_version: DataVersion
@@ -156,6 +157,7 @@ class RouteTable:
         if at not in self._live:
             log.info("new broker registered, %s HAService: %s", at, header.ha_server_addr)
         self._live[at] = BrokerLive(
+            broker_name=header.broker_name,
             last_update=self._clock(),
             window=LIVENESS_WINDOW if window is None else window,
             data_version=wrapper.data_version,
@@ -217,12 +219,20 @@ class RouteTable:
     def unregister_broker(self, cluster: str, address: str, broker_name: str) -> None:
         """Removes a broker, and the topics that are nowhere else then.
 
-        A group that acts for its missing master loses the write permission on its topics.
+        A group that acts for its missing master loses the write permission on its topics. Where
+        another broker has registered with the address since, that one stays; the reference takes
+        its sign of life away.
         """
         at = BrokerAddress(cluster, address)
-        known = self._live.pop(at, None) is not None
-        self._filter_servers.pop(at, None)
+        live = self._live.get(at)
+        known = live is not None and live.broker_name == broker_name
         log.info("unregister broker %s %s: %s", broker_name, at, "OK" if known else "unknown")
+        if known:
+            self._remove_address(at)
+        else:
+            self._leave_group(broker_name, address)
+
+    def _leave_group(self, broker_name: str, address: str) -> None:
         group = self._brokers.get(broker_name)
         if group is None:
             return
@@ -259,10 +269,16 @@ class RouteTable:
         return [live.channel for _, live in expired]
 
     def _remove_address(self, at: BrokerAddress) -> None:
-        # None where another address has taken the broker's id.
-        groups = (g for g in self._brokers.values() if at.address in g.broker_addrs.values())
-        group = next(groups, None)
-        self.unregister_broker(at.cluster, at.address, group.broker_name if group else "")
+        """Nobody lives there any more. Under another broker name the address may be in a second
+        group, which nothing else would remove; the reference removes it from one group only."""
+        del self._live[at]
+        self._filter_servers.pop(at, None)
+        for group in list(self._brokers.values()):
+            if at.address in group.broker_addrs.values() and (
+                group.cluster == at.cluster
+                or BrokerAddress(group.cluster, at.address) not in self._live
+            ):
+                self._leave_group(group.broker_name, at.address)
 
     # Topics
 

@@ -17,6 +17,9 @@ import pocketmq
 MODULES = (
     "pocketmq",
     "pocketmq.embedded",
+    "pocketmq.sync",
+    "pocketmq.sync_client",
+    "pocketmq.sync_push",
     "pocketmq.testing",
     "pocketmq.testing.clock",
     "pocketmq.testing.faults",

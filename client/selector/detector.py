@@ -58,12 +58,18 @@ class Detector:
         self._addresses: dict[str, tuple[str, float]] = {}
         # Suspects that answered and were not tried yet, and when they did.
         self._back: dict[str, float] = {}
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def run(self, pause: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
-        """Rounds for ever; ends by cancellation, with the probes under way."""
-        while True:
-            await pause(min(DETECTOR_PERIOD, self._selector.switches.detect_interval / 1000))
-            await self.round()
+        """Rounds for ever; ends by cancellation, with the probes and questions under way."""
+        try:
+            while True:
+                await pause(min(DETECTOR_PERIOD, self._selector.switches.detect_interval / 1000))
+                await self.round()
+        finally:
+            if self._refreshing is not None:
+                self._refreshing.cancel()
+                await asyncio.gather(self._refreshing, return_exceptions=True)
 
     async def round(self) -> Collection[str]:
         """One round; returns the brokers found reachable again."""
@@ -91,8 +97,8 @@ class Detector:
         self._back = {
             name: at for name, at in self._back.items() if name in untried and now - at < BACK_FOR
         }
-        if self._back and self._refresh is not None:
-            await self._refresh()
+        if self._back and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.get_running_loop().create_task(self._ask_for_routes())
         return found
 
     def _with_lost(self, routed: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -108,6 +114,13 @@ class Detector:
             if name in suspects and now - at < LOST_FOR
         }
         return {name: address for name, (address, _) in self._addresses.items()} | dict(routed)
+
+    async def _ask_for_routes(self) -> None:
+        if self._refresh is not None:
+            try:
+                await self._refresh()
+            except Exception:
+                log.warning("asking for the routes failed", exc_info=True)
 
     async def _ask(self, name: str, address: str, timeout: float) -> bool:
         try:

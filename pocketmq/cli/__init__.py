@@ -2,8 +2,8 @@
 
 One module per command, each with ``add_parser(subparsers)`` and ``run(arguments) -> int``, which
 returns the exit code (remoting.service.ExitCode). Only the module of the command that was asked
-for is imported, and a command imports its heavy parts (Spark, rich) when it runs, so that a broker
-starts in a fraction of a second.
+for is imported, and a command imports its heavy parts (Spark, rich, the store) when it runs, so
+that a broker starts in a fraction of a second, and on Windows what needs no store works.
 
 What a program reads (messages, rows) goes to stdout; progress, counts and errors go to stderr. A
 server prints the one line that says it listens to stdout.

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from broker.broker import Broker
-from broker.config import BrokerConfig, load_broker_config
 from pocketmq.cli.options import Subparsers, port
-from pocketmq.cli.server_command import add_config_option, announce, read_config, run_server
+from pocketmq.cli.server_command import (
+    add_config_option,
+    announce,
+    read_config,
+    run_server,
+    store_exit_codes,
+)
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
+log = logging.getLogger("pocketmq")
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -26,7 +37,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "-n", "--namesrv", metavar="ADDR;ADDR", help="name servers to register with (namesrvAddr)"
     )
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", help="directory of the store (storePathRootDir)"
+        "--store",
+        type=Path,
+        metavar="DIR",
+        help="directory of the whole store (storePathRootDir): its commit log is in DIR/commitlog, "
+        "whatever storePathCommitLog says",
     )
     parser.add_argument(
         "--listen-port", type=port, metavar="PORT", help="default 10911; 0: any free one"
@@ -39,27 +54,35 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM."""
-    return run_server(lambda: _prepare(options))
+    return run_server(lambda: _prepare(options), store_exit_codes())
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
+    from broker.broker import Broker
+    from broker.config import load_broker_config
+
     config = read_config(load_broker_config, options.config)
     if options.config is not None:
         config.broker_config_path = str(options.config.resolve())
     if options.namesrv is not None:
         config.namesrv_addr = options.namesrv
     if options.store is not None:
+        elsewhere = config.store_path_commit_log
+        if elsewhere and config.commit_log_directory != config.root / "commitlog":
+            # Not kept: the lock is the root's, and another broker may be writing that log.
+            log.warning("%s: storePathCommitLog=%s gives way to --store", options.config, elsewhere)
         config.store_path_root_dir = str(options.store)
         config.store_path_commit_log = ""
     if options.listen_port is not None:
         config.listen_port = options.listen_port
     if options.bind is not None:
         config.bind_address = options.bind
-    return lambda stop: _serve(config, stop)
+    return lambda stop: _serve(Broker(config), stop)
 
 
-async def _serve(config: BrokerConfig, stop: asyncio.Event) -> None:
-    async with Broker(config) as broker:
+async def _serve(broker: Broker, stop: asyncio.Event) -> None:
+    config = broker.config
+    async with broker:
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
             f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "

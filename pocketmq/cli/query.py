@@ -31,8 +31,9 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _DESCRIPTION: Final = (
     "Runs Spark SQL over the files of a store as they lie there; no broker is needed, and one may "
     "be writing to it. Each topic is a table; names with other characters than letters, digits and "
-    "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Columns: topic, "
-    "queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
+    "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Topics whose names "
+    "differ only by upper and lower case, which Spark does not tell apart, are no tables. Columns: "
+    "topic, queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
     "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes."
 )
 
@@ -127,24 +128,36 @@ def _session() -> SparkSession:
 def _create_views(spark: SparkSession, options: argparse.Namespace, topics: Iterable[str]) -> None:
     """A view for each topic that the statement mentions, or for all if it asks what there is.
 
-    Making a view costs a tenth of a second, and a store may have thousands of topics.
+    Making a view costs a tenth of a second, and a store may have thousands of topics. Spark's names
+    ignore case: topics whose names are one name to it get no view, for neither may answer for the
+    other.
     """
     statement = options.sql.lower()
     everything = statement.lstrip().startswith(("show", "desc"))
     spark.conf.set(_PUSHDOWN, "true")
-    for topic in topics:
-        mentions = statement.count(topic.lower())
+    named: dict[str, list[str]] = {}
+    for topic in sorted(topics):
+        named.setdefault(topic.lower(), []).append(topic)
+    for name, alike in named.items():
+        mentions = statement.count(name)
         if not mentions and not everything:
+            continue
+        if len(alike) > 1:
+            print(
+                f"Topics {', '.join(alike)} are no tables: Spark does not tell upper from lower "
+                "case in names.",
+                file=sys.stderr,
+            )
             continue
         # Filters may only be pushed to a view that is read once (see RocketMQDataSource).
         read_once = mentions == 1 and not re.search(r"\bwith\b", statement)
-        reader = spark.read.format("rocketmq").option("subscribe", topic)
+        reader = spark.read.format("rocketmq").option("subscribe", alike[0])
         reader.option("pushFilters", str(read_once).lower())
         reader.option("includeMetadata", str(options.metadata).lower())
         # As JSON, since a directory may have a comma in its name.
         paths = [str(root.expanduser().absolute()) for root in options.store]
         reader.option("paths", msgspec.json.encode(paths).decode())
-        reader.load().createOrReplaceTempView(f"`{topic}`")
+        reader.load().createOrReplaceTempView("`" + alike[0].replace("`", "``") + "`")
 
 
 def _print_table(frame: DataFrame, limit: int) -> None:

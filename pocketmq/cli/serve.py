@@ -6,10 +6,13 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pocketmq.cli.options import Subparsers, port
-from pocketmq.cli.server_command import announce, run_server
-from pocketmq.embedded import EmbeddedServer
+from pocketmq.cli.server_command import announce, run_server, store_exit_codes
+
+if TYPE_CHECKING:
+    from pocketmq.embedded import EmbeddedServer
 
 DEFAULT_STORE = Path("~/store")
 
@@ -51,10 +54,12 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM."""
-    return run_server(lambda: _prepare(options))
+    return run_server(lambda: _prepare(options), store_exit_codes())
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
+    from pocketmq.embedded import EmbeddedServer
+
     server = EmbeddedServer(
         store=None if options.ephemeral else options.store,
         bind=options.bind,

@@ -6,30 +6,39 @@ import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from namesrv.kv_config import KVConfigError
 from pocketmq.cli.startup import process_age
 from remoting.properties_file import ConfigError
 from remoting.service import ExitCode
 from remoting.service import run as run_until_stopped
-from store.config_file import ConfigFileError
-from store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
 
 log = logging.getLogger("pocketmq")
 
 T = TypeVar("T")
 
-EXIT_CODES = {
-    StoreLocked: ExitCode.STORE_LOCKED,
-    StoreCorrupt: ExitCode.STORE_CORRUPT,
-    ConfigFileError: ExitCode.STORE_CORRUPT,
-    FileSizeMismatch: ExitCode.CONFIG,
-    DiskFull: ExitCode.UNAVAILABLE,
-    KVConfigError: ExitCode.CONFIG,
-}
+ExitCodes: TypeAlias = Mapping[type[Exception], ExitCode]
+
+EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG}
+
+
+def store_exit_codes() -> ExitCodes:
+    """Those of a command that opens a store."""
+    # Not at the top: the store needs modules that Windows has not, other commands do not.
+    from store.config_file import ConfigFileError
+    from store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
+
+    return {
+        **EXIT_CODES,
+        StoreLocked: ExitCode.STORE_LOCKED,
+        StoreCorrupt: ExitCode.STORE_CORRUPT,
+        ConfigFileError: ExitCode.STORE_CORRUPT,
+        FileSizeMismatch: ExitCode.CONFIG,
+        DiskFull: ExitCode.UNAVAILABLE,
+    }
 
 
 def add_config_option(parser: argparse.ArgumentParser, file: str) -> None:
@@ -60,11 +69,14 @@ def announce(what: str) -> None:
     print(f"{what}, started in {process_age():.2f} s", flush=True)
 
 
-def run_server(prepare: Callable[[], Callable[[asyncio.Event], Awaitable[None]]]) -> int:
+def run_server(
+    prepare: Callable[[], Callable[[asyncio.Event], Awaitable[None]]],
+    exit_codes: ExitCodes = EXIT_CODES,
+) -> int:
     """Runs what ``prepare`` makes of the configuration until a signal; returns the exit code."""
     try:
         main = prepare()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.CONFIG
-    return run_until_stopped(main, exit_codes=EXIT_CODES)
+    return run_until_stopped(main, exit_codes=exit_codes)

@@ -14,6 +14,7 @@ from pocketmq.cli import COMMANDS, main
 from pocketmq.cli.options import count, port, timestamp
 from pocketmq.cli.startup import process_age
 from remoting.service import ExitCode
+from tests.cli.running import environment
 
 
 def test_timestamps() -> None:
@@ -79,3 +80,24 @@ def test_process_age_counts_from_the_start_of_the_process() -> None:
     # Ticks of 10 ms, and it can not be older than the call that started it.
     assert 0 < float(output) <= time.monotonic() - began + 0.02
     assert process_age() > 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["broker", "--help"]])
+def test_without_the_modules_of_posix_there_is_help(arguments: list[str]) -> None:
+    """As on Windows, which has no fcntl and no resource."""
+    program = (
+        "import sys\n"
+        "sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        "import pocketmq\n"
+        "from pocketmq import Producer, PullConsumer, sync\n"
+        "from pocketmq.cli import main\n"
+        f"code = main({arguments!r})\n"
+        "assert not {'store.files', 'store.store_lock'} & set(sys.modules)\n"
+        "sys.exit(code)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == ExitCode.OK, ended.stderr
+    assert "pocketmq" in ended.stdout

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.config import BrokerConfig
+from pocketmq.cli import broker as broker_command
+from pocketmq.cli import main
 from remoting.service import ExitCode
 from tests.cli.running import Running
 
@@ -113,6 +118,32 @@ def test_broker_conf_by_official_names(tmp_path: Path) -> None:
     assert re.search("listenProt.*listenPort", warnings)
     first_file = tmp_path / "store" / "commitlog" / "00000000000000000000"
     assert first_file.stat().st_size == 65536
+
+
+@pytest.mark.parametrize(("log", "warned"), [("store/commitlog", False), ("fast", True)])
+def test_the_store_of_the_option_holds_its_commit_log(
+    tmp_path: Path,
+    log: str,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={tmp_path / 'store'}\nstorePathCommitLog={tmp_path / log}\n")
+    served: list[BrokerConfig] = []
+
+    def serve(prepare: Any, exit_codes: object) -> int:
+        prepare()(asyncio.Event())
+        return ExitCode.OK
+
+    monkeypatch.setattr(broker_command, "run_server", serve)
+    monkeypatch.setattr(broker_command, "_serve", lambda broker, stop: served.append(broker.config))
+    main(["broker", "-c", str(conf), "--store", str(tmp_path / "mine")])
+    [config] = served
+    assert config.commit_log_directory == tmp_path / "mine" / "commitlog"
+    told = [record.getMessage() for record in caplog.records]
+    warning = f"{conf}: storePathCommitLog={tmp_path / log} gives way to --store"
+    assert told == [warning] * warned
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,21 @@ def test_an_unknown_table(golden_killed: Path) -> None:
 
 
 @pytest.mark.spark
+def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path / "store")
+    for topic in ("Orders-x", "orders-x", "other"):
+        store.put(topic, body=topic.encode())
+    root = store.write()
+    ended = query("SELECT body FROM `orders-x`", "--format", "json", "--store", root)
+    assert ended.returncode == ExitCode.USAGE
+    assert ended.stdout == ""
+    assert "Topics Orders-x, orders-x are no tables: Spark does not tell" in ended.stderr
+    ended = query("SELECT body FROM OTHER", "--format", "json", "--store", root)
+    assert ended.stdout == '{"body":"other"}\n', ended.stderr
+    assert "no tables" not in ended.stderr
+
+
+@pytest.mark.spark
 def test_a_corrupt_record(tmp_path: Path) -> None:
     store = MadeStore(tmp_path / "store")
     places = [store.put(body=b"body") for _ in range(9)]

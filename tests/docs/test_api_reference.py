@@ -36,9 +36,16 @@ def test_every_public_name_is_in_the_reference(tmp_path: Path) -> None:
         ("client/consumer/pull_offsets", "PullOffsets.seek"),
         ("client/consumer/push_topics", "PushTopics.on"),
         ("client/admin/offsets", "OffsetAdmin.reset_offsets"),
+        ("pocketmq/sync", "Producer.send"),
+        ("pocketmq/sync", "ConsumedMessage.reconsume"),
+        ("pocketmq/sync_client", "SyncClient.shutdown"),
+        ("pocketmq/sync_push", "PushClient.run"),
         ("pocketmq/testing/server", "RocketMQ.advance"),
     ):
         assert f'id="{member}"' in (tmp_path / f"{path}.html").read_text()
+    assert (
+        "Nothing is implemented here a second time" in (tmp_path / "pocketmq/sync.html").read_text()
+    )
     assert (tmp_path / "index.html").exists()
 
 

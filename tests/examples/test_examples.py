@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.testing import RocketMQ
+from remoting.codes import RequestCode, ResponseCode
 from tests.cli.running import PROJECT, Running, environment
 
 EXAMPLES = PROJECT / "examples"
@@ -73,6 +76,15 @@ def test_send_then_pull(namesrv: str, tmp_path: Path) -> None:
     (line,) = run("pull.py", namesrv=namesrv, cwd=tmp_path).splitlines()
     assert line.endswith("('o-1',) two coffees")
     assert run("pull.py", namesrv=namesrv, cwd=tmp_path) == ""
+
+
+async def test_what_is_not_stored_is_told(tmp_path: Path) -> None:
+    async with RocketMQ() as rocketmq:
+        with rocketmq.fail(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "no"):
+            sent = await asyncio.to_thread(run, "send.py", namesrv=rocketmq.namesrv, cwd=tmp_path)
+    first, failed = sent.splitlines()
+    assert first.startswith("SEND_OK ")
+    assert failed.startswith("1000 of 1000 messages not stored; ")
 
 
 def test_push(namesrv: str, tmp_path: Path) -> None:

@@ -232,6 +232,43 @@ def test_the_old_connection_of_a_broker_that_reconnected_means_nothing(table: Ro
     assert is_empty(table)
 
 
+def renamed(table: RouteTable) -> None:
+    """A broker came back with another name and the old address; its old end was not noticed."""
+    table.register_broker(header("old"), body("A", "B"), "1")
+    table.register_broker(header("new"), body("A", "B"), "2")
+
+
+def test_an_address_with_two_names_is_lost_with_both(table: RouteTable) -> None:
+    renamed(table)
+    table.channel_lost("1")
+    assert perms(table, "A") == {"old": 6, "new": 6}
+    table.channel_lost("2")
+    assert is_empty(table)
+
+
+def test_an_address_with_two_names_is_unregistered_with_both(table: RouteTable) -> None:
+    renamed(table)
+    table.unregister_broker("c0", "10.0.0.1:10911", "new")
+    assert is_empty(table)
+
+
+def test_who_unregisters_late_takes_no_other_along(table: RouteTable) -> None:
+    renamed(table)
+    table.unregister_broker("c0", "10.0.0.1:10911", "old")
+    assert perms(table, "A") == {"new": 6}
+    table.channel_lost("2")
+    assert is_empty(table)
+
+
+def test_an_address_lives_on_in_another_cluster(table: RouteTable) -> None:
+    table.register_broker(header("b0", cluster_name="c1"), body("A", "B"), "1")
+    table.register_broker(header("b0", cluster_name="c0"), body("A", "B"), "2")
+    table.channel_lost("1")
+    assert perms(table, "A") == {"b0": 6}
+    table.channel_lost("2")
+    assert is_empty(table)
+
+
 def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock) -> None:
     default, own = object(), object()
     table.register_broker(header("b0"), body("A", "B"), default)

@@ -1,6 +1,7 @@
 """The fixture's server, used as its users do."""
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -88,6 +89,21 @@ async def test_chosen_requests_fail(rocketmq: RocketMQ) -> None:
                 await producer.send(Message("other", b"never"))
         await producer.send(Message("other", b"fifth"))
     assert await drained(rocketmq) == [b"third", b"fourth"]
+
+
+@pytest.mark.parametrize("coalesce", [True, False])
+async def test_sends_at_the_same_moment_fail(rocketmq: RocketMQ, coalesce: bool) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    messages = [Message("orders", b"never")] * 10
+    async with producer_of(rocketmq, coalesce=coalesce) as producer:
+        await producer.queues("orders")
+        with contextlib.ExitStack() as faults:
+            faults.enter_context(rocketmq.fail(SEND))
+            if coalesce:
+                faults.enter_context(rocketmq.fail(RequestCode.SEND_BATCH_MESSAGE))
+            sends = (producer.send(message) for message in messages)
+            results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(result) for result in results] == [SendError] * 10
 
 
 async def test_the_newest_fault_decides_and_faults_outlive_a_restart(rocketmq: RocketMQ) -> None:
