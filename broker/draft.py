@@ -25,6 +25,7 @@ class Draft(msgspec.Struct):
     """A message that is not stored yet; `born_host` packed, times in Unix ms.
 
     `tags_code` is what the consume queue will hold: None for the hash of the TAGS property.
+    `accepted`: it is of a message that was stored once, and acknowledged.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class Draft(msgspec.Struct):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     tags_code: int | None = None
+    accepted: bool = False
 
 
 Detour: TypeAlias = Callable[[Draft], object]
@@ -79,6 +81,7 @@ class Drafts:
             reconsume_times=draft.reconsume_times,
             prepared_transaction_offset=draft.prepared_transaction_offset,
             tags_code=tags_code,
+            accepted=draft.accepted,
         )
 
 
@@ -94,4 +97,5 @@ def draft_of(record: Record) -> Draft:
         flag=record.flag,
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
+        accepted=True,
     )

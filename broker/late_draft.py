@@ -9,6 +9,8 @@ them. Reference: ScheduleMessageService.messageTimeUp, TimerMessageStore.convert
 from __future__ import annotations
 
 import logging
+import re
+from typing import Final
 
 from broker.draft import Draft, draft_of
 from message import properties as names
@@ -18,6 +20,9 @@ from store.errors import RecordNotFound
 from store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
+
+# Anybody may send into the timer topic: what no record can hold must not get as far as the store.
+_QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
 def read_waiting(store: MessageStore, physical_offset: int, size: int) -> Record | None:
@@ -41,12 +46,12 @@ def returned(record: Record) -> Draft | None:
     draft = draft_of(record)
     topic = draft.properties.get(names.REAL_TOPIC)
     queue_id = draft.properties.get(names.REAL_QID, "")
-    if topic is None or topic == HALF_TOPIC or not (queue_id.isascii() and queue_id.isdecimal()):
+    if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
         log.error(
             "a message of %s can not be delivered to topic %s, queue %r",
             record.topic,
             topic,
-            queue_id,
+            queue_id[:40],
         )
         return None
     draft.topic = topic

@@ -14,7 +14,11 @@ How exact it is: the progress is written every timerFlushIntervalMs, after what 
 the disk. Nothing is lost, whatever ends the broker; a clean stop writes the progress last, so that
 nothing is delivered twice. After a kill the slots since the last write, and what was overdue when
 it arrived since then, are delivered again, as with the official broker. Either broker delivers what
-the other one took. Reference: TimerMessageStore.
+the other one took.
+
+A message whose queue can not be written (the store has no file for it) is stored anew as well and
+waits twice as long each time; the others do not wait for it. There it would hold up all of them.
+Reference: TimerMessageStore.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from message.limits import TIMER_TOPIC
 from message.record import Record
 from store.errors import StoreError
 from store.message_store import MessageStore
-from store.results import PutStatus
+from store.results import PutResult, PutStatus
 from store.timer_index import TimerIndex
 from store.timer_log import DELETE, ROLL, TimerUnit
 
@@ -43,6 +47,7 @@ log = logging.getLogger(__name__)
 
 TURN: Final = 64  # messages before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
+DOUBLINGS: Final = 12  # of that for a queue that stays unwritable: somewhat more than an hour
 OVERDUE: Final = 2**63 - 1  # TIMER_ENQUEUE_MS of a message that was due when it arrived
 
 
@@ -276,27 +281,46 @@ class TimerService:
             return
         if deleted and delete_key(properties) in deleted:
             return
-        draft: Draft | None
-        if roll:
-            draft = draft_of(record)
-            rolled = draft.properties.get(names.TIMER_ROLL_TIMES, "0")
-            draft.properties[names.TIMER_ROLL_TIMES] = str(
-                int(rolled) + 1 if rolled.isascii() and rolled.isdecimal() else 1
-            )
-        else:
-            draft = returned(record)
+        draft = draft_of(record) if roll else returned(record)
         if draft is None:
             return
-        draft.properties[names.TIMER_ENQUEUE_MS] = str(entered)
-        draft.properties[names.TIMER_DEQUEUE_MS] = str(self._clock())
-        result = self._drafts.put(draft, direct=True)
+        stamps = {
+            names.TIMER_ENQUEUE_MS: str(entered),
+            names.TIMER_DEQUEUE_MS: str(self._clock()),
+        }
+        if roll:
+            stamps[names.TIMER_ROLL_TIMES] = str(_rolled(record) + 1)
+        result = self._put(draft, stamps)
         if result.status is PutStatus.PUT_OK:
             self._statistics.timer_dequeued += 1
             self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
             log.error("a timed message of %s is dropped: %s", draft.topic, result.remark)
-        else:
+        elif roll or not self._waits_again(record):
             raise _NotStored(result.remark)
+        else:
+            log.error("a timed message of %s was not stored: %s", draft.topic, result.remark)
+
+    def _put(self, draft: Draft, stamps: dict[str, str]) -> PutResult:
+        """Store a draft with `stamps` among its properties, or without where these do not fit: the
+        message was accepted, and they only tell its way."""
+        own = draft.properties
+        draft.properties = {**own, **stamps}
+        result = self._drafts.put(draft, direct=True)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            draft.properties = own
+            result = self._drafts.put(draft, direct=True)
+        return result
+
+    def _waits_again(self, record: Record) -> bool:
+        """Store a message in the timer topic once more, for later; False when the store refuses."""
+        draft = draft_of(record)
+        rolled = _rolled(record)
+        precision = self.index.precision
+        later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
+        draft.properties[names.TIMER_OUT_MS] = str(later // precision * precision)
+        draft.properties[names.TIMER_ROLL_TIMES] = str(rolled + 1)
+        return self._drafts.put(draft, direct=True).ok
 
 
 def delete_key(properties: dict[str, str]) -> str:
@@ -306,8 +330,18 @@ def delete_key(properties: dict[str, str]) -> str:
 
 def _slot_of(record: Record) -> int:
     """TIMER_OUT_MS of a waiting message; -1 for one that has none."""
-    text = record.properties.get(names.TIMER_OUT_MS, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+    return _number(record, names.TIMER_OUT_MS, -1)
+
+
+def _rolled(record: Record) -> int:
+    """How often a message was stored anew: TIMER_ROLL_TIMES."""
+    return _number(record, names.TIMER_ROLL_TIMES, 0)
+
+
+def _number(record: Record, name: str, default: int) -> int:
+    """A property as an integer; the default where there is none or it is something else."""
+    text = record.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
 
 
 class _NotStored(Exception):

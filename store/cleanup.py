@@ -99,9 +99,10 @@ class Cleanup:
         Raises OSError.
         """
         async with self._lock:
-            removed = await self._clean_log()
-            await self._clean_queues()
-        return removed
+            try:
+                return await self._clean_log()
+            finally:
+                await self._clean_queues()
 
     # --- the commit log -----------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Cleanup:
             ):
                 if removed:
                     await asyncio.sleep(self._config.delete_commit_log_files_interval / 1000)
-                await self._discard(self._log.files, file)
+                await self._discard(self._log.files, [file])
                 log.info("%s is removed: %s", file.path, "the disk is full" if forced else "age")
                 removed += 1
             if crowded and not removed:
@@ -174,14 +175,27 @@ class Cleanup:
         min_physical = self._log.min_offset
         if min_physical <= self._min_physical:
             return
+        cleaned = True
         for number, queue in enumerate(self._table.all, 1):
             if not queue.removed:
-                for file in queue.expire(min_physical):
-                    await self._discard(queue.files, file)
+                try:
+                    await self._discard(queue.files, queue.expire(min_physical))
+                except OSError as error:
+                    log.error("queue %s/%d: %s", queue.topic, queue.queue_id, error)
+                    cleaned = False
             if number % _QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._min_physical = min_physical
+        if cleaned:
+            self._min_physical = min_physical
 
     @staticmethod
-    async def _discard(files: MappedFileQueue, file: MappedFile) -> None:
-        await asyncio.to_thread(files.discard, file)
+    async def _discard(files: MappedFileQueue, taken: list[MappedFile]) -> None:
+        """Remove files that were taken out of a run. One that can not be removed goes back, with
+        those behind it: a store with a gap in a run does not open. Raises OSError."""
+        while taken:
+            try:
+                await asyncio.to_thread(files.discard, taken[0])
+            except OSError:
+                files.mapped = (*taken, *files.mapped)
+                raise
+            del taken[0]

@@ -98,6 +98,7 @@ class StoreWriter(StoreReader):
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         tags_code: int,
+        accepted: bool = False,
     ) -> PutResult:
         """Store one message.
 
@@ -106,7 +107,8 @@ class StoreWriter(StoreReader):
         machine.
         `properties` is the encoded text, `born_host` packed. `tags_code` goes into the consume
         queue, except in the schedule topic, where the time of delivery does. Prepared and
-        rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset.
+        rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset. With
+        `accepted` it may exceed maxMessageSize: that was changed since the message was taken.
         """
         if self._refusal and not self._try_again():
             return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
@@ -125,7 +127,7 @@ class StoreWriter(StoreReader):
         size = head_size(sys_flag) + topic_field[2] + len(body) + len(property_bytes)
         commit_log = self.commit_log
         if (
-            len(body) > self.config.max_message_size
+            (len(body) > self.config.max_message_size and not accepted)
             or len(property_bytes) > MAX_PROPERTIES
             or size > commit_log.max_record_size
             or sys_flag & INNER_BATCH

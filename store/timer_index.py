@@ -185,9 +185,10 @@ class TimerIndex:
         checkpoint.open()
         units.open(checkpoint.log_flushed, log_end)
         wheel.open()
-        # What is overdue for longer than the wheel reaches back can not be told from new slots.
+        # However long ago that was: slots tell their time, and what is overdue goes before what is
+        # new. Only without a checkpoint the wheel may have much that was delivered.
         oldest = self._floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
-        self.read_time = max(checkpoint.read_time, oldest)
+        self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(checkpoint.log_flushed, units.begin)):
             wheel.link(unit.slot, position, 0)

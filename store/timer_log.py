@@ -50,6 +50,7 @@ class TimerLog:
     def __init__(self, files: Files, directory: Path, file_size: int) -> None:
         self._retired = Retirement()
         self._files = MappedFileQueue(files, directory, file_size, _SETTING, self._retired)
+        self._expired: list[MappedFile] = []  # taken out, perhaps still on the disk
         self.end = 0
 
     @property
@@ -132,21 +133,22 @@ class TimerLog:
 
     def take_expired(self, entered_before: int) -> list[MappedFile]:
         """Take out the files, except the last one, whose units were all entered before that time,
-        for `discard`."""
+        for `discard`; those that it did not get rid of come again."""
         self._retired.sweep()
         room = self._files.file_size - _BLANK.size
-        expired = []
         for file in self._files.mapped[:-1]:
             last = self.unit(file.base_offset + (room - room % UNIT_SIZE) - UNIT_SIZE)
             if last is None or last.entered >= entered_before:
                 break
-            expired.append(self._files.take_first())
-        return expired
+            self._expired.append(self._files.take_first())
+        return self._expired.copy()
 
     def discard(self, files: Iterable[MappedFile]) -> None:
-        """Remove files that were taken out; off the event loop. Raises OSError."""
+        """Remove files that were taken out; off the event loop. Raises OSError; the ones behind
+        stay then, since a gap would keep the log from being opened."""
         for file in files:
             self._files.discard(file)
+            self._expired.remove(file)
 
     def sync(self, start: int) -> None:
         """Wait until the units from the position `start` on are on the disk; off the event loop.
@@ -157,5 +159,8 @@ class TimerLog:
 
     def close(self) -> None:
         """Close the files."""
+        for file in self._expired:
+            self._retired.add(file)
+        self._expired.clear()
         self._files.close()
         self._retired.sweep()

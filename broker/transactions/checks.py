@@ -4,8 +4,9 @@ A round reads the half queue from where the last one stopped. What is ended is p
 first one that is too young to be asked about ends the round. A producer is asked by a copy of the
 half message that is put at the end of the queue and counts how often that happened, so that no
 half message holds up those behind it; one that was asked about too often, or is older than the
-store keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. The positions in both queues are those
-of the group CID_RMQ_SYS_TRANS among the consumer offsets.
+store keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One that the store has become too small
+for, with what a copy adds or at all, is asked about where it lies, once. The positions in both
+queues are those of the group CID_RMQ_SYS_TRANS among the consumer offsets.
 
 Three things differ from the reference on purpose. A half message that is put again unasked, because
 its producer wanted to be left alone for a while, does not count as asked about. And every copy
@@ -46,7 +47,7 @@ from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.headers import CheckTransactionStateRequestHeader
 from store.message_store import MessageStore
-from store.results import PutResult
+from store.results import PutResult, PutStatus
 
 log = logging.getLogger(__name__)
 
@@ -163,27 +164,30 @@ class TransactionChecks:
         if times >= config.transaction_check_max or age > config.file_reserved_time * _HOUR_MS:
             return self._give_up(half)
         immunity = immunity_ms(half, config.transaction_time_out)
-        if immunity is None:
-            # A producer whose clock is ahead is asked at once.
-            if 0 <= age < config.transaction_time_out:
-                return False
-        elif age < immunity:
-            return self._put(half, copy_of(half)) is not None
+        # A producer whose clock is ahead is asked at once.
+        if immunity is None and 0 <= age < config.transaction_time_out:
+            return False
+        is_asked = immunity is None or age >= immunity
         copy = copy_of(half)
-        copy.properties[names.TRANSACTION_CHECK_TIMES] = str(times + 1)
+        if is_asked:
+            copy.properties[names.TRANSACTION_CHECK_TIMES] = str(times + 1)
         put = self._put(half, copy)
-        if put is not None:
-            self._ask(half, copy, put)
-        return put is not None
+        if put.status is PutStatus.MESSAGE_ILLEGAL:
+            log.error("the half message at %d can not be put again", half.queue_offset)
+            self._ask(half, draft_of(half), half.queue_offset, half.physical_offset)
+            return True
+        if put.ok and is_asked:
+            self._ask(half, copy, put.queue_offset, put.physical_offset)
+        return put.ok
 
-    def _put(self, half: Record, draft: Draft) -> PutResult | None:
-        """None when the store takes nothing: the next round goes on from there."""
+    def _put(self, half: Record, draft: Draft) -> PutResult:
+        """When the store takes nothing the next round goes on from there."""
         result = self._drafts.put(draft, direct=True)
         if result.ok:
             self._handled.add(origin_of(half))
-            return result
-        log.warning("half messages are not checked: %s", result.remark)
-        return None
+        else:
+            log.warning("a half message is not put again: %s", result.remark)
+        return result
 
     def _give_up(self, half: Record) -> bool:
         self._topics.create_if_absent(TRANS_CHECK_MAX_TIME_TOPIC, 1)
@@ -191,8 +195,9 @@ class TransactionChecks:
         draft.topic = TRANS_CHECK_MAX_TIME_TOPIC
         draft.queue_id = 0
         result = self._put(half, draft)
-        if result is None:
-            return False
+        if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
+            # Perhaps only that queue has no file: then it waits behind the others.
+            return self._put(half, copy_of(half)).ok
         log.error(
             "the transaction of %s for topic %s was never ended: see %s, queue offset %d",
             half.properties.get(names.UNIQ_KEY),
@@ -202,8 +207,9 @@ class TransactionChecks:
         )
         return True
 
-    def _ask(self, half: Record, copy: Draft, put: PutResult) -> None:
-        """Ask a producer of the group what became of its transaction."""
+    def _ask(self, half: Record, copy: Draft, queue_offset: int, physical_offset: int) -> None:
+        """Ask a producer of the group what became of its transaction, by the copy that lies at
+        these offsets."""
         group = half.properties.get(names.PGROUP, "")
         producer = self._producers.available(group)
         if producer is None:
@@ -211,16 +217,16 @@ class TransactionChecks:
             return
         unique_id = half.properties.get(names.UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
-            tran_state_table_offset=put.queue_offset,
-            commit_log_offset=put.physical_offset,
+            tran_state_table_offset=queue_offset,
+            commit_log_offset=physical_offset,
             topic=HALF_TOPIC,
             msg_id=unique_id,
             transaction_id=unique_id,
-            offset_msg_id=encode_offset_msg_id(self._store_host, put.physical_offset),
+            offset_msg_id=encode_offset_msg_id(self._store_host, physical_offset),
             bname=self._config.broker_name,
         )
         try:
-            body = encode_for_check(copy, put.queue_offset, put.physical_offset, half)
+            body = encode_for_check(copy, queue_offset, physical_offset, half)
             producer.connection.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
             self.asked += 1
         except RemotingError as error:

@@ -58,6 +58,9 @@ class HalfDetour:
         unique_id = properties.get(names.UNIQ_KEY)
         if unique_id:
             properties[names.TRANSACTION_ID] = unique_id
+        # Of another life, when a consumer sends on what it got: not of this transaction.
+        properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
+        properties.pop(names.TRANSACTION_CHECK_TIMES, None)
         properties[names.REAL_TOPIC] = draft.topic
         properties[names.REAL_QID] = str(draft.queue_id)
         draft.topic = HALF_TOPIC

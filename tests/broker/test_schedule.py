@@ -227,3 +227,16 @@ async def test_a_message_that_can_not_be_delivered_does_not_hold_up_the_others(
     time.advance(1_000)
     assert broker.bodies() == [b"m"]
     assert "can not be delivered to topic None" in caplog.text
+
+
+@pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
+async def test_a_smaller_limit_of_size_is_for_those_that_come_then(
+    broker: LateBroker, time: FakeTime, delay: dict[str, str]
+) -> None:
+    body = bytes(2000)
+    broker.send(body, **delay)
+    broker.config.max_message_size = 1024
+
+    assert not broker.send(body).ok
+    time.advance(2_000)
+    assert broker.bodies() == [body]

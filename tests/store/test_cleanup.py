@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -263,8 +264,41 @@ async def test_a_failing_disk_does_not_end_the_cleaning(bench: StoreBench, disk:
         await failed.wait()
     disk.remove = remove  # type: ignore[method-assign]
     bench.clock.now = hour(0)
-    assert await store.cleanup.round() == 3
+    assert await store.cleanup.round() == 4
+    assert log_files(bench)[0] == 4
     assert bench.put(store).ok
+
+
+@pytest.mark.parametrize("where", ["commitlog", "consumequeue/Topic"])
+async def test_a_file_that_can_not_be_removed_leaves_no_gap(
+    bench: StoreBench, disk: Disk, where: str
+) -> None:
+    store = await filled(bench)
+    remove = disk.remove
+    stuck = min(path for path in (bench.root / where).rglob("*") if path.is_file())
+
+    def refuse(path: Path) -> None:
+        if path == stuck:
+            raise PermissionError(13, "no", str(path))
+        remove(path)
+
+    disk.remove = refuse  # type: ignore[method-assign]
+    bench.clock.now = hour(0)
+    for _ in range(3):
+        with contextlib.suppress(OSError):
+            await store.cleanup.round()
+    # Its neighbours in the run are still there, everything else is cleaned up as far as it can be.
+    assert len([path for path in stuck.parent.iterdir() if path.is_file()]) > 2
+    assert (store.min_offset("Old", 0) == 3) == (where != "commitlog")
+    await store.close()
+    store = bench.open()
+    disk.remove = remove  # type: ignore[method-assign]
+    bench.clock.now = hour(0)
+    await store.cleanup.round()
+    assert not stuck.exists()
+    assert log_files(bench)[0] == 4
+    await store.close()
+    assert bench.bodies(bench.open())
 
 
 def test_used_percent_is_that_of_df(tmp_path: Path) -> None:
