@@ -4,9 +4,9 @@ A round reads the half queue from where the last one stopped. What is ended is p
 first one that is too young to be asked about ends the round. A producer is asked by a copy of the
 half message that is put at the end of the queue and counts how often that happened, so that no
 half message holds up those behind it; one that was asked about too often, or is older than the
-store keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One that the store has become too small
-for, with what a copy adds or at all, is asked about where it lies, once. The positions in both
-queues are those of the group CID_RMQ_SYS_TRANS among the consumer offsets.
+store keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One that has no room for what a copy adds
+is asked about where it lies, once. The positions in both queues are those of the group
+CID_RMQ_SYS_TRANS among the consumer offsets.
 
 Three things differ from the reference on purpose. A half message that is put again unasked, because
 its producer wanted to be left alone for a while, does not count as asked about. And every copy
