@@ -100,7 +100,8 @@ class RouteTable:
         group = self._brokers.get(header.broker_name)
         addresses = {} if group is None else group.broker_addrs
         if self._conflicts(header, addresses, wrapper.data_version):
-            self._live.pop(at, None)
+            if at in self._live:
+                self._remove_address(at)
             return RegisterBrokerResult()
         topics = wrapper.topic_config_table
         first = header.broker_id not in addresses

@@ -190,6 +190,8 @@ class Connection:
             raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
         except OSError as error:
             raise RemotingConnectError(error.strerror or str(error), address) from None
+        except ValueError as error:  # such as "a..b", which is looked up nowhere
+            raise RemotingConnectError(f"no name of a host: {error}", address) from None
         return cls(address, stream, sign)
 
     def __str__(self) -> str:

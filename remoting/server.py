@@ -15,6 +15,7 @@ import asyncio
 import errno
 import itertools
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -230,13 +231,14 @@ class RemotingServer:
 
     async def start(self) -> None:
         """Listens. Raises :class:`PortInUse` or :class:`CannotListen` in plain words."""
-        loop = asyncio.get_running_loop()
+        address = f"{self.host}:{self._port}"
         try:
-            self._server = await loop.create_server(
-                lambda: ServerConnection(self), self.host, self._port, backlog=1024
-            )
+            self._server = await self._listen(lambda: ServerConnection(self), backlog=1024)
+        except UnicodeError as error:
+            raise CannotListen(
+                f"the {self.name} can not listen on {address}: no name of a host: {error}"
+            ) from None
         except OSError as error:
-            address = f"{self.host}:{self._port}"
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(
                     f"the {self.name} can not listen on {address}: the port is in use by another "
@@ -247,6 +249,18 @@ class RemotingServer:
             ) from None
         self._port = self._server.sockets[0].getsockname()[1]
         self._watch_idle()
+
+    async def _listen(
+        self, protocol: Callable[[], ServerConnection], *, backlog: int
+    ) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        if self.host != "::" or not socket.has_dualstack_ipv6():
+            return await loop.create_server(protocol, self.host, self._port, backlog=backlog)
+        # Every interface, as in Java; event loops would leave out those of IPv4.
+        listening = socket.create_server(
+            ("::", self._port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+        return await loop.create_server(protocol, sock=listening, backlog=backlog)
 
     async def stop(self) -> None:
         """Stops listening, lets running requests end (for a second), sends what is answered."""

@@ -68,7 +68,7 @@ class RouteProcessor:
         if b"__ZONE_MODE" in bytes(request.head):
             ext_fields = request.ext_fields
             zone = ext_fields.get("__ZONE_NAME", "").strip()
-            if zone and ext_fields["__ZONE_MODE"].lower() == "true":
+            if zone and ext_fields.get("__ZONE_MODE", "").lower() == "true":
                 route = _in_zone(route, zone)
         return Response(body=route.encode(standard_json=standard))
 

@@ -73,7 +73,10 @@ def run(options: argparse.Namespace) -> int:
 def _start(text: str) -> str | dt.datetime:
     if text in ("first", "last"):
         return "begin" if text == "first" else "end"
-    return _EPOCH + dt.timedelta(milliseconds=timestamp(text))
+    try:
+        return _EPOCH + dt.timedelta(milliseconds=timestamp(text))
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is behind the year 9999") from None
 
 
 async def _pull(options: argparse.Namespace, stop: asyncio.Event) -> int:

@@ -75,9 +75,11 @@ class Faults:
 
     def attach(self, dispatchers: Iterable[Dispatcher]) -> None:
         """Act in these dispatchers, and no longer in others."""
-        self._dispatchers = list(dispatchers)
+        # A restarted broker has a new one; that of the name server acts already.
+        acting, self._dispatchers = self._dispatchers, list(dispatchers)
+        new = [dispatcher for dispatcher in self._dispatchers if dispatcher not in acting]
         for code in self._by_code:
-            self._wrap(code)
+            self._wrap(code, new)
 
     @contextlib.contextmanager
     def fail(
@@ -119,7 +121,9 @@ class Faults:
     def _rule(self, code: int, fault: _Fault) -> Iterator[None]:
         code = int(code)
         if code not in self._by_code:
-            self._wrap(code)
+            if not any(code in dispatcher.codes for dispatcher in self._dispatchers):
+                raise ValueError(f"request code {code} is served by neither broker nor name server")
+            self._wrap(code, self._dispatchers)
         faults = self._by_code.setdefault(code, deque())
         faults.appendleft(fault)
         try:
@@ -127,7 +131,7 @@ class Faults:
         finally:
             faults.remove(fault)
 
-    def _wrap(self, code: int) -> None:
+    def _wrap(self, code: int, dispatchers: Iterable[Dispatcher]) -> None:
         def wrapper(serve: Handler) -> Handler:
             def handle(request: Request[Any]) -> Answer:
                 for fault in self._by_code.get(code, ()):
@@ -137,8 +141,6 @@ class Faults:
 
             return handle
 
-        serving = [dispatcher for dispatcher in self._dispatchers if code in dispatcher.codes]
-        if not serving:
-            raise ValueError(f"request code {code} is served by neither broker nor name server")
-        for dispatcher in serving:
-            dispatcher.wrap(code, wrapper)
+        for dispatcher in dispatchers:
+            if code in dispatcher.codes:
+                dispatcher.wrap(code, wrapper)

@@ -37,8 +37,9 @@ class RocketMQ(EmbeddedServer):
 
     async def start(self) -> None:
         """Returns when a client can begin. Again: nothing."""
-        if self._stack is None:
-            self._drained.clear()
+        if self._stack is not None:
+            return
+        self._drained.clear()
         await super().start()
         self._attach()
 

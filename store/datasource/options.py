@@ -160,7 +160,8 @@ class _Reader:
             if place.startswith("file:"):
                 place = unquote(urlsplit(place).path)
             place = str(Path(place).expanduser())
-            if not has_magic(place):
+            # A name may have the characters of a glob in it.
+            if not has_magic(place) or Path(place).exists():
                 yield Path(place).absolute()
                 continue
             found = [Path(path).absolute() for path in sorted(glob(place))]

@@ -21,6 +21,7 @@ from store.scan.partitioning import Limits
 from store.scan.plan import Request, plan
 from store.scan.queue_slice import QueueSlice
 from store.scan.reader import SliceReader
+from store.scan.segments import undisturbed
 from store.scan.selection import Selection
 from store.scan.snapshot import StoreSnapshot
 from store.scan.tail import take_snapshot
@@ -56,6 +57,9 @@ class RocketMQReader(DataSourceReader):
             OptionError: a topic or queue is named that no store has.
             RecordsLost: an offset was asked for that is not there (failOnDataLoss).
         """
+        return undisturbed(self._planned)
+
+    def _planned(self) -> Sequence[InputPartition]:
         options, pushed = self._options, self._pushed
         stores = [take_snapshot(root) for root in options.roots]
         _check_names(stores, options)

@@ -18,6 +18,7 @@ from store.scan.columns import ALL_COLUMNS, COLUMNS
 from store.scan.partitioning import Limits
 from store.scan.plan import Request, plan
 from store.scan.reader import SliceReader
+from store.scan.segments import undisturbed
 from store.scan.tail import take_snapshot
 
 __all__ = ["ALL_COLUMNS", "COLUMNS", "Request", "scan"]
@@ -41,7 +42,7 @@ def scan(
     """
     root = Path(root).expanduser()
     request = request or Request()
-    partitions = plan(take_snapshot(root), request, Limits())
+    partitions = undisturbed(lambda: plan(take_snapshot(root), request, Limits()))
     # After planning, so that the reader finds every file that the plan speaks of.
     reader = SliceReader(root, columns, selection=request.selection)
     for partition in partitions:

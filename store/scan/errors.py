@@ -24,3 +24,8 @@ class RecordsLost(StoreError):
         self.queue_id = queue_id
         self.first = first
         self.last = last
+
+
+def raise_loss(count: int, error: RecordsLost) -> None:
+    """What is done about records that are not there, unless one is told otherwise."""
+    raise error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
-from store.scan.errors import RecordsLost
+from store.scan.errors import RecordsLost, raise_loss
 from store.scan.offsets import FROM_EARLIEST, UNTIL_LATEST, OffsetBounds, resolve, stored_within
 from store.scan.partitioning import Limits, Wanted, partitions
 from store.scan.queue_slice import QueueSlice
@@ -24,11 +24,6 @@ _SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
 def is_internal_topic(topic: str) -> bool:
     """Whether a topic is the broker's own, of retries, or of dead letters."""
     return is_system_topic(topic) or topic.startswith(_SYSTEM_PREFIXES)
-
-
-def raise_loss(count: int, error: RecordsLost) -> None:
-    """What `plan` does about records that are not there, unless told otherwise."""
-    raise error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from store.config import CONSUME_QUEUE_UNIT as UNIT
 from store.entry_array import EntryArray, entry_array
-from store.scan.errors import RecordsLost
+from store.scan.errors import RecordsLost, raise_loss
 from store.scan.segments import Int64Array, Segment, Segments
 
 FILLER_SIZE: Final = 0x7FFFFFFF
@@ -99,21 +100,23 @@ class QueueSlice:
             return directory, offset * UNIT
         return segment.path, offset * UNIT - segment.base
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self, lose: Callable[[int, RecordsLost], None] = raise_loss) -> Iterator[Rows]:
         """Its records: one piece per file of the consume queue, then the tail.
 
-        Raises:
-            RecordsLost: files of the consume queue are gone.
+        `lose` is called for each file of the consume queue that is gone; it may raise.
         """
         start, stop = self.start, min(self.stop, self.known_end)
         segments = Segments(queue_directory(self.root, self.topic, self.queue_id))
         while start < stop:
-            segment = segments.find(start * UNIT)
-            if segment is None:
-                raise RecordsLost(
-                    self.topic, self.queue_id, start, stop - 1, f"no file in {segments.directory}"
-                )
-            entries = entries_of(segment)[start - segment.base // UNIT :][: stop - start]
+            entries = _entries_from(segments, start)[: stop - start]
+            if not len(entries):
+                bases = (segment.base // UNIT for segment in segments.all)
+                behind = min((base for base in bases if start < base < stop), default=stop)
+                reason = f"no file in {segments.directory}"
+                lost = RecordsLost(self.topic, self.queue_id, start, behind - 1, reason)
+                lose(behind - start, lost)
+                start = behind
+                continue
             yield Rows(
                 np.arange(start, start + len(entries)),
                 entries["physical"].astype(np.int64),
@@ -123,6 +126,15 @@ class QueueSlice:
             start += len(entries)
         if len(self.tail.offset):
             yield Rows(self.tail.offset, self.tail.physical, self.tail.size, None)
+
+
+def _entries_from(segments: Segments, offset: int) -> EntryArray:
+    """The entries from a queue offset to the end of its file; none where there is no file."""
+    segment = segments.find(offset * UNIT)
+    if segment is not None:
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            return entries_of(segment)[offset - segment.base // UNIT :]
+    return entry_array(memoryview(b""))
 
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:

@@ -80,15 +80,12 @@ class SliceReader:
         skipped = self.skipped
         self._first_loss = None
         limit = _FIRST_ROWS
-        try:
-            for rows in wanted.rows():
-                chosen = self._selection.rows(rows, wanted.topic)
-                for part in _parts(chosen, limit):
-                    for block in self._blocks(wanted, part):
-                        yield self._batch(block)
-                    limit = _BLOCK_ROWS
-        except RecordsLost as error:
-            self._lose(error.last - error.first + 1, error)
+        for rows in wanted.rows(self._lose):
+            chosen = self._selection.rows(rows, wanted.topic)
+            for part in _parts(chosen, limit):
+                for block in self._blocks(wanted, part):
+                    yield self._batch(block)
+                limit = _BLOCK_ROWS
         if self.skipped > skipped:
             log.warning(
                 "%s/%d: left out %d records; the first: %s",
@@ -147,14 +144,20 @@ class SliceReader:
 
     def _locate(self, wanted: QueueSlice, rows: Rows) -> tuple[Places, Rows]:
         """Where the records lie in the mapped files, and the rows that lie in any."""
-        gone = (self._log.indexes(rows.physical) < 0) & (rows.physical >= 0)
+        while True:
+            gone = (self._log.indexes(rows.physical) < 0) & (rows.physical >= 0)
+            left = rows.take(~gone) if gone.any() else rows
+            try:
+                records, inside = locate(self._log, left.physical, left.size)
+                break
+            except FileNotFoundError:  # removed since it was listed
+                self._log = Segments(self._log.directory)
         if gone.any():
             first, last = rows.offset[gone][[0, -1]].tolist()
             reason = f"the commit log begins at {self._log.begin}"
             lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
             self._lose(int(gone.sum()), lost)
-            rows = rows.take(~gone)
-        records, inside = locate(self._log, rows.physical, rows.size)
+        rows = left
         if not inside.all():
             row = int(np.argmin(inside))
             physical, size = int(rows.physical[row]), int(rows.size[row])

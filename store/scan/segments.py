@@ -6,11 +6,13 @@ short, the first ones expired. What it has mapped stays readable when a broker r
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,22 @@ import numpy.typing as npt
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
+T = TypeVar("T")
+
 _NAME: Final = re.compile(r"[0-9]{20}")
+_TRIES: Final = 10
+
+
+def undisturbed(action: Callable[[], T]) -> T:
+    """What `action` gives. It begins anew when a file that it has listed is gone: a broker removes
+    what has expired, and the queues of a topic that is deleted.
+
+    Raises FileNotFoundError when that never ends.
+    """
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return action()
+    return action()
 
 
 class Mappings:
@@ -84,12 +101,11 @@ class Segments:
         self.directory = directory
         mappings = mappings or Mappings()
         found = []
-        if directory.is_dir():
-            for path in directory.iterdir():
-                if _NAME.fullmatch(path.name):
-                    size = path.stat().st_size
-                    if size:  # one of 0 bytes was created when the process ended
-                        found.append(Segment(path, int(path.name), size, mappings))
+        for path in _listed(directory):
+            with contextlib.suppress(FileNotFoundError):
+                size = path.stat().st_size
+                if size:  # one of 0 bytes was created when the process ended
+                    found.append(Segment(path, int(path.name), size, mappings))
         self.all = sorted(found, key=lambda segment: segment.base)
         self._bases = np.array([segment.base for segment in self.all], np.int64)
 
@@ -114,3 +130,10 @@ class Segments:
             return None
         segment = self.all[index]
         return segment if offset < segment.base + segment.size else None
+
+
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -24,7 +24,7 @@ from message.record import BLANK_MAGIC, MIN_BLANK, Record, RecordError, decode, 
 from store.dispatch import has_queue_entry
 from store.scan.known_records import KnownRecords
 from store.scan.queue_slice import Tail
-from store.scan.segments import Segments
+from store.scan.segments import Segments, undisturbed
 from store.scan.snapshot import QueueSnapshot, State, StoreSnapshot
 
 log = logging.getLogger(__name__)
@@ -91,10 +91,14 @@ def take_snapshot(root: Path) -> StoreSnapshot:
     Raises:
         NoStore: there is none.
     """
-    snapshot = StoreSnapshot(root)
-    if snapshot.state is not State.OPEN:
-        TailSearch(snapshot).run()
-    return snapshot
+
+    def take() -> StoreSnapshot:
+        snapshot = StoreSnapshot(root)
+        if snapshot.state is not State.OPEN:
+            TailSearch(snapshot).run()
+        return snapshot
+
+    return undisturbed(take)
 
 
 class TailSearch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import socket
 import subprocess
 import sys
 import time
@@ -101,3 +102,24 @@ def test_without_the_modules_of_posix_there_is_help(arguments: list[str]) -> Non
     )  # fmt: skip
     assert ended.returncode == ExitCode.OK, ended.stderr
     assert "pocketmq" in ended.stdout
+
+
+@pytest.mark.parametrize("start", ["253402300800000", "9" * 20])
+def test_a_pull_from_a_time_that_no_calendar_has(
+    start: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pull", "-t", "orders", "--from", start]) == ExitCode.USAGE
+    assert f"argument --from: '{start}' is behind the year 9999" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX closes them")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["send", "pull"])
+def test_standard_files_may_be_closed(command: str, closed: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    line = f'exec "$0" -m pocketmq {command} -n {nobody} -t orders {closed}'
+    ended = subprocess.run(
+        ["sh", "-c", line, sys.executable], env=environment(), timeout=60, check=False
+    )
+    assert ended.returncode == ExitCode.UNAVAILABLE

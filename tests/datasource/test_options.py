@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,12 @@ def test_every_option_is_told_of_where_users_look() -> None:
     text = str(RocketMQDataSource.__doc__)
     missing: list[Any] = [name for name in NAMES if name not in text and name != "paths"]
     assert not missing
+
+
+def test_a_directory_with_a_wildcard_in_its_name(tmp_path: Path) -> None:
+    store = tmp_path / "store[1]"
+    store.mkdir()
+    (tmp_path / "store1").mkdir()
+    assert Options.parse({"path": str(store)}).roots == (store,)
+    assert Options.parse({"paths": json.dumps([str(store)])}).roots == (store,)
+    assert Options.parse({"path": f"{tmp_path}/store[0-9]"}).roots == (tmp_path / "store1",)

@@ -11,6 +11,7 @@ import pytest
 from store.errors import StoreCorrupt
 from store.scan.columns import ALL_COLUMNS, COLUMNS
 from store.scan.errors import NoStore, RecordsLost
+from store.scan.segments import Mappings, Segment
 from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
 
 pytest.importorskip("pyspark")
@@ -199,3 +200,25 @@ def test_filters_are_not_pushed_where_spark_does_not(golden_clean: Path) -> None
     for value in ("true", "false", "auto"):
         reader = source(golden_clean, pushFilters=value).reader(BODY)
         assert type(reader).pushFilters is DataSourceReader.pushFilters
+
+
+def test_files_that_go_while_partitions_are_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = MadeStore(tmp_path)
+    for _ in range(400):
+        made.put()
+    root = made.write()
+    first = min((root / "commitlog").iterdir())
+    map_file = Mappings.bytes_of
+
+    def bytes_of(self: Mappings, segment: Segment) -> Any:
+        if segment.path == first:
+            first.unlink(missing_ok=True)
+        return map_file(self, segment)
+
+    monkeypatch.setattr(Mappings, "bytes_of", bytes_of)
+    # To find the first record of that time, planning looks at the first there is.
+    found = [row["queueOffset"] for row in rows(source(root, startingTimestamp="1").reader(BODY))]
+    assert 0 < len(found) < 400
+    assert found == list(range(400 - len(found), 400))

@@ -320,6 +320,7 @@ async def test_a_client_in_a_zone_sees_its_zone_and_masterless_groups(
     assert await groups(__ZONE_MODE="true", __ZONE_NAME="East") == ["b0", "b2"]
     assert await groups(__ZONE_MODE="false", __ZONE_NAME="east") == ["b0", "b1", "b2"]
     assert await groups(__ZONE_MODE="true") == ["b0", "b1", "b2"]
+    assert await groups(__ZONE_NAME="__ZONE_MODE") == ["b0", "b1", "b2"]
 
 
 # Clusters and topics

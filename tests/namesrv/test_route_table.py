@@ -125,6 +125,14 @@ def test_topics_are_deleted_by_registration_only_when_asked_for(
     assert table.route("A") is not None
 
 
+def test_a_refused_master_stays_nowhere_under_its_old_id(table: RouteTable) -> None:
+    """Nothing would remove it: it has no sign of life that could run out."""
+    table.register_broker(header(broker_id=1, address="2"), body("A", "B"), CHANNEL)
+    table.register_broker(header(broker_id=0, address="1"), body("A", "B", state=2), CHANNEL)
+    table.register_broker(header(broker_id=0, address="2"), body("A", "B", state=1), CHANNEL)
+    assert table.member_group("c0", "b0").broker_addrs == {0: "1"}
+
+
 def test_an_older_state_version_does_not_take_an_id_over(table: RouteTable) -> None:
     table.register_broker(header(), body("A", "B", state=5), CHANNEL)
     rival = header(address="10.0.0.9:10911")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from client.producer.transaction import TransactionProducer, TransactionState
 from message.message import Message, MessageExt
 from pocketmq.testing import RocketMQ
 from remoting.codes import RequestCode, ResponseCode
+from remoting.request import Request
 
 pytest_plugins = ["pocketmq.testing"]
 
@@ -116,6 +118,27 @@ async def test_the_newest_fault_decides_and_faults_outlive_a_restart(rocketmq: R
             await send(rocketmq, b"never")
     await send(rocketmq, b"served")
     assert await drained(rocketmq) == [b"served"]
+
+
+async def test_a_restart_counts_no_request_twice(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    meant: list[Request[Any]] = []
+
+    def when(request: Request[Any]) -> bool:
+        meant.append(request)
+        return True
+
+    with (
+        rocketmq.hold(RequestCode.GET_ROUTEINFO_BY_TOPIC, when=when) as routes,
+        rocketmq.hold(SEND, when=when) as sends,
+    ):
+        routes.release()
+        sends.release()
+        await rocketmq.restart_broker()
+        await rocketmq.start()  # runs already
+        await send(rocketmq, b"x")
+    assert {request.code for request in meant} == {RequestCode.GET_ROUTEINFO_BY_TOPIC, SEND}
+    assert len(set(map(id, meant))) == len(meant)
 
 
 async def test_requests_to_the_name_server_fail_too(rocketmq: RocketMQ) -> None:
