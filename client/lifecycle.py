@@ -31,8 +31,6 @@ class Lifecycle:
     ) -> None:
         #: From the time that it begins until it is to shut down.
         self.running = False
-        #: The task that asked for the shutdown first.
-        self.closer: asyncio.Task[Any] | None = None
         self._connect = connect
         self._begin = begin
         self._close = close
@@ -67,7 +65,6 @@ class Lifecycle:
         """Close, or wait until it is closed; a caller who is cancelled only waits no more."""
         if self._closing is None:
             self.running = False
-            self.closer = asyncio.current_task()
             # In a task of its own, so that a caller who is cancelled leaves nothing half closed.
             self._closing = asyncio.get_running_loop().create_task(self._shut_down())
         await asyncio.shield(self._closing)

@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Generic, TypeVar
@@ -18,6 +19,8 @@ from typing import Any, Generic, TypeVar
 from client.errors import NotRunning
 
 __all__ = ["Later", "LoopThread", "SyncClient", "iterate", "made_from"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -31,10 +34,19 @@ class LoopThread:
         self._closed = False
         # Held to begin work and to close: what is begun later would wait for ever.
         self._lock = threading.Lock()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="pocketmq.sync", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run_loop, name="pocketmq.sync", daemon=True)
         self._thread.start()
+
+    def _run_loop(self) -> None:
+        ended = False
+        while not ended:
+            try:
+                self.loop.run_forever()
+                ended = True
+            except (SystemExit, KeyboardInterrupt):
+                # Of a hook, say. Without its loop, whoever waits for the client would do so for
+                # ever.
+                log.exception("this is not the program's own thread: it goes on")
 
     @property
     def is_current(self) -> bool:

@@ -128,7 +128,11 @@ class PushClient(SyncClient):
 
         def work(messages: Any) -> object:
             self._here.working = True
-            return function(messages)
+            try:
+                return function(messages)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # In a thread that ends nothing but its work; in the loop it would end the client's.
+                raise RuntimeError(f"the handler raised {error!r}") from error
 
         async def handle(messages: Any) -> object:
             for message in messages if isinstance(messages, list) else (messages,):

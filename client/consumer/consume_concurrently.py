@@ -77,7 +77,7 @@ class ConsumeConcurrently(ConsumeService):
         pq: Queue = message.process_queue
         if pq.done(message):
             if not pq.dropped:
-                self._flow.remove_one(pq, message)
+                self._flow.remove_one(pq, message.counted)
             self._count(message, ok=True)
 
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
@@ -109,5 +109,8 @@ class ConsumeConcurrently(ConsumeService):
                 self._later(LOCAL_RETRY_DELAY, self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:
+        if message.process_queue.paused:
+            self._later(LOCAL_RETRY_DELAY, self._retry, message)
+            return
         self._again.append(message)
         self._owner.wake()

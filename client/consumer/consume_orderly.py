@@ -87,12 +87,19 @@ class ConsumeOrderly(ConsumeService):
         wanted = isinstance(error, ReconsumeLater) and error.delay_level < 0
         limit = self._max_reconsume_times
         over = wanted or (limit is not None and message.reconsume_times >= limit)
-        if over and (self._send_back is None or await self._send_back(message, DEAD_LETTER)):
-            self._finish(message)
-            self._go_on(message)
-            return
-        message.reconsume_times += 1
-        self._later(self._suspend, self._again, message)
+        taken = False
+        try:
+            taken = over and (
+                self._send_back is None or await self._send_back(message, DEAD_LETTER)
+            )
+        finally:
+            # Also when this is cancelled: the queue waits for it.
+            if taken:
+                self._finish(message)
+                self._go_on(message)
+            else:
+                message.reconsume_times += 1
+                self._later(self._suspend, self._again, message)
 
     def _again(self, message: ConsumedMessage) -> None:
         message.process_queue.put_back(message)

@@ -17,7 +17,7 @@ from typing import Protocol
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
 from client.consumer.flow_control import FlowControl
-from client.consumer.process_queue import ProcessQueue
+from client.consumer.process_queue import ProcessQueue, message_size
 from client.log_fields import fields
 
 __all__ = ["ConsumeService", "Queue", "ServiceOwner", "describe"]
@@ -107,6 +107,8 @@ class ConsumeService(ABC):
         message = pq.take_one()
         owner = self._owner
         message.process_queue = pq
+        if not message.counted:
+            message.counted = message_size(message)
         message.outcome = owner
         if pq.retries or owner.renames_all:
             message.topic = owner.shown_topic(message)
@@ -120,7 +122,7 @@ class ConsumeService(ABC):
         if not pq.done(message):
             return False
         if not pq.dropped:
-            self._flow.remove_one(pq, message)
+            self._flow.remove_one(pq, message.counted)
         return True
 
     def _count(self, message: ConsumedMessage, *, ok: bool) -> None:

@@ -68,6 +68,8 @@ class ConsumedMessage(MessageExt):
     began: float = 0.0
     #: Whether the outcome was told since then.
     settled: bool = False
+    #: Bytes that flow control counts for it, noted before the application can change the body.
+    counted: int = 0
 
     @property
     def queue(self) -> MessageQueue:

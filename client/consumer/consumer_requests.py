@@ -7,8 +7,9 @@ import logging
 from time import monotonic
 
 from client.consumer.assignment import Assignment
+from client.consumer.consume_service import Queue
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.consumption import Consumption
+from client.consumer.consumption import Consumption, is_failure
 from client.consumer.offset_store import OffsetStore
 from client.consumer.running_info import RunningInfo
 from client.errors import RemotingError
@@ -84,11 +85,19 @@ class ConsumerRequests:
         topic = request.header.topic
         told = fields(topic=topic, group=self._group)
         log.info("the offsets of topic %s are reset: %s", topic, table, extra=told)
+        sought: list[Queue] = []
         for queue, offset in table.items():
             fetcher = self._assignment.fetchers.get(queue)
             if fetcher is not None and queue.topic == request.header.topic:
                 self._assignment.seek(queue, offset)
-                await self._store.store(queue, offset)
+                sought.append(fetcher.pq)
+        try:
+            for pq in sought:
+                await self._store.store(pq.queue, table[pq.queue])
+        finally:
+            # The last commit's offset is stored no more: it counts again when it is reached.
+            for pq in sought:
+                pq.committed = None
 
     def _status(self, request: Request[GetConsumerStatusRequestHeader]) -> Response:
         """How far each queue is done."""
@@ -126,7 +135,9 @@ class ConsumerRequests:
         except ReconsumeLater as later:
             result.consume_result = "CR_LATER"
             result.remark = str(later) or None
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             told = fields(msg_id=message.msg_id, topic=message.topic, group=self._group)
             log.warning("the work on a message sent for it failed", exc_info=error, extra=told)
             result.consume_result = "CR_THROW_EXCEPTION"

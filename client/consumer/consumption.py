@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from message import properties as names
 from message.limits import RETRY_PREFIX
 from message.message import MessageQueue
 
-__all__ = ["ConsumeOptions", "Consumption"]
+__all__ = ["ConsumeOptions", "Consumption", "is_failure"]
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,18 @@ class ConsumeOptions(msgspec.Struct, frozen=True):
     @property
     def retry_topic(self) -> str:
         return RETRY_PREFIX + self.group
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether work that raised this has failed, rather than been cancelled from outside.
+
+    A cancellation that nobody asked of the present task is what the work waited for: a task of the
+    handler's own that was cancelled. Who ends the program is not held up.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return not isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
 class _Work(NamedTuple):
@@ -160,7 +172,9 @@ class Consumption:
             return self._consume_observed(message, handler)
         try:
             result = handler(message)  # type: ignore[operator]  # no Batched comes here
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             return self.service.failed(message, error)
         if result is not None and inspect.isawaitable(result):
             return self._await(message, result)
@@ -170,7 +184,9 @@ class Consumption:
     async def _await(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
         try:
             await result
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             await self.service.failed(message, error)
         else:
             self.service.succeeded(message)
@@ -183,7 +199,9 @@ class Consumption:
         try:
             # The handler's own list: what it does to it does not matter here.
             await self._call(list(messages))
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             self._end(first, error)
             await self._failed_together(work.messages, error)
         else:
@@ -286,15 +304,19 @@ class Consumption:
         self.service.stop()
         self._arrival.set()
 
-    async def drain(self, timeout: float, caller: asyncio.Task[object] | None) -> None:
-        """Let the work under way end, for `timeout` seconds; handlers are cancelled then. The work
-        of the task `caller` is not waited for."""
-        await self.workers.drain(timeout, caller)
+    def closed_by(self, task: asyncio.Task[Any] | None) -> None:
+        """The task waits for the end of the consumer: its own work is not waited for."""
+        self.workers.closed_by(task)
+        self._calm.set()
+
+    async def drain(self, timeout: float) -> None:
+        """Let the work under way end, for `timeout` seconds; handlers are cancelled then."""
+        await self.workers.drain(timeout)
         for work in tuple(self._observed.values()) if self.handlers else ():
             self._end(work.messages[0], asyncio.CancelledError())
         try:
             async with asyncio.timeout(timeout):
-                while any(task is not caller for task in self._entered.values()):
+                while not self.workers.closers.issuperset(self._entered.values()):
                     self._calm.clear()
                     await self._calm.wait()
         except TimeoutError:

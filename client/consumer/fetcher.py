@@ -139,12 +139,21 @@ class QueueFetcher(Generic[M]):
                 following,
                 extra=fields(queue=pq.queue, group=self._puller.group),
             )
-            # What was read before messages expired is still good. But after a jump, the old
-            # messages would lie before newer ones with lower offsets.
-            expired = pq.next_offset is not None and pq.next_offset < following == result.min_offset
-            if not expired:
+            if pq.next_offset is not None and following <= pq.next_offset:
+                self._cut(following)
+            # What was read before messages expired is still good.
+            elif following != result.min_offset:
                 self.seek(following)
         pq.accept(result.messages, following)
         if result.messages:
             self._flow.add(pq, result.messages)
             self._reader.arrived(pq)
+
+    def _cut(self, end: int) -> None:
+        """The broker has lost the end of the queue; what it still has is to be done all the same.
+        But what lies behind would come before newer messages with lower offsets."""
+        pq = self.pq
+        # Whether what is handed out counts is the consumer's choice.
+        both = pq.count > len(pq.buffer)
+        pq.cut(end)
+        self._flow.recount(pq, [*(pq.unfinished if both else ()), *pq.buffer])

@@ -83,14 +83,14 @@ class FlowControl:
         self._count(pq, -len(messages), -_size(messages))
         self._wake(pq)
 
-    def remove_one(self, pq: ProcessQueue[Any], message: MessageExt) -> None:
-        """This one counts no more."""
+    def remove_one(self, pq: ProcessQueue[Any], size: int) -> None:
+        """A message that was counted as so many bytes (`message_size`) counts no more."""
         if self._shared:
-            self._count(pq, -1, -message_size(message))
+            self._count(pq, -1, -size)
             self._wake(pq)
             return
         pq.count -= 1
-        pq.size -= len(message.body) + MESSAGE_OVERHEAD
+        pq.size -= size
         if self._waiting and pq.count < self.limits.queue_count:
             self._wake(pq)
 
@@ -98,6 +98,12 @@ class FlowControl:
         """Nothing of this queue counts any more."""
         self._count(pq, -pq.count, -pq.size)
         self._wake(pq)
+
+    def recount(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
+        """These count of the queue, and nothing else."""
+        self.forget(pq)
+        for message in messages:
+            self._count(pq, 1, getattr(message, "counted", 0) or message_size(message))
 
     def _count(self, pq: ProcessQueue[Any], count: int, size: int) -> None:
         pq.count += count

@@ -192,3 +192,11 @@ class ProcessQueue(Generic[M]):
         self.buffer.clear()
         self.release()
         self.next_offset = offset
+
+    def cut(self, offset: int) -> None:
+        """Go on at an offset up to `next_offset`; of what was read and what is in work, only what
+        is before it counts."""
+        self.buffer = deque(m for m in self.buffer if m.queue_offset < offset)
+        self._in_work = deque(m for m in self._in_work if m.queue_offset < offset)
+        self._unfinished = {at: m for at, m in self._unfinished.items() if at < offset}
+        self.next_offset = offset

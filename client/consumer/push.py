@@ -289,8 +289,9 @@ class PushConsumer(PushTopics):
     async def shutdown(self) -> None:
         """Take no more messages, let the work under way end, commit, leave the group, close.
 
-        May be called by a handler: its own work is not waited for, and ends here.
+        May be called by handlers: their own work is not waited for, and ends here.
         """
+        self._consumption.closed_by(asyncio.current_task())
         await self._life.shutdown()
 
     async def _close(self) -> None:
@@ -299,7 +300,7 @@ class PushConsumer(PushTopics):
         try:
             if self._running:
                 self._assignment.stop()
-                await self._consumption.drain(self._shutdown_timeout, self._life.closer)
+                await self._consumption.drain(self._shutdown_timeout)
                 async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
                     await self._ownership.close()
         except TimeoutError:

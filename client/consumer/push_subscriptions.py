@@ -60,7 +60,7 @@ class PushSubscriptions:
 
     async def begin_all(self) -> None:
         """Begin to read; raises as `begin` does."""
-        for topic in self._expressions:
+        for topic in tuple(self._expressions):  # `subscribe` may add to them meanwhile
             await self.begin(topic)
         if self._retry_topic is not None:
             await self._begin(self._retry_topic, EVERYTHING, "begin")
@@ -90,6 +90,8 @@ class PushSubscriptions:
         """Read a topic no more. Its handler stays for what is in work or comes again."""
         wire_topic = self._instance.namespace.wrap(topic)
         self._rebalancer.topics.discard(wire_topic)
+        # First, so that a share that is worked out already is not taken while this one commits.
+        self._assignment.subscriptions.pop(wire_topic, None)
         await self._ownership.give_up(self._assignment.of_topic(wire_topic))
         self._assignment.end(wire_topic)
         self._expressions.pop(topic, None)

@@ -81,7 +81,7 @@ class QueueOwnership:
             until, unknown = locks.until, locks.unknown
         if self._closing:
             return True  # `close` unlocks what was asked for
-        self._asked &= unknown
+        self._asked.difference_update(queue for queue in wanted if queue not in unknown)
         if topic not in self._assignment.subscriptions:
             if self._locks is not None:
                 await self._locks.unlock(gained)
@@ -112,7 +112,8 @@ class QueueOwnership:
     async def _hand_over(self, pq: Queue) -> None:
         """Commit and unlock when the last message that is in work is done."""
         await self._idle(pq)
-        await self._committer.commit([pq])
+        if monotonic() < pq.locked_until:
+            await self._committer.commit([pq])
         if self._locks is not None:
             await self._locks.unlock([pq.queue])
         del self._leaving[pq.queue]
@@ -137,12 +138,20 @@ class QueueOwnership:
 
     async def renew(self) -> bool:
         """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken anew. False
-        when a broker did not answer."""
+        when a broker did not answer.
+
+        Those of queues that were given up are renewed too, while something of them is in work; once
+        one of these is lost, nothing is committed of it: who has it now may be further on."""
         assert self._locks is not None
         assert isinstance(self._service, ConsumeOrderly)
         queues = list(self._assignment.fetchers)
-        locks = await self._locks.lock(queues)
+        leaving = dict(self._leaving)
+        locks = await self._locks.lock([*queues, *leaving])
         now = monotonic()
+        for queue, pq in leaving.items():
+            if queue not in locks.unknown:
+                held = queue in locks.held and now < pq.locked_until
+                pq.locked_until = locks.until if held else 0.0
         for queue in queues:
             fetcher = self._assignment.fetchers.get(queue)
             if fetcher is None:
@@ -165,6 +174,11 @@ class QueueOwnership:
 
     async def close(self) -> None:
         """Commit everything and give the locks up, at the end of the consumer."""
-        await self._committer.commit([*self._assignment.queues, *self._leaving.values()])
-        if self._locks is not None:
-            await self._locks.unlock({*self._assignment.fetchers, *self._leaving, *self._asked})
+        now = monotonic()
+        leaving = [pq for pq in self._leaving.values() if now < pq.locked_until]
+        try:
+            await self._committer.commit([*self._assignment.queues, *leaving])
+        finally:
+            # Also when this takes too long at some broker: the others' queues are not to wait.
+            if self._locks is not None:
+                await self._locks.unlock({*self._assignment.fetchers, *self._leaving, *self._asked})

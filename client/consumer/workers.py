@@ -65,6 +65,8 @@ class Workers:
         self._due = False
         self._closing = False
         self._calm = asyncio.Event()
+        #: Tasks that wait for the end of the consumer.
+        self.closers: set[asyncio.Task[Any] | None] = set()
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -119,6 +121,7 @@ class Workers:
                     except asyncio.CancelledError:
                         if not self._forgiven(worker):
                             raise
+                        worker.message = None  # what follows is not to be ended as well
                         await self._overdue(message)
                     if worker.expired:
                         self._forgiven(worker)  # the work ended all the same
@@ -156,19 +159,23 @@ class Workers:
                 worker.expired = True
                 worker.task.cancel()
 
-    async def drain(self, timeout: float, caller: asyncio.Task[object] | None) -> None:
-        """Let the work under way end, for `timeout` seconds; then cancel it. Nothing new begins.
-        The work of the task `caller` is left alone."""
+    def closed_by(self, task: asyncio.Task[Any] | None) -> None:
+        """The task waits until all has ended: `drain` leaves its own work alone."""
+        self.closers.add(task)
+        self._calm.set()
+
+    async def drain(self, timeout: float) -> None:
+        """Let the work under way end, for `timeout` seconds; then cancel it. Nothing new begins."""
         self._closing = True
         for worker in list(self._idle):
             worker.task.cancel()
         try:
             async with asyncio.timeout(timeout):
-                while any(worker.task is not caller for worker in self._workers):
+                while any(worker.task not in self.closers for worker in self._workers):
                     self._calm.clear()
                     await self._calm.wait()
         except TimeoutError:
-            late = [worker for worker in self._workers if worker.task is not caller]
+            late = [worker for worker in self._workers if worker.task not in self.closers]
             for worker in late:
                 worker.task.cancel()
             log.warning("%d handlers did not end within %g s", len(late), timeout)

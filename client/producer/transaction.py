@@ -293,6 +293,7 @@ class TransactionProducer(Producer):
                 state = self._check(message)
                 if inspect.isawaitable(state):
                     state = await state
+                state = TransactionState(state)  # None, say, is none
             except Exception:
                 told = fields(msg_id=message.msg_id, topic=message.topic, group=self.group)
                 log.exception("checking transaction %s failed", message.msg_id, extra=told)

@@ -664,12 +664,42 @@ async def test_errors_of_the_listener_do_no_harm(cluster: FakeCluster) -> None:
         await until(lambda: seen == bodies)
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_queue_that_has_shrunk_is_read_to_its_end(
+    cluster: FakeCluster, orderly: bool
+) -> None:
+    """What was read of it counts no more from there on, but all before is still to be done."""
+    seen: list[bytes] = []
+    gate = asyncio.Event()
+
+    async def handle(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+        await gate.wait()
+
+    for i in range(10):
+        cluster["a"].store("T", 0, b"%d" % i)
+    async with consumer(
+        cluster, {"T": "*"}, handler=handle, orderly=orderly, concurrency=2, commit_interval=600.0
+    ) as c:
+        await until(lambda: len(seen) == 2 - orderly)
+        del cluster["a"].records["T", 0][5:]
+        cluster["a"].drop_connections()
+        pq = c._assignment.fetchers[A0].pq
+        await until(lambda: pq.next_offset == 5)
+        assert (pq.safe_offset, pq.count) == (0, 5)
+        cluster["a"].store("T", 0, b"new")
+        gate.set()
+        await until(lambda: seen == [b"0", b"1", b"2", b"3", b"4", b"new"])
+        await until(lambda: (pq.count, pq.size) == (0, 0))
+    assert cluster["a"].offsets["G", "T", 0] == 6
+
+
 async def test_a_jump_of_the_offset_drops_what_was_read(cluster: FakeCluster) -> None:
-    """A broker whose queue has shrunk: what was read before does not count any more."""
+    """A broker whose queue has shrunk: what was read from there on does not count any more."""
     for i in range(10):
         cluster["a"].store("T", 0, b"%d" % i)
     async with consumer(cluster, {"T": "*"}) as c:
-        old = [await anext(c) for _ in range(3)]
+        old = [await anext(c) for _ in range(7)]
         queue = cluster["a"].records["T", 0]
         del queue[5:]
         cluster["a"].drop_connections()

@@ -374,3 +374,25 @@ def test_what_outlasts_the_loop_is_told_so() -> None:
     caller.join()
     call()
     assert len(errors) == 2
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_handler_does_not_end_the_client(elsewhere: FakeCluster, error: Any) -> None:
+    put(elsewhere, b"0")
+
+    def handle(message: sync.ConsumedMessage) -> None:
+        raise error
+
+    with consumer(elsewhere, {"T": "*"}, handler=handle):
+        until(lambda: elsewhere["a"].sent_back)
+    assert elsewhere["a"].offsets["CG", "T", 0] == 1
+
+
+def test_what_ends_a_program_does_not_end_the_loop() -> None:
+    async def work() -> None:
+        raise SystemExit
+
+    thread = LoopThread("Client")
+    with pytest.raises(SystemExit):
+        thread.begin(work()).result(TIMEOUT)
+    thread.close()

@@ -217,17 +217,22 @@ async def test_the_broker_asks(cluster: FakeCluster, ends: Ends, bname: str | No
     )
 
 
+@pytest.mark.parametrize(
+    ("check", "error"),
+    [(lambda message: 1 // 0, "ZeroDivisionError"), (lambda message: None, "ValueError")],
+    ids=["raises", "no state"],
+)
 async def test_a_check_that_fails_answers_unknown(
-    cluster: FakeCluster, ends: Ends, caplog: pytest.LogCaptureFixture
+    cluster: FakeCluster, ends: Ends, caplog: pytest.LogCaptureFixture, check: Any, error: str
 ) -> None:
-    async with producer(cluster, lambda message: 1 // 0) as p:  # type: ignore[arg-type, return-value]
+    async with producer(cluster, check) as p:
         async with p.transaction(Message("T", b"x")):
             pass
         await until(lambda: ends)
         ends.check()
         await until(lambda: len(ends) == 2)
     assert ends[1].commit_or_rollback == 0
-    assert "ZeroDivisionError" in caplog.text
+    assert error in caplog.text
 
 
 async def test_checks_are_bounded(

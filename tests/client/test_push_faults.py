@@ -1,0 +1,298 @@
+"""Push consumers whose handlers, operators and other clients do what nobody expects."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from client.consumer.push import PushConsumer
+from message.message import MessageQueue
+from remoting.bodies.offset import ResetOffsetBody
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.offset import ResetOffsetRequestHeader
+from remoting.request import Response
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+A0 = MessageQueue("T", "a", 0)
+
+
+class Odd(BaseException):
+    """What `except Exception` does not catch, as pytest's own are."""
+
+
+def consumer(cluster: FakeCluster, **options: Any) -> PushConsumer:
+    return PushConsumer("G", {"T": "*"}, namesrv=cluster.namesrv, **({"start": "begin"} | options))
+
+
+def fill(cluster: FakeCluster, count: int = 3) -> None:
+    for i in range(count):
+        cluster["a"].store("T", 0, b"%d" % i)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Odd])
+@pytest.mark.parametrize("kind", ["plain", "coroutine", "batch", "hooked"])
+async def test_a_message_whose_work_ends_itself_comes_again(
+    cluster: FakeCluster, kind: str, error: type[BaseException]
+) -> None:
+    """A handler that waits for a task that somebody cancels is not cancelled itself."""
+    seen: list[bytes] = []
+
+    def plain(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+        if message.body == b"0":
+            raise error
+
+    async def coroutine(message: ConsumedMessage) -> None:
+        plain(message)
+
+    async def batch(messages: list[ConsumedMessage]) -> None:
+        plain(messages[0])
+
+    ended: list[BaseException | None] = []
+
+    class Hook:
+        def before_consume(self, context: Any) -> None: ...
+
+        def after_consume(self, context: Any) -> None:
+            ended.append(context.error)
+
+    handler: Any = {"plain": plain, "batch": batch}.get(kind, coroutine)
+    c = PushConsumer(
+        "G", namesrv=cluster.namesrv, start="begin", concurrency=1,
+        hooks=[Hook()] if kind == "hooked" else [],
+    )  # fmt: skip
+    c.on("T", **({"batch": 1} if kind == "batch" else {}))(handler)
+    fill(cluster)
+    async with c:
+        await until(lambda: len(seen) == 3)
+        await until(lambda: cluster["a"].sent_back)
+    assert cluster["a"].offsets["G", "T", 0] == 3
+    if kind == "hooked":
+        assert [type(e) for e in ended] == [error, type(None), type(None)]
+
+
+async def test_an_orderly_queue_goes_on_after_a_handler_ended_itself(cluster: FakeCluster) -> None:
+    seen: list[bytes] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+        if len(seen) == 1:
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+
+    fill(cluster)
+    async with consumer(cluster, handler=handle, orderly=True, suspend_current_queue=0.001):
+        await until(lambda: len(seen) == 4)
+    assert seen == [b"0", b"0", b"1", b"2"]
+    assert cluster["a"].offsets["G", "T", 0] == 3
+
+
+async def test_an_offset_that_was_reset_is_stored_where_it_was_before(cluster: FakeCluster) -> None:
+    """What is known to be stored is the reset's offset, not the last commit's."""
+    seen: list[bytes] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+
+    fill(cluster)
+    async with consumer(cluster, handler=handle, commit_interval=600.0) as c:
+        await until(lambda: len(seen) == 3)
+        await c._committer.commit(c._assignment.queues)
+        header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, is_force=True)
+        body = ResetOffsetBody(offset_table={A0: 1}).encode()
+        (connection,) = cluster["a"].clients.values()
+        connection.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
+        await until(lambda: len(seen) == 5)
+        await until(lambda: cluster["a"].offsets["G", "T", 0] == 1)
+    assert cluster["a"].offsets["G", "T", 0] == 3
+
+
+async def test_an_orderly_queue_goes_on_after_a_cancelled_way_to_the_dead_letters(
+    cluster: FakeCluster,
+) -> None:
+    fill(cluster)
+    silent = cluster["a"].back_answer
+    cluster["a"].back_answer = None  # type: ignore[assignment]
+    c = consumer(cluster, orderly=True, max_reconsume_times=0, suspend_current_queue=0.001)
+    async with c:
+        message = await anext(c)
+
+        async def work() -> None:
+            async with message:
+                raise ReconsumeLater
+
+        working = asyncio.create_task(work())
+        await until(lambda: cluster["a"].sent_back)
+        working.cancel()
+        await asyncio.wait([working])
+        cluster["a"].back_answer = silent
+        async with asyncio.timeout(5):
+            again = await anext(c)
+        assert again.body == b"0"
+        again.ack()
+
+
+@pytest.mark.parametrize("stolen", [False, True])
+async def test_the_lock_of_a_queue_that_is_given_up_is_renewed_until_its_work_is_done(
+    cluster: FakeCluster, stolen: bool
+) -> None:
+    """Else another client would have it after a minute, and the last commit would undo its own."""
+    broker = cluster["a"]
+    gate = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+        await gate.wait()
+
+    fill(cluster)
+    async with consumer(cluster, handler=handle, orderly=True) as c:
+        await until(lambda: seen)
+        await c.unsubscribe("T")
+        broker.locks.clear()  # a minute later
+        if stolen:
+            broker.locks[A0] = "a thief"
+            broker.offsets["G", "T", 0] = 2
+        assert await c._ownership.renew()
+        assert broker.locks[A0] == ("a thief" if stolen else c.client_id)
+        gate.set()
+        await until(lambda: not c._ownership._leaving)
+        assert broker.locks.get(A0) == ("a thief" if stolen else None)
+    assert broker.offsets["G", "T", 0] == (2 if stolen else 1)
+
+
+@pytest.mark.parametrize("body", [b"", None, b"x" * 200_000])
+@pytest.mark.parametrize("topic_bound", [None, 1])
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_what_a_handler_makes_of_a_body_does_not_count(
+    cluster: FakeCluster, body: Any, topic_bound: int | None, orderly: bool
+) -> None:
+    """Decoded in place, say: the bounds on what is read ahead go by what was read."""
+    times = 0
+
+    async def handle(message: ConsumedMessage) -> None:
+        nonlocal times
+        times += 1
+        message.body = body
+        if times == 1:
+            raise ReconsumeLater
+
+    for _ in range(40):
+        cluster["a"].store("T", 0, bytes(100_000))
+    async with consumer(
+        cluster, handler=handle, orderly=orderly, pull_batch_size=4, suspend_current_queue=0.001,
+        pull_threshold_size_for_queue=1, pull_threshold_size_for_topic=topic_bound,
+    ) as c:  # fmt: skip
+        await until(lambda: times == 40 + orderly)
+        pq = c._assignment.fetchers[A0].pq
+        await until(lambda: (pq.count, pq.size) == (0, 0))
+
+
+async def test_a_commit_that_hangs_keeps_no_lock(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody reads the queues of the other brokers for the next minute."""
+    monkeypatch.setattr("client.consumer.push.LAST_COMMIT_TIMEOUT", 0.01)
+    seen: list[bytes] = []
+    fill(cluster)
+    async with consumer(cluster, handler=lambda m: seen.append(m.body), orderly=True) as c:
+        await until(lambda: len(seen) == 3 and len(c.assignment) == 4)
+        assert cluster["b"].locks
+        cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign, return-value]
+    assert cluster["b"].locks == cluster["a"].locks == {}
+
+
+async def test_a_topic_that_is_given_up_is_not_taken_again(cluster: FakeCluster) -> None:
+    """By a division of its queues that began before."""
+    seen: list[bytes] = []
+    brokers = cluster.brokers.values()
+    fill(cluster)
+    async with consumer(cluster, handler=lambda m: seen.append(m.body)) as c:
+        await until(lambda: len(seen) == 3)
+        cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign, return-value]
+        before = cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET]
+        ending = asyncio.create_task(c.unsubscribe("T"))
+        await until(lambda: cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET] > before)
+        share = [MessageQueue("T", broker.name, i) for broker in brokers for i in range(2)]
+        await c._ownership.share("T", share)
+        assert c.assignment == []
+        ending.cancel()
+        await asyncio.wait([ending])
+
+
+async def test_several_handlers_may_shut_the_consumer_down(cluster: FakeCluster) -> None:
+    """Each, say, that sees that enough has come; the last of them when the others wait already."""
+    late = asyncio.Event()
+    asked: list[bytes] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        if message.body == b"2":
+            await late.wait()
+        asked.append(message.body)
+        await c.shutdown()
+
+    fill(cluster)
+    c = consumer(cluster, handler=handle, shutdown_timeout=600.0)
+    await c.start()
+    await until(lambda: len(asked) == 2)
+    late.set()
+    async with asyncio.timeout(5):
+        await c.shutdown()
+    assert len(asked) == 3
+
+
+async def test_a_topic_may_come_while_the_consumer_starts(cluster: FakeCluster) -> None:
+    cluster.put("U")
+    cluster.name_server.hangs = True
+    c = PushConsumer("G", {"T": "*", "V": "*"}, namesrv=cluster.namesrv)
+    starting = asyncio.create_task(c.start())
+    await until(lambda: cluster.name_server.seen[RequestCode.GET_ROUTEINFO_BY_TOPIC])
+    subscribing = asyncio.create_task(c.subscribe("U"))
+    await asyncio.sleep(0)
+    cluster.name_server.release()
+    try:
+        await starting
+        await subscribing
+        await until(lambda: {queue.topic for queue in c.assignment} == {"T", "U"})
+    finally:
+        await asyncio.wait([starting, subscribing])
+        await c.shutdown()
+
+
+async def test_a_paused_queue_hands_out_no_repetition(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.001)
+    cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
+    fill(cluster, 1)
+    async with consumer(cluster) as c:
+        service = c._consumption.service
+        message = await anext(c)
+        await message.reconsume()
+        c.pause()
+        (timer,) = service._timers
+        await until(lambda: timer not in service._timers)
+        assert service.take() is None
+        c.resume()
+        async with asyncio.timeout(5):
+            assert await anext(c) is message
+        message.ack()
+    assert cluster["a"].offsets["G", "T", 0] == 1
+
+
+async def test_work_that_took_too_long_is_ended_once(cluster: FakeCluster) -> None:
+    """Not again while the broker takes the message back."""
+    cluster["a"].back_answer = None  # type: ignore[assignment]
+    fill(cluster, 1)
+    async with consumer(cluster, handler=lambda message: asyncio.Event().wait()) as c:
+        workers = c._consumption.workers
+        await until(lambda: list(workers.in_work))
+        (task,) = workers.tasks
+        workers.expire(0.0)
+        await until(lambda: cluster["a"].sent_back)
+        workers.expire(0.0)
+        assert not task.cancelling()
+        cluster["a"].drop_connections()
