@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from broker.config import BrokerConfig
 from broker.draft import Draft, Drafts
@@ -12,7 +16,7 @@ from broker.late_delivery import LateDelivery
 from broker.statistics import Statistics
 from message import properties as names
 from message.record import Record, iter_records
-from store.files import Files
+from store.files import Files, MappedFile
 from store.message_store import MessageStore
 from store.results import PutResult
 from tests.broker.fake_time import FakeTime
@@ -26,6 +30,20 @@ class FastFiles(Files):
 
     def sync_directory(self, directory: Path) -> None:
         pass
+
+
+def unwritable_queues(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list, to be changed, of topics (or topic/queue) whose queues can not get a file: Stuck."""
+    parts = ["Stuck"]
+
+    def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
+        if any(f"/consumequeue/{part}/" in str(path) for part in parts):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return original(files, path, *rest, **more)
+
+    original = FastFiles.create
+    monkeypatch.setattr(FastFiles, "create", create)
+    return parts
 
 
 class LateBroker:

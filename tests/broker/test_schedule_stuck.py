@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from message.limits import SCHEDULE_TOPIC
-from store.files import MappedFile
 from tests.broker.fake_time import FakeTime
-from tests.broker.late_broker import FastFiles, LateBroker
+from tests.broker.late_broker import LateBroker, unwritable_queues
 
 
 @pytest.fixture
@@ -29,17 +25,7 @@ async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Topics, or topic/queue, whose queues can not get a file."""
-    parts: list[str] = ["Stuck"]
-
-    def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
-        if any(f"/consumequeue/{part}/" in str(path) for part in parts):
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
-        return original(files, path, *rest, **more)
-
-    original = FastFiles.create
-    monkeypatch.setattr(FastFiles, "create", create)
-    return parts
+    return unwritable_queues(monkeypatch)
 
 
 def waiting(broker: LateBroker, level: int) -> list[bytes]:

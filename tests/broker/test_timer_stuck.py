@@ -8,14 +8,12 @@ import itertools
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from message.limits import TIMER_TOPIC
-from store.files import MappedFile
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import FastFiles, LateBroker
+from tests.broker.late_broker import FastFiles, LateBroker, unwritable_queues
 
 SECOND = 1_000
 DAY = 86_400_000
@@ -34,17 +32,7 @@ async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Topics whose queues can not get a file."""
-    topics: list[str] = ["Stuck"]
-
-    def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
-        if any(f"/consumequeue/{topic}/" in str(path) for topic in topics):
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
-        return original(files, path, *rest, **more)
-
-    original = FastFiles.create
-    monkeypatch.setattr(FastFiles, "create", create)
-    return topics
+    return unwritable_queues(monkeypatch)
 
 
 async def test_a_queue_without_a_file_does_not_hold_up_the_others(
