@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 from remoting.batch import SUCCESS_REMARK, Children
 from remoting.codes import ResponseCode
-from remoting.frame import encode_response_frame
 from remoting.request import Buffer, Channel, Request, RequestConnection, Response
 from remoting.splitter import MAX_FRAME
 
@@ -21,8 +20,6 @@ _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
 _SHORT_ANSWER: Final = 256  # bytes kept free for each child, to say that its answer does not fit
 _SUCCESS: Final = int(ResponseCode.SUCCESS)  # a member's look-up shows on the way of each batch
-
-_BUFFERS: Final = (bytes, bytearray, memoryview)
 
 
 class MergeStrategy(Protocol):
@@ -195,36 +192,21 @@ class BatchAnswers:
 
         `room`: bytes of all answers, if not what leaves a short one for each child.
         """
-        body = response.body
-        length = 0
         try:
-            if body:
-                length = len(body) if isinstance(body, _BUFFERS) else sum(map(len, body))
-            head = encode_response_frame(
-                serialize_type,
-                opaque,
-                response.code,
-                response.remark,
-                response.header,
-                length,
-                response.ext_fields,
-            )
+            length = response.length
+            head = response.head(serialize_type, opaque, length)
         except Exception as error:
             log.exception("the answer to child %d of a batch can not be written", opaque)
+            failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
+            head = failure.head(serialize_type, opaque, 0)
             length = 0
-            head = encode_response_frame(
-                serialize_type, opaque, ResponseCode.SYSTEM_ERROR, repr(error)
-            )
         size = len(head) + length
         if self.size + size > (room or self._room):
             return size
         self.size += size
         self._buffers.append(head)
         if length:
-            if isinstance(body, _BUFFERS):
-                self._buffers.append(body)
-            else:
-                self._buffers.extend(body)
+            response.add_body(self._buffers)
         return 0
 
 

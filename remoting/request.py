@@ -18,13 +18,14 @@ import msgspec
 
 from remoting.binary_layout import LayoutCache
 from remoting.errors import FrameError, HeaderError
-from remoting.frame import Command, SerializeType, decode_command
+from remoting.frame import Command, SerializeType, decode_command, encode_response_frame
 from remoting.headers.base import I32, Header
 from remoting.json_header import DECODE_ERRORS
 
 H = TypeVar("H", bound=Header)
 
 Buffer = bytes | bytearray | memoryview
+_BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Response(msgspec.Struct):
@@ -38,6 +39,27 @@ class Response(msgspec.Struct):
     header: Header | None = None
     body: Buffer | Sequence[Buffer] = b""
     ext_fields: dict[str, str] | None = None
+
+    @property
+    def length(self) -> int:
+        """Bytes of the body."""
+        body = self.body
+        if not body:
+            return 0
+        return len(body) if isinstance(body, _BUFFERS) else sum(map(len, body))
+
+    def head(self, serialize_type: int, opaque: int, length: int) -> bytes:
+        """Its frame up to the body, of `length` bytes. Raises EncodeError."""
+        return encode_response_frame(
+            serialize_type, opaque, self.code, self.remark, self.header, length, self.ext_fields
+        )
+
+    def add_body(self, buffers: list[Buffer]) -> None:
+        """Append the body, which is not empty."""
+        if isinstance(self.body, _BUFFERS):
+            buffers.append(self.body)
+        else:
+            buffers.extend(self.body)
 
 
 class Channel(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -30,20 +31,6 @@ class FastFiles(Files):
 
     def sync_directory(self, directory: Path) -> None:
         pass
-
-
-def unwritable_queues(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list, to be changed, of topics (or topic/queue) whose queues can not get a file: Stuck."""
-    parts = ["Stuck"]
-
-    def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
-        if any(f"/consumequeue/{part}/" in str(path) for part in parts):
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
-        return original(files, path, *rest, **more)
-
-    original = FastFiles.create
-    monkeypatch.setattr(FastFiles, "create", create)
-    return parts
 
 
 class LateBroker:
@@ -122,3 +109,29 @@ class LateBroker:
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         return [bytes(record.body) for record in self.records(topic, queue_id)]
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
+    async with LateBroker(tmp_path / "store", time) as broker:
+        yield broker
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list, to be changed, of topics (or topic/queue) whose queues can not get a file: Stuck."""
+    parts = ["Stuck"]
+
+    def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
+        if any(f"/consumequeue/{part}/" in str(path) for part in parts):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return original(files, path, *rest, **more)
+
+    original = FastFiles.create
+    monkeypatch.setattr(FastFiles, "create", create)
+    return parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,9 @@ from message import properties as names
 from message.limits import SCHEDULE_TOPIC
 from remoting.errors import RemotingError
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import LateBroker
+from tests.broker.late_broker import LateBroker, broker, time
 
-
-@pytest.fixture
-def time() -> FakeTime:
-    return FakeTime()
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
-    async with LateBroker(tmp_path / "store", time) as broker:
-        yield broker
+__all__ = ["broker", "time"]
 
 
 async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: LateBroker) -> None:

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from message.limits import SCHEDULE_TOPIC
 from tests.broker.fake_time import FakeTime
-from tests.broker.late_broker import LateBroker, unwritable_queues
+from tests.broker.late_broker import LateBroker, broker, time, unwritable
 
-
-@pytest.fixture
-def time() -> FakeTime:
-    return FakeTime()
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
-    async with LateBroker(tmp_path / "store", time) as broker:
-        yield broker
-
-
-@pytest.fixture
-def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return unwritable_queues(monkeypatch)
+__all__ = ["broker", "time", "unwritable"]
 
 
 def waiting(broker: LateBroker, level: int) -> list[bytes]:

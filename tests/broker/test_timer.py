@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,11 @@ from message.limits import TIMER_TOPIC
 from remoting.errors import RemotingError
 from store.timer_wheel import SIZE
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import LateBroker
+from tests.broker.late_broker import LateBroker, broker, time
+
+__all__ = ["broker", "time"]
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 24 * 3_600_000
-
-
-@pytest.fixture
-def time() -> FakeTime:
-    return FakeTime()
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
-    async with LateBroker(tmp_path / "store", time) as broker:
-        yield broker
 
 
 async def test_a_timed_message_waits_in_the_timer_topic(broker: LateBroker, time: FakeTime) -> None:

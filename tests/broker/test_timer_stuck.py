@@ -6,33 +6,18 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from message.limits import TIMER_TOPIC
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import FastFiles, LateBroker, unwritable_queues
+from tests.broker.late_broker import FastFiles, LateBroker, broker, time, unwritable
+
+__all__ = ["broker", "time", "unwritable"]
 
 SECOND = 1_000
 DAY = 86_400_000
-
-
-@pytest.fixture
-def time() -> FakeTime:
-    return FakeTime()
-
-
-@pytest.fixture
-async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
-    async with LateBroker(tmp_path / "store", time) as broker:
-        yield broker
-
-
-@pytest.fixture
-def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return unwritable_queues(monkeypatch)
 
 
 async def test_a_queue_without_a_file_does_not_hold_up_the_others(

@@ -31,27 +31,19 @@ from tests.broker.transacting import (
     Produce,
     Producer,
     StartClocked,
+    broker,
     clock,
     halves,
     ops,
     produce,
+    producer,
     records,
     start_clocked,
 )
 
-__all__ = ["clock", "produce", "start_clocked"]
+__all__ = ["broker", "clock", "produce", "producer", "start_clocked"]
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
-
-
-@pytest.fixture
-async def broker(start_clocked: StartClocked) -> Broker:
-    return await start_clocked()
-
-
-@pytest.fixture
-async def producer(broker: Broker, produce: Produce) -> Producer:
-    return await produce(broker)
 
 
 def bodies(found: list[Record]) -> list[bytes]:

@@ -17,27 +17,17 @@ from tests.broker.transacting import (
     ROLLBACK,
     SECOND,
     Clock,
-    Produce,
     Producer,
-    StartClocked,
+    broker,
     clock,
     halves,
     produce,
+    producer,
     records,
     start_clocked,
 )
 
-__all__ = ["clock", "produce", "start_clocked"]
-
-
-@pytest.fixture
-async def broker(start_clocked: StartClocked) -> Broker:
-    return await start_clocked()
-
-
-@pytest.fixture
-async def producer(broker: Broker, produce: Produce) -> Producer:
-    return await produce(broker)
+__all__ = ["broker", "clock", "produce", "producer", "start_clocked"]
 
 
 async def asked(producer: Producer, broker: Broker) -> list[bytes]:

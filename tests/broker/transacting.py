@@ -171,3 +171,13 @@ async def produce() -> AsyncIterator[Produce]:
     yield open_producer
     for producer in producers:
         await producer.close()
+
+
+@pytest.fixture
+async def broker(start_clocked: StartClocked) -> Broker:
+    return await start_clocked()
+
+
+@pytest.fixture
+async def producer(broker: Broker, produce: Produce) -> Producer:
+    return await produce(broker)

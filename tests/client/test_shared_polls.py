@@ -204,14 +204,20 @@ async def test_offsets_are_committed_together(cluster: Cluster, producer: Produc
         assert [await consumer.committed(queue) for queue in queues] == [1] * QUEUES
 
 
-@limited
-async def test_a_broker_that_takes_fewer_children_is_given_fewer(
-    cluster: Cluster, producer: Producer
-) -> None:
+async def ten_topics(cluster: Cluster, producer: Producer) -> list[str]:
+    """Topics that exist; what making them took is forgotten."""
     topics = [f"T{n}" for n in range(10)]
     for topic in topics:
         await producer.send(Message(topic, b"x"))
     cluster.seen.clear()
+    return topics
+
+
+@limited
+async def test_a_broker_that_takes_fewer_children_is_given_fewer(
+    cluster: Cluster, producer: Producer
+) -> None:
+    topics = await ten_topics(cluster, producer)
     for parents in (3, 5):  # 10 refused, 8 and 2; then 8 and 2 at once
         results = await producer.send_batch([Message(t, b"y") for t in topics for _ in range(3)])
         assert len({(result.queue.topic, result.queue_offset) for result in results}) == 30
@@ -238,10 +244,7 @@ async def test_polls_and_commits_keep_to_the_brokers_limit(
 async def test_send_batch_of_many_topics_is_one_request_for_each_kind(
     cluster: Cluster, producer: Producer
 ) -> None:
-    topics = [f"T{n}" for n in range(10)]
-    for topic in topics:
-        await producer.send(Message(topic, b"x"))
-    cluster.seen.clear()
+    topics = await ten_topics(cluster, producer)
     results = await producer.send_batch([Message(t, b"y") for t in topics for _ in range(3)])
     assert len(results) == 30
     assert (cluster.seen[BATCH], cluster.seen[SEND_BATCH]) == (1, 0)
