@@ -12,9 +12,9 @@ that would wait for longer than timerRollWindowSlot is stored anew in between.
 
 How exact it is: the progress is written every timerFlushIntervalMs, after what was delivered is on
 the disk. Nothing is lost, whatever ends the broker; a clean stop writes the progress last, so that
-nothing is delivered twice. After a kill the slots since the last write, and what was overdue when
-it arrived since then, are delivered again, as with the official broker. Either broker delivers what
-the other one took.
+nothing is delivered twice. After a kill the slots since the last write are delivered again, as with the official
+broker; but what was taken back is not delivered, however long the broker was away. Either broker
+delivers what the other one took.
 
 A message whose queue can not be written (the store has no file for it) is stored anew as well and
 waits twice as long each time; the others do not wait for it. There it would hold up all of them.
@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 TURN: Final = 64  # messages before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
 DOUBLINGS: Final = 12  # of that for a queue that stays unwritable: somewhat more than an hour
-OVERDUE: Final = 2**63 - 1  # TIMER_ENQUEUE_MS of a message that was due when it arrived
 
 
 class _DueSlot:
@@ -97,6 +96,8 @@ class TimerService:
         self._slot: _DueSlot | None = None
         # Messages whose slot is before this time are due. It never goes back.
         self._now_slot = 0
+        self._late_slot = 0
+        self._next: Record | None = None  # the next message of the queue
         self._saved: tuple[int, int, int] | None = None
 
     def start(self) -> None:
@@ -163,10 +164,9 @@ class TimerService:
         index = self.index
         if not index.opened:
             self._open()
-        precision = index.precision
-        self._now_slot = max(self._now_slot, self._clock() // precision * precision)
         try:
             for _ in range(TURN):
+                self._tell_time()
                 # What is due goes first: a slot of the wheel must be free before it comes again.
                 if not self._deliver_next() and not self._enter_next():
                     break
@@ -179,7 +179,18 @@ class TimerService:
             return
         slot = index.next_slot()
         if slot is not None:
-            self._alarm.set(slot + precision)
+            self._alarm.set(slot + index.precision)
+
+    def _tell_time(self) -> None:
+        """It is not later here than when the next message of the queue was stored: what was due
+        after that may be taken back by it. A broker that reads its queue again after a kill, or
+        has come late, so delivers what it would have delivered in time."""
+        now = self._clock()
+        record = self._next = self._next or self._read_next()
+        if record is not None:
+            now = min(now, record.store_timestamp)
+        precision = self.index.precision
+        self._now_slot = max(self._now_slot, now // precision * precision)
 
     def _deliver_next(self) -> bool:
         """Do one step of delivering what is due; False when nothing is."""
@@ -199,9 +210,7 @@ class TimerService:
             physical_offset, size, magic, entered = due.first
             record = read_waiting(self._store, physical_offset, size)
             if record is not None and record.topic == TIMER_TOPIC:
-                # The broker may have been down for longer than it was to wait.
-                roll = bool(magic & ROLL) and _slot_of(record) >= self._now_slot
-                self._deliver(record, entered, roll=roll, deleted=due.deleted)
+                self._deliver(record, entered, roll=bool(magic & ROLL), deleted=due.deleted)
             due.done_first()
         else:
             self.index.delivered(due.time)
@@ -216,23 +225,33 @@ class TimerService:
         if record is not None:
             due.deleted.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
 
-    def _enter_next(self) -> bool:
-        """Read the next message of the queue into the index; False when there is none."""
+    def _read_next(self) -> Record | None:
+        """The next message of the queue, past a turn's worth of those that are gone."""
         index = self.index
         queue = self._store.queues.get(TIMER_TOPIC, {}).get(0)
         if queue is None:
-            return False
-        offset = min(max(index.queue_offset, queue.min_offset), queue.max_offset)
-        entry = queue.entry(offset)
-        if entry is not None:
+            return None
+        index.queue_offset = min(max(index.queue_offset, queue.min_offset), queue.max_offset)
+        for _ in range(TURN):
+            entry = queue.entry(index.queue_offset)
+            if entry is None:
+                return None
             record = read_waiting(self._store, entry[0], entry[1])
             if record is not None:
-                self._enter(record)
-            offset += 1
-        else:
-            index.entered_all()
-        index.queue_offset = offset
-        return entry is not None
+                return record
+            index.queue_offset += 1
+        return None
+
+    def _enter_next(self) -> bool:
+        """Take the next message of the queue into the index; False when there is none."""
+        if self._next is not None:
+            self._enter(self._next)
+            self._next = None
+            self.index.queue_offset += 1
+        elif self.index.queue_offset >= self._store.max_offset(TIMER_TOPIC, 0):
+            self.index.entered_all()
+            return False
+        return True
 
     def _enter(self, record: Record) -> None:
         if self.index.entered_before(record.physical_offset):
@@ -246,12 +265,10 @@ class TimerService:
                 TIMER_TOPIC,
                 properties.get(names.TIMER_OUT_MS, "")[:40],
             )
-        elif deliver < self._now_slot:
-            self._deliver(record, OVERDUE)
         else:
             try:
                 self.index.add(
-                    deliver,
+                    deliver if deliver >= self._now_slot else self._slot_of_late_ones(),
                     self._now_slot,
                     record.physical_offset,
                     record.size,
@@ -261,6 +278,14 @@ class TimerService:
             except (StoreError, OSError) as error:
                 raise _NotStored(str(error)) from error
 
+    def _slot_of_late_ones(self) -> int:
+        """For a message that was due when it was stored, as one that is stored anew after its time
+        may be: one slot for all that are in the queue by now, since some may take others back."""
+        if self._late_slot < self._now_slot:
+            precision = self.index.precision
+            self._late_slot = max(self._now_slot, self._clock() // precision * precision)
+        return self._late_slot
+
     # --- a message ----------------------------------------------------------------------------
 
     def _deliver(
@@ -268,8 +293,8 @@ class TimerService:
         record: Record,
         entered: int,
         *,
-        roll: bool = False,
-        deleted: frozenset[str] | set[str] = frozenset(),
+        roll: bool,
+        deleted: set[str],
     ) -> None:
         """Store a message where it was sent, or, to `roll` it, in the timer topic again.
 

@@ -41,7 +41,6 @@ class LateMachine(RuleBasedStateMachine):
         self.saved_rolls: Counter[bytes] = Counter()
         self.allowed: dict[bytes, int] = {}  # deliveries, where it may be more than one
         self.taken_back: set[bytes] = set()
-        self.maybe_taken_back: set[bytes] = set()
         self.broker = self.start(self.directory / "0")
 
     def run(self, work: Awaitable[T]) -> T:
@@ -84,7 +83,6 @@ class LateMachine(RuleBasedStateMachine):
         deliver = str(self.time.now + delay)
         body = self.send(self.time.now + delay, TIMER_DELIVER_MS=deliver)
         self.taken_back.add(body)
-        self.maybe_taken_back.add(body)
         self.broker.send(
             b"-" + body, TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY=f"T+{body.decode()}"
         )
@@ -125,9 +123,6 @@ class LateMachine(RuleBasedStateMachine):
 
     def goes_on(self, root: Path, down: int) -> None:
         self.time.advance(down)
-        if down:
-            # What was due before it was entered can not be taken back any more.
-            self.taken_back.clear()
         self.broker = self.start(root)
 
     def note_saved(self) -> None:
@@ -152,7 +147,7 @@ class LateMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.time.advance(200_000)
-        lost = self.due.keys() - self.maybe_taken_back - self.delivered().keys()
+        lost = self.due.keys() - self.taken_back - self.delivered().keys()
         self.run(self.broker.stop())
         self.runner.close()
         shutil.rmtree(self.directory)

@@ -1,0 +1,61 @@
+"""Timed messages that are due while the broker is away: what was taken back in time stays away."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.broker.fake_time import START, FakeTime
+from tests.broker.late_broker import LateBroker, broker, time
+
+__all__ = ["broker", "time"]
+
+SECOND, HOUR = 1_000, 3_600_000
+
+
+async def test_what_was_taken_back_in_a_life_that_was_killed(
+    broker: LateBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    """The queue is read again when both are long due, and the message comes first there."""
+    killed = tmp_path / "killed"
+    deliver = str(START + 60 * SECOND)
+    broker.send(b"m", TIMER_DELIVER_MS=deliver)
+    for _ in range(200):  # several turns' worth
+        broker.send(b"n", TIMER_DELIVER_MS=deliver)
+    time.advance(30 * SECOND)
+    before = shutil.copytree(broker.root, tmp_path / "before")
+    broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
+    shutil.copytree(broker.root, killed)
+    # An index of nothing: as if the machine had stopped before any of it was on the disk.
+    for name in ("timerwheel", "config/timercheck"):
+        (killed / name).unlink()
+    shutil.rmtree(killed / "timerlog")
+
+    time.advance(HOUR)
+    async with LateBroker(killed, time) as again:
+        time.advance()
+        assert again.bodies() == [b"n"] * 200
+    async with LateBroker(before, time) as again:
+        time.advance()
+        assert again.bodies() == [b"m"] + [b"n"] * 200
+
+
+@pytest.mark.parametrize("later", [0, HOUR // 2])
+async def test_what_was_taken_back_while_it_waited_for_long(
+    tmp_path: Path, time: FakeTime, later: int
+) -> None:
+    """Both are to be stored anew in between, perhaps not at the same time."""
+    deliver = str(START + 3 * HOUR)
+    settings = {"timer_roll_window_slot": 3600}
+    async with LateBroker(tmp_path, time, **settings) as broker:
+        broker.send(b"m", TIMER_DELIVER_MS=deliver)
+        time.advance(later)
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
+        broker.send(b"n", TIMER_DELIVER_MS=deliver)
+        time.advance(SECOND)
+    time.advance(5 * HOUR)
+    async with LateBroker(tmp_path, time, **settings) as broker:
+        time.advance(SECOND)
+        assert broker.bodies() == [b"n"]
