@@ -15,7 +15,9 @@ from . import wire
 from .official import CLIENT_4, JavaPeer
 
 QUEUES = 8
-PATIENCE = 60_000  # Milliseconds until what is waited for counts as lost.
+# Milliseconds until what is waited for counts as lost. A lock lives 60 s, and a member that gives a
+# queue up may have renewed it just then, in its periodic renewal of all.
+PATIENCE = 90_000
 
 Message = dict[str, Any]
 
