@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,9 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Credentials({self.access_key!r}, …)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("access_key", self.access_key)]
 
     def sign(
         self,

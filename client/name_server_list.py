@@ -19,6 +19,7 @@ import logging
 import os
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 
 from client.errors import InvalidName, NoNameServer
 from remoting.connection import split_address
@@ -90,7 +91,7 @@ class NameServerList:
             return False
         try:
             text = await asyncio.to_thread(_read, self.url)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise NoNameServer(f"no name server list from {self.url}: {error}") from error
         line = text.strip().partition("\n")[0].strip()
         if not line:

@@ -16,7 +16,8 @@ __all__ = ["ClientOptions"]
 class ClientOptions(TypedDict, total=False):
     """Keyword arguments of ClientInstance for users of every kind of client.
 
-    - `instance_name`, `unit_name`: parts of the clientId.
+    - `instance_name`, `unit_name`: parts of the clientId. Brokers tell clients apart by it, so two
+      that run at the same time, also in one process, need different ones; they have by default.
     - `credentials`: signs every request (client.credentials).
     - `tls`: True to encrypt connections and to trust what the system trusts, or an SSLContext; to
       brokers and name servers alike (useTLS).

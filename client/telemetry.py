@@ -8,9 +8,10 @@
         with consumer_span(message, group="audit"):
             ...
 
-The context travels as W3C `traceparent` (or what the global propagator writes) in the message's
-properties, where the instrumentation of other clients looks for it. Names and attributes follow the
-semantic conventions for messaging. Nothing of OpenTelemetry is loaded unless this module is.
+The context travels as W3C `traceparent` and `baggage` (or what the global propagator writes) in the
+message's properties, where the instrumentation of other clients looks for it. Names and attributes
+follow the semantic conventions for messaging. Nothing of OpenTelemetry is loaded unless this module
+is.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
-from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from client.consumer.consume_hooks import ConsumeContext
 from client.errors import RemotingError
 from client.producer.hooks import SendContext, SendKind
+from client.validation import is_delayed
 from message.message import MessageExt
 
 __all__ = ["OpenTelemetryHook", "consumer_span"]
@@ -62,7 +64,7 @@ class OpenTelemetryHook:
                 message = context.messages[0]
                 span.set_attribute("messaging.message.body.size", len(message.body))
                 _describe_message(span, message.tags, tuple(message.keys))
-                kind = _TYPES.get(context.kind, "delay" if message.delay_level else "normal")
+                kind = _TYPES.get(context.kind, "delay" if is_delayed(message) else "normal")
                 span.set_attribute("messaging.rocketmq.message.type", kind)
             else:
                 span.set_attribute("messaging.batch.message_count", len(context.messages))
@@ -88,7 +90,8 @@ class OpenTelemetryHook:
     def before_consume(self, context: ConsumeContext, /) -> None:
         span = _start_process(self._tracer, context.messages, context.group)
         span.set_attribute("messaging.client.id", context.client_id)
-        token = contexts.attach(trace.set_span_in_context(span))
+        # A worker has the baggage of whoever started it, even of the work on another message.
+        token = contexts.attach(_within(baggage.clear(), span, context.messages))
         context.attributes[_SPAN] = span, token, asyncio.current_task()
 
     def after_consume(self, context: ConsumeContext, /) -> None:
@@ -110,14 +113,15 @@ def consumer_span(
     """The consumer span of one message, current within, with the send's span as its parent."""
     tracer = trace.get_tracer("pocketmq", tracer_provider=tracer_provider)
     span = _start_process(tracer, (message,), group)
-    with trace.use_span(
-        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
-    ):
-        try:
-            yield span
-        except BaseException as error:
-            _fail(span, error)
-            raise
+    token = contexts.attach(_within(contexts.get_current(), span, (message,)))
+    try:
+        yield span
+    except BaseException as error:
+        _fail(span, error)
+        raise
+    finally:
+        contexts.detach(token)
+        span.end()
 
 
 def _start_process(tracer: Tracer, messages: Sequence[MessageExt], group: str) -> Span:
@@ -140,6 +144,15 @@ def _start_process(tracer: Tracer, messages: Sequence[MessageExt], group: str) -
         span.set_attribute("messaging.message.id", first.msg_id)
         _describe_message(span, first.tags, first.keys)
     return span
+
+
+def _within(
+    context: contexts.Context, span: Span, messages: Sequence[MessageExt]
+) -> contexts.Context:
+    """The context with the span, and with what else than a span came with a single message."""
+    if len(messages) == 1:
+        context = propagate.extract(messages[0].properties, context)
+    return trace.set_span_in_context(span, context)
 
 
 def _describe(span: Span, operation: str, group: str, client_id: str | None) -> None:

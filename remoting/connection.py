@@ -189,7 +189,9 @@ class Connection:
         except TimeoutError:
             raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
         except OSError as error:
-            raise RemotingConnectError(error.strerror or str(error), address) from None
+            # The event loop has no words for a server that closes during the handshake.
+            reason = error.strerror or str(error) or "closed by the server: it may not speak TLS"
+            raise RemotingConnectError(reason, address) from None
         except ValueError as error:  # such as "a..b", which is looked up nowhere
             raise RemotingConnectError(f"no name of a host: {error}", address) from None
         return cls(address, stream, sign)

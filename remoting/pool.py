@@ -177,5 +177,5 @@ class ConnectionPool:
         for task in connecting:
             task.cancel()
         await asyncio.gather(*connecting, return_exceptions=True)
-        for connection in list(self._connections.values()):
-            await connection.close()
+        # Together: each may wait for a server that hangs.
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))

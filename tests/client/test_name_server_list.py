@@ -1,3 +1,4 @@
+import asyncio
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -61,6 +62,26 @@ async def test_a_client_without_a_list_does_not_start(address_server: AddressSer
     with pytest.raises(NoNameServer, match="404"):
         await producer.start()
     await producer.shutdown()
+
+
+@pytest.mark.parametrize("answer", [b"no HTTP\r\n", b"HTTP/1.1 404\r\nx: " + b"x" * 70_000])
+async def test_what_is_no_address_server(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        names = NameServerList(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x")
+        with pytest.raises(NoNameServer, match="no name server list from http"):
+            await names.fetch()
+
+
+async def test_what_is_no_url() -> None:
+    for url in ("http://127.0.0.1:port/x", "http://a b/x"):
+        with pytest.raises(NoNameServer, match="no name server list from http"):
+            await NameServerList(url).fetch()
 
 
 async def test_the_list_follows_its_source_and_survives_its_loss(

@@ -106,7 +106,7 @@ async def test_a_server_without_tls(
 ) -> None:
     trusting = ssl.create_default_context(cafile=str(certificate.chain))
     async with Producer("PG", namesrv=cluster.namesrv, tls=trusting, timeout=1.0) as p:
-        with pytest.raises(NoNameServer):
+        with pytest.raises(NoNameServer, match="TLS"):
             await p.send(Message("T", b"x"))
 
 

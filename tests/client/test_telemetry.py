@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'pocketmq[test]'")
 
-from opentelemetry import trace
+from opentelemetry import baggage, context, trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -83,6 +84,52 @@ async def test_a_trace_goes_from_the_send_to_the_handler(
     assert processed.attributes is not None
     assert processed.attributes["error.type"] == "ZeroDivisionError"
     assert processed.attributes["messaging.consumer.group.name"] == "CG"
+
+
+async def test_what_came_with_a_message_is_there_for_the_work_on_it(
+    cluster: FakeCluster, provider: TracerProvider
+) -> None:
+    cluster.put("T", "a", queues=1)
+    hook = OpenTelemetryHook(provider)
+    seen: list[object] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        seen.append(baggage.get_baggage("user"))
+
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[hook]) as p:
+        for user in ("u1", "u2", None):
+            token = context.attach(baggage.set_baggage("user", user) if user else Context())
+            await p.send(Message("T", b"x"))
+            context.detach(token)
+    starting = context.attach(baggage.set_baggage("user", "who starts"))
+    async with PushConsumer(
+        "CG", {"T": "*"}, handler=handle, namesrv=cluster.namesrv, start="begin", hooks=[hook]
+    ):
+        await until(lambda: len(seen) == 3)
+    context.detach(starting)
+    assert seen == ["u1", "u2", None]
+    message = MessageExt.from_record(decode(cluster["a"].records["T", 0][0]), "a")
+    token = context.attach(baggage.set_baggage("reader", "r1"))
+    with consumer_span(message, group="CG", tracer_provider=provider) as span:
+        assert trace.get_current_span() is span
+        assert baggage.get_all() == {"reader": "r1", "user": "u1"}
+    assert baggage.get_all() == {"reader": "r1"}
+    assert trace.get_current_span() is trace.INVALID_SPAN
+    context.detach(token)
+
+
+@pytest.mark.parametrize("late", [{"delay_level": 1}, {"delay_ms": 1}, {"deliver_at": 1}])
+async def test_a_timer_is_a_delay(
+    cluster: FakeCluster,
+    spans: InMemorySpanExporter,
+    provider: TracerProvider,
+    late: dict[str, int],
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[OpenTelemetryHook(provider)]) as p:
+        await p.send(Message("T", b"x", **late))
+    [span] = spans.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["messaging.rocketmq.message.type"] == "delay"
 
 
 async def test_a_failed_send(

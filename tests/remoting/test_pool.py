@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from remoting.connection import Connection
 from remoting.dispatch import Dispatcher
 from remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
 from remoting.pool import ConnectionPool
@@ -26,6 +27,24 @@ async def test_one_connection_serves_an_address() -> None:
         assert len(server.connections) == 1
         assert pool.addresses == [at]
         assert await pool.get(at) is await pool.get(at)
+
+
+async def test_connections_close_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = asyncio.Barrier(2)
+    close = Connection.close
+
+    async def close_with_the_other(connection: Connection) -> None:
+        await both.wait()  # as a server that hangs makes a close wait
+        await close(connection)
+
+    monkeypatch.setattr(Connection, "close", close_with_the_other)
+    async with echo_server() as (first, _), echo_server() as (second, _):
+        pool = ConnectionPool()
+        for server in (first, second):
+            await pool.request(address(server), ECHO)
+        async with asyncio.timeout(5):
+            await pool.close()
+        assert pool.addresses == []
 
 
 async def test_oneway_through_the_pool() -> None:
