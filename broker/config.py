@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
+from message.properties import DEFAULT_REGION
 from remoting.official_config_keys import BROKER_KEYS
 from remoting.properties_file import ConfigError, load_config
 from store.config import StoreConfig
@@ -78,7 +79,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     allow_recall_when_broker_not_writeable: bool = True
 
     # Sending
-    region_id: str = "DefaultRegion"
+    region_id: str = DEFAULT_REGION
     trace_on: bool = True
     reject_transaction_message: bool = False
     start_accept_send_request_time_stamp: int = 0

@@ -12,9 +12,9 @@ that would wait for longer than timerRollWindowSlot is stored anew in between.
 
 How exact it is: the progress is written every timerFlushIntervalMs, after what was delivered is on
 the disk. Nothing is lost, whatever ends the broker; a clean stop writes the progress last, so that
-nothing is delivered twice. After a kill the slots since the last write are delivered again, as with the official
-broker; but what was taken back is not delivered, however long the broker was away. Either broker
-delivers what the other one took.
+nothing is delivered twice. After a kill the slots since the last write are delivered again, as with
+the official broker; but what was taken back is not delivered, however long the broker was away.
+Either broker delivers what the other one took.
 
 A message whose queue can not be written (the store has no file for it) is stored anew as well and
 waits twice as long each time; the others do not wait for it. There it would hold up all of them.

@@ -23,7 +23,6 @@ from client.log_fields import fields
 from client.producer.hooks import SendContext, SendKind
 from client.producer.result import SendResult, SendStatus
 from client.trace_record import (
-    DEFAULT_REGION,
     ConsumeReturn,
     MessageType,
     PubRecord,
@@ -115,6 +114,11 @@ class TraceDispatcher:
                 except RemotingError as error:
                     self.dropped += count
                     log.warning("%d trace records are lost: %s", count, error, extra=fields(error))
+                except Exception:  # of the application's own: a queue filter, say
+                    self.dropped += count
+                    log.exception(
+                        "%d trace records are lost", count, extra=fields(topic=self.topic)
+                    )
                 except BaseException:  # a cancellation: nobody waits for the answer
                     self.dropped += count
                     raise
@@ -123,13 +127,14 @@ class TraceDispatcher:
         parts: list[str] = []
         keys: dict[str, None] = {}
         size = keys_size = 0
-        while self._records and size < MAX_BODY and keys_size < MAX_KEYS:
-            record = self._records.popleft()
-            parts.append(record.encode())
+        while self._records and size < MAX_BODY:
+            added = self._records[0].index_keys()
+            keys_size += sum(len(key.encode()) + 1 for key in added)
+            if parts and keys_size > MAX_KEYS:
+                break
+            parts.append(self._records.popleft().encode())
             size += len(parts[-1])
-            for key in record.index_keys():
-                keys[key] = None
-                keys_size += len(key) + 1
+            keys.update(dict.fromkeys(added))
         return "".join(parts), list(keys), len(parts)
 
 
@@ -143,10 +148,11 @@ class SendTrace:
         pass
 
     def after_send(self, context: SendContext, /) -> None:
+        """Not those to a broker without trace."""
         stored = [
             (message, result)
             for message, result in zip(context.messages, context.results, strict=True)
-            if result is not None and message.topic != self._dispatcher.topic
+            if result is not None and result.trace_on and message.topic != self._dispatcher.topic
         ]
         for message, result in stored:
             self._dispatcher.append(_published(context, message, result, len(stored)))
@@ -170,6 +176,7 @@ def _published(context: SendContext, message: Message, result: SendResult, count
         cost=int(context.elapsed * 1000 / count),
         message_type=kind,
         offset_msg_id=result.offset_msg_id,
+        region=result.region_id,
         success=result.status is SendStatus.SEND_OK,
     )
 
@@ -206,7 +213,7 @@ class ConsumeTrace:
                     msg_id=message.msg_id,
                     retry_times=message.reconsume_times,
                     keys=message.properties.get(names.KEYS, ""),
-                    region=message.properties.get(names.MSG_REGION, DEFAULT_REGION),
+                    region=message.properties.get(names.MSG_REGION, names.DEFAULT_REGION),
                 )
             )
 

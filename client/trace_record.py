@@ -12,6 +12,8 @@ from enum import IntEnum
 
 import msgspec
 
+from message.properties import DEFAULT_REGION
+
 __all__ = [
     "ConsumeReturn",
     "EndTransactionRecord",
@@ -27,7 +29,6 @@ __all__ = [
 _FIELD = "\x01"
 _RECORD = "\x02"
 _NULL = "null"
-DEFAULT_REGION = "DefaultRegion"
 
 
 class MessageType(IntEnum):

@@ -10,9 +10,6 @@ from struct import Struct as Layout
 from remoting.codes import VERSION
 from remoting.headers.base import encode_json
 
-DEFAULT_REGION = "DefaultRegion"
-"""The one region that these answers can name."""
-
 _TEMPLATE = (
     b'{"code":0,"extFields":{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d",'
     b'"transactionId":%%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"%%b"},"flag":1,'

@@ -38,11 +38,7 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Request, Response
-from remoting.stored_answer import (
-    DEFAULT_REGION,
-    encode_stored_answer,
-    encode_stored_batch_answer,
-)
+from remoting.stored_answer import encode_stored_answer, encode_stored_batch_answer
 from store.config import FlushDiskType
 from store.message_store import MessageStore
 from store.results import PutResult, PutStatus
@@ -101,7 +97,7 @@ class SendProcessor:
         # What prepared answers need (encode_stored_answer), and whether they say the right region.
         self._store_host = store_host.hex().upper().encode()
         self._trace_text = b"true" if config.trace_on else b"false"
-        self._plain = config.region_id == DEFAULT_REGION
+        self._plain = config.region_id == names.DEFAULT_REGION
         self.unflushed = UnflushedSends(config, store)
 
     def forget_targets(self) -> None:

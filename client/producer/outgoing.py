@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Sequence
 
 import msgspec
@@ -51,14 +52,20 @@ class Compression(msgspec.Struct, frozen=True):
 
     @classmethod
     def named(cls, name: str | None, threshold: int, level: int) -> Compression | None:
-        """By the name "zlib", "lz4" or "zstd"; None for None. Raises ValueError."""
+        """By the name "zlib", "lz4" or "zstd"; None for None. Raises ValueError, also for a level
+        that it does not have."""
         if name is None:
             return None
         try:
-            return cls(CompressionType[name.upper()], threshold, level)
+            kind = CompressionType[name.upper()]
         except KeyError:
             known = ", ".join(repr(kind.name.lower()) for kind in CompressionType)
             raise ValueError(f"compression {name!r} is none of {known} or None") from None
+        try:
+            compress(b"", kind, level)
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"compression {name!r} has no level {level}: {error}") from None
+        return cls(kind, threshold, level)
 
     def applies(self, body: bytes | bytearray | memoryview) -> bool:
         return len(body) >= self.threshold
@@ -110,6 +117,8 @@ class Outgoing(msgspec.Struct):
             offset,
             ext.get("transactionId"),
             ext.get("recallHandle"),
+            ext.get(names.MSG_REGION, names.DEFAULT_REGION),
+            ext.get(names.TRACE_ON) != "false",
         )
 
     def results(self, answer: Command, queue: MessageQueue) -> list[SendResult]:
@@ -119,8 +128,18 @@ class Outgoing(msgspec.Struct):
         if len(ids) != len(self.msg_ids):
             # An inner batch is one record: its messages share the one id.
             ids = [joined] * len(self.msg_ids)
+        region = answer.ext_fields.get(names.MSG_REGION, names.DEFAULT_REGION)
+        trace_on = answer.ext_fields.get(names.TRACE_ON) != "false"
         return [
-            SendResult(status, msg_id, offset_msg_id, stored, offset + index)
+            SendResult(
+                status,
+                msg_id,
+                offset_msg_id,
+                stored,
+                offset + index,
+                region_id=region,
+                trace_on=trace_on,
+            )
             for index, (msg_id, offset_msg_id) in enumerate(zip(self.msg_ids, ids, strict=True))
         ]
 

@@ -6,6 +6,7 @@ from enum import IntEnum
 
 import msgspec
 
+from message import properties as names
 from message.message import MessageQueue
 from remoting.codes import ResponseCode
 
@@ -30,7 +31,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     `msg_id` is the unique id the producer gave it; `offset_msg_id` names broker and physical
     offset. `queue_offset` is the index in `queue`; for a delayed message it belongs to the
     schedule topic instead (spec 4.7). `recall_handle`, of a message with a timer, is what
-    `Producer.recall` takes.
+    `Producer.recall` takes. `region_id` is the broker's; `trace_on` says whether it wants sends to
+    be traced.
     """
 
     status: SendStatus
@@ -40,3 +42,5 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
+    region_id: str = names.DEFAULT_REGION
+    trace_on: bool = True

@@ -3,6 +3,7 @@ CONSUMER_SEND_MSG_BACK; RECALL_MESSAGE (spec 2.3, 2.11)."""
 
 from msgspec import field
 
+from message.properties import DEFAULT_REGION
 from remoting.headers.base import I32, I64, Header, encode_entries, encode_json, pack_length
 
 
@@ -90,7 +91,7 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    region: str = field(name="MSG_REGION", default="DefaultRegion")
+    region: str = field(name="MSG_REGION", default=DEFAULT_REGION)
     trace_on: bool = field(name="TRACE_ON", default=True)
 
     # Every message sent is answered by this header: one template for it as it nearly always is.
@@ -105,7 +106,7 @@ class SendMessageResponseHeader(Header):
             or self.queue_offset is None
             or self.batch_uniq_id is not None
             or self.recall_handle is not None
-            or self.region != "DefaultRegion"
+            or self.region != DEFAULT_REGION
         ):
             return Header.ext_json(self)
         # Ids go through the JSON encoder because a transaction id is what a client chose.
@@ -125,7 +126,7 @@ class SendMessageResponseHeader(Header):
             or self.queue_offset is None
             or self.batch_uniq_id is not None
             or self.recall_handle is not None
-            or self.region != "DefaultRegion"
+            or self.region != DEFAULT_REGION
             or not self.trace_on
         ):
             return Header.ext_binary(self)

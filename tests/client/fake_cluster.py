@@ -13,6 +13,7 @@ from message.batch_body import iter_batch
 from message.checksum import body_crc
 from message.identity import encode_offset_msg_id, pack_host
 from message.message import MessageQueue
+from message.properties import DEFAULT_REGION
 from message.record import MAGIC_V1, encode_into, record_size
 from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from remoting.bodies.heartbeat import HeartbeatData
@@ -163,6 +164,8 @@ class FakeBroker(FakeServer):
         super().__init__()
         self.name = name
         self.mode: str | int | None = None
+        self.region = DEFAULT_REGION
+        self.trace_on = True
         self.records: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.sent: list[SendMessageRequestHeaderV2] = []
         self.bodies: list[bytes] = []
@@ -256,6 +259,8 @@ class FakeBroker(FakeServer):
                 queue_id=header.queue_id,
                 queue_offset=offsets[0],
                 transaction_id="" if header.batch else "ID",
+                region=self.region,
+                trace_on=self.trace_on,
             )
         )
 

@@ -50,6 +50,19 @@ async def test_compression(kind: CompressionType, size: int) -> None:
     assert decompress(outgoing.body, outgoing.sys_flag) == b"abcd" * (size // 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "level", "reason"),
+    [
+        ("gzip", 5, "compression 'gzip' is none of 'lz4', 'zstd', 'zlib' or None"),
+        ("zlib", 42, "compression 'zlib' has no level 42"),
+        ("zstd", 999, "compression 'zstd' has no level 999"),
+    ],
+)
+def test_a_compression_that_is_none(name: str, level: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Compression.named(name, 4096, level)
+
+
 def test_compression_begins_at_4_kib() -> None:
     zlib = Compression.named("zlib", 4096, 5)
     assert zlib is not None

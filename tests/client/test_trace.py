@@ -8,6 +8,7 @@ from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.pull import PullConsumer
 from client.consumer.push import PushConsumer
 from client.errors import RemotingTimeout
+from client.producer.outgoing import prepare
 from client.producer.producer import Producer
 from client.producer.transaction import TransactionProducer, TransactionState
 from client.trace import ConsumeTrace, TraceDispatcher
@@ -60,6 +61,22 @@ async def test_sends_are_recorded(cluster: FakeCluster) -> None:
     assert 0 <= int(cost) < 10_000
     assert records[1][6:8] == ("null", "null")
     assert records[3][11] == "3"
+
+
+async def test_what_the_broker_says_of_its_region_and_of_tracing(cluster: FakeCluster) -> None:
+    cluster.put(TRACE_TOPIC, "a")
+    cluster.put("T", "b")
+    broker = cluster["b"]
+    broker.region = "here"
+    async with Producer("PG", namesrv=cluster.namesrv, trace=True) as p:
+        wanted = [await p.send(Message("T", b"x")), *await p.send_batch([Message("T", b"x")] * 2)]
+        broker.trace_on = False
+        other = [await p.send(Message("T", b"x")), *await p.send_batch([Message("T", b"x")] * 2)]
+    assert {(result.region_id, result.trace_on) for result in wanted} == {("here", True)}
+    assert {(result.region_id, result.trace_on) for result in other} == {("here", False)}
+    [message] = traced(cluster)
+    records = list(decode(message.body.decode()))
+    assert [(r[2], r[5]) for r in records] == [("here", result.msg_id) for result in wanted]
 
 
 async def test_a_topic_of_ones_own(cluster: FakeCluster) -> None:
@@ -228,6 +245,40 @@ async def test_many_records_leave_at_once_in_messages_of_bounded_size(
     assert sum(len(list(decode(message.body.decode()))) for message in sent) == trace.READY
     assert len(sent) > 1
     assert all(len(" ".join(message.keys)) < 20_000 for message in sent)
+
+
+async def test_keys_of_any_script_fit_in_their_message() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        prepare(message, "ID")
+        sent.append(message)
+
+    dispatcher = TraceDispatcher(send)
+    for number in range(400):
+        dispatcher.append(record(number, keys="订" * 100 + str(number)))
+    dispatcher.append(record(400, keys="k" * 30_000))
+    await dispatcher.flush()
+    assert dispatcher.dropped == 0
+    assert sum(len(list(decode(message.body.decode()))) for message in sent) == 401
+
+
+async def test_a_filter_that_does_not_know_the_trace_topic(cluster: FakeCluster) -> None:
+    cluster.put(TRACE_TOPIC, "a")
+    brokers = {"T": "a"}
+
+    def preferred(queue: MessageQueue) -> bool:
+        return queue.broker_name == brokers[queue.topic]
+
+    async with Producer("PG", namesrv=cluster.namesrv, trace=True, filters=[preferred]) as p:
+        assert p._trace is not None
+        await p.send(Message("T", b"lost"))
+        await p._trace.flush()
+        assert p._trace.dropped == 1
+        brokers[TRACE_TOPIC] = "a"
+        await p.send(Message("T", b"kept"))
+    [message] = traced(cluster)
+    assert len(list(decode(message.body.decode()))) == 1
 
 
 async def test_a_push_consumer_records_its_work(cluster: FakeCluster) -> None:
