@@ -214,6 +214,8 @@ class Batching:
                     child.answer.set_result(answer)
 
     async def _ask_alone(self, address: str, code: RequestCode, child: _Asked) -> None:
+        if child.answer.done():
+            return  # its asker gave up
         try:
             answer = await self._pool.request(
                 address, code, child.header, child.body, timeout=child.timeout

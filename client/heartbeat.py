@@ -68,7 +68,10 @@ class Heartbeat:
 
     async def send_all(self) -> None:
         """One heartbeat to every target; who does not answer is logged, and told next time."""
-        await asyncio.gather(*(self.send(address) for address in self.targets()))
+        targets = self.targets()
+        for gone in self.versions.keys() - set(targets):
+            del self.versions[gone]
+        await asyncio.gather(*(self.send(address) for address in targets))
 
     async def send(self, address: str) -> bool:
         """One heartbeat to one broker; whether it was accepted."""

@@ -1,8 +1,8 @@
 """Body compression: the three codecs of RocketMQ behind one table keyed by the sysFlag bits.
 
-ZLIB bodies are zlib streams with header, LZ4 bodies LZ4 *frames*, ZSTD bodies zstd frames. Only
-producers compress (bodies of 4 KiB and more, level 5, ZLIB unless told otherwise); what they sent
-is stored as it is.
+ZLIB bodies are zlib streams with header, LZ4 bodies LZ4 *frames*, ZSTD bodies zstd frames; several
+frames in a row are one body, as the Java client's streams read them. Only producers compress
+(bodies of 4 KiB and more, level 5, ZLIB unless told otherwise); what they sent is stored as it is.
 """
 
 import sys
@@ -17,6 +17,8 @@ from message.sysflag import COMPRESSION_TYPE_MASK, COMPRESSION_TYPE_SHIFT
 DEFAULT_LEVEL: Final = 5
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """Default bound of a decompressed body, bytes; a body may claim to be any size."""
+MAX_FRAMES: Final = 1024
+"""Bound of the frames of one body: empty ones make no bytes, but each costs its time."""
 
 
 class CompressionError(ValueError):
@@ -116,22 +118,39 @@ def decompress(body: ReadableBuffer, sys_flag: int, max_size: int = MAX_DECOMPRE
     Never makes more than `max_size` + 1 bytes, whatever the compressed bytes claim.
 
     Raises:
-        CompressionError: unknown codec, broken or cut-short bytes, bytes after the end, or more
-            than `max_size` bytes of output.
+        CompressionError: unknown codec, broken or cut-short bytes, bytes after the end, more than
+            `max_size` bytes of output, or more than MAX_FRAMES frames.
     """
     kind = CompressionType.of(sys_flag)
-    decompressor = _DECOMPRESSOR[kind]()
-    try:
-        plain = decompressor.decompress(body, max_size + 1)
-    except Exception as error:
-        # zlib.error, RuntimeError, ZstdError, EOFError: each library has its own.
-        raise CompressionError(f"a {kind.name} body of {len(body)} bytes: {error}") from error
-    if len(plain) > max_size:
-        raise CompressionError(f"a {kind.name} body of more than {max_size} bytes")
-    if not decompressor.eof:
-        raise CompressionError(f"a {kind.name} body that is cut short ({len(body)} bytes)")
-    if decompressor.unused_data:
-        raise CompressionError(
-            f"{len(decompressor.unused_data)} bytes after the end of a {kind.name} body"
-        )
-    return plain
+    frames: list[bytes] = []
+    rest = body
+    left = max_size
+    while True:
+        decompressor = _DECOMPRESSOR[kind]()
+        try:
+            plain = decompressor.decompress(rest, left + 1)
+        except Exception as error:
+            # zlib.error, RuntimeError, ZstdError, EOFError: each library has its own.
+            raise CompressionError(_broken(kind, body, rest, str(error))) from error
+        left -= len(plain)
+        if left < 0:
+            raise CompressionError(f"a {kind.name} body of more than {max_size} bytes")
+        if not decompressor.eof:
+            raise CompressionError(_broken(kind, body, rest, "cut short"))
+        following = decompressor.unused_data
+        if not following and not frames:
+            return plain
+        frames.append(plain)
+        if not following:
+            return b"".join(frames)
+        if kind is CompressionType.ZLIB:
+            raise CompressionError(f"{len(following)} bytes after the end of a ZLIB body")
+        if len(frames) == MAX_FRAMES:
+            raise CompressionError(f"a {kind.name} body of more than {MAX_FRAMES} frames")
+        rest = following
+
+
+def _broken(kind: CompressionType, body: ReadableBuffer, rest: ReadableBuffer, why: str) -> str:
+    if rest is body:
+        return f"a {kind.name} body of {len(body)} bytes: {why}"
+    return f"{len(rest)} bytes after the end of a {kind.name} body: {why}"

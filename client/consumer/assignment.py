@@ -113,7 +113,8 @@ class Assignment(Generic[M]):
         if route is not None:
             await check_expression(self._instance, self._group, route, expression)
         if self._begin(topic, kind, expression, start, route) and route is None:
-            self._instance.spawn(self._look_for(topic), f"look for {topic}")
+            looking = self._look_for(self.subscriptions[topic])
+            self._instance.spawn(looking, f"look for {topic}")
         return route
 
     def _begin(
@@ -138,11 +139,14 @@ class Assignment(Generic[M]):
         self.subscriptions[topic] = Subscription(topic, kind, expression, now, existing, start)
         return True
 
-    async def _look_for(self, topic: str) -> None:
+    async def _look_for(self, subscription: Subscription) -> None:
+        topic = subscription.topic
         told = fields(topic=topic, group=self._group)
         log.info("topic %s does not exist yet, waiting for it", topic, extra=told)
-        while topic in self.subscriptions:
+        while True:
             await asyncio.sleep(MISSING_TOPIC_PERIOD)
+            if self.subscriptions.get(topic) is not subscription:
+                return
             try:
                 if await self._instance.routes.for_subscribe(topic) is not None:
                     # The route table has told route_changed.

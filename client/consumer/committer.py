@@ -11,7 +11,6 @@ from client.consumer.offset_store import OffsetStore
 from client.consumer.process_queue import ProcessQueue
 from client.errors import RemotingError
 from client.log_fields import fields
-from message.message import MessageQueue
 
 __all__ = ["Committer"]
 
@@ -24,7 +23,6 @@ class Committer:
     def __init__(self, store: OffsetStore, group: str) -> None:
         self._group = group
         self._store = store
-        self._failing: set[MessageQueue] = set()
 
     async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
         """Store the safe offset of each queue where it differs from the stored one.
@@ -47,7 +45,7 @@ class Committer:
             await self._store.store(pq.queue, offset)
         except RemotingError as error:
             # While a broker is away this fails every few seconds for each of its queues.
-            level = logging.DEBUG if pq.queue in self._failing else logging.WARNING
+            level = logging.DEBUG if pq.commit_failed else logging.WARNING
             log.log(
                 level,
                 "commit of %s at %d failed: %s",
@@ -56,8 +54,8 @@ class Committer:
                 error,
                 extra=fields(error, queue=pq.queue, group=self._group),
             )
-            self._failing.add(pq.queue)
+            pq.commit_failed = True
             return error
         pq.committed = offset
-        self._failing.discard(pq.queue)
+        pq.commit_failed = False
         return None

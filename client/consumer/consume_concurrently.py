@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 #: A message that the broker did not take back is worked on here again after so many seconds.
 LOCAL_RETRY_DELAY = 5.0
+#: Twice as many after each further time that the broker refused it, which may never end; at most:
+LONGEST_LOCAL_RETRY_DELAY = 300.0
 
 
 class ConsumeConcurrently(ConsumeService):
@@ -106,7 +108,8 @@ class ConsumeConcurrently(ConsumeService):
                 self._finish(message)
             else:
                 message.reconsume_times += 1
-                self._later(LOCAL_RETRY_DELAY, self._retry, message)
+                delay = LOCAL_RETRY_DELAY * 2 ** min(max(message.refusals - 1, 0), 10)
+                self._later(min(delay, LONGEST_LOCAL_RETRY_DELAY), self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:
         if message.process_queue.paused:

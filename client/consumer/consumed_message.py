@@ -68,6 +68,8 @@ class ConsumedMessage(MessageExt):
     began: float = 0.0
     #: Whether the outcome was told since then.
     settled: bool = False
+    #: How often its broker has answered that it does not take it back.
+    refusals: int = 0
     #: Bytes that flow control counts for it, noted before the application can change the body.
     counted: int = 0
 

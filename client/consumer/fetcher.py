@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 #: Pause after the first and after any further failure in a row, seconds.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 1.0
+#: A queue without news is asked for some this often, seconds: not every broker holds a poll.
+SHORTEST_POLL = 0.1
 
 M = TypeVar("M", bound=MessageExt)
 
@@ -125,6 +127,11 @@ class QueueFetcher(Generic[M]):
                 self._reader.recovered(pq.queue)
                 failures = 0
             self._accept(result)
+            if (
+                result.status is PullStatus.NO_NEW_MSG
+                and time.monotonic() - pq.pulled_at < SHORTEST_POLL
+            ):
+                await asyncio.sleep(SHORTEST_POLL)
 
     def _accept(self, result: PullResult[M]) -> None:
         pq = self.pq

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from client.consumer.consumed_message import ConsumedMessage
 from client.consumer.process_queue import MESSAGE_OVERHEAD, ProcessQueue, message_size
 from message.message import MessageExt
 
@@ -21,7 +22,8 @@ __all__ = ["FlowControl", "Limits"]
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The bounds; None for none. Sizes in bytes, `queue_span` in offsets."""
+    """The bounds; None for none. Sizes in bytes, `queue_span` in offsets. Raises ValueError for one
+    below 1."""
 
     queue_count: int
     queue_size: int | None = None
@@ -29,6 +31,15 @@ class Limits(msgspec.Struct, frozen=True):
     topic_count: int | None = None
     topic_size: int | None = None
     total_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            bound = getattr(self, name)
+            if bound is not None and bound < 1:
+                raise ValueError(
+                    f"a bound on what is read ahead ({name}) must be at least 1, not {bound}: "
+                    "nothing would be read"
+                )
 
 
 class _Load:
@@ -98,12 +109,16 @@ class FlowControl:
         """Nothing of this queue counts any more."""
         self._count(pq, -pq.count, -pq.size)
         self._wake(pq)
+        topic = self._topics.get(pq.queue.topic)
+        if topic is not None and not (topic.count or topic.waiting):
+            del self._topics[pq.queue.topic]
 
     def recount(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
         """These count of the queue, and nothing else."""
         self.forget(pq)
         for message in messages:
-            self._count(pq, 1, getattr(message, "counted", 0) or message_size(message))
+            counted = message.counted if isinstance(message, ConsumedMessage) else 0
+            self._count(pq, 1, counted or message_size(message))
 
     def _count(self, pq: ProcessQueue[Any], count: int, size: int) -> None:
         pq.count += count

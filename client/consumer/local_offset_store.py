@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from itertools import count
 from pathlib import Path
 
@@ -48,6 +49,9 @@ class LocalOffsetStore:
         self._dirty = False
         self._writing = asyncio.Lock()
         self._numbers = count()
+        #: The number of the write that made the file; and who may replace it, of several threads.
+        self._newest = -1
+        self._replacing = threading.Lock()
 
     async def load(self) -> None:
         """Read the file, or the version before it if it can not be read; none is an empty one.
@@ -69,11 +73,16 @@ class LocalOffsetStore:
                 return
             self._dirty = False
             content = OffsetSerializeWrapper(offset_table=dict(self._table)).encode()
+            written = False
             try:
                 await asyncio.to_thread(self._write, content, next(self._numbers))
+                written = True
             except OSError as error:
-                self._dirty = True
                 raise OffsetFileError(self.path, error.strerror or str(error)) from error
+            finally:
+                # Also when this is cancelled: the thread goes on, but who knows how it ends?
+                if not written:
+                    self._dirty = True
 
     @property
     def _backup(self) -> Path:
@@ -98,10 +107,18 @@ class LocalOffsetStore:
     def _write(self, content: bytes, number: int) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         arriving = self.path.with_name(f"offsets.json.{os.getpid()}.{number}.tmp")
-        with arriving.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if self.path.exists():
-            self._backup.write_bytes(self.path.read_bytes())
-        arriving.replace(self.path)
+        try:
+            with arriving.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            with self._replacing:
+                # One that was cancelled and comes late must not undo a later one.
+                if number < self._newest:
+                    return
+                if self.path.exists():
+                    self._backup.write_bytes(self.path.read_bytes())
+                arriving.replace(self.path)
+                self._newest = number
+        finally:
+            arriving.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 import msgspec
 
@@ -53,7 +54,21 @@ UNBOUNDED_HOLD = 600_000
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _PULL = RequestCode.PULL_MESSAGE
 
-_Queue = tuple[str, str, int]  # address, topic, queue id
+
+class _Queue:
+    """What is known of a queue at one address.
+
+    Attributes:
+        opaque: that of its polls, always the same: by a frame that is equal to an earlier one, our
+            broker knows that it may go on with that one's wait.
+        idle: whether its last poll ended without news.
+    """
+
+    __slots__ = ("idle", "opaque")
+
+    def __init__(self, opaque: int) -> None:
+        self.opaque = opaque
+        self.idle = False
 
 
 class _Poll:
@@ -61,22 +76,21 @@ class _Poll:
 
     Attributes:
         header: its suspendTimeoutMillis is UNBOUNDED_HOLD.
-        opaque: its queue's, always the same: by a frame that is equal to an earlier one, our broker
-            knows that it may go on with that one's wait.
         began: the loop's time when it was asked for.
     """
 
-    __slots__ = ("_frame", "answer", "began", "header", "opaque")
+    __slots__ = ("_frame", "answer", "began", "header", "opaque", "queue")
 
     def __init__(
         self,
         header: PullMessageRequestHeader,
-        opaque: int,
+        queue: _Queue,
         answer: asyncio.Future[Command],
         began: float,
     ) -> None:
         self.header = header
-        self.opaque = opaque
+        self.queue = queue
+        self.opaque = queue.opaque
         self.answer = answer
         self.began = began
         self._frame = b""
@@ -103,15 +117,16 @@ class PollGatherer:
         self._pool = pool
         self._batching = batching
         self._suspend = suspend
-        self._opaques: dict[_Queue, int] = {}
+        #: By address, then by topic and queue id.
+        self._known: dict[str, dict[tuple[str, int], _Queue]] = {}
+        self._opaques = count()
         self._outstanding: Counter[str] = Counter()
         self._round = suspend * ROUND
         #: Polls that are about to be sent, by address: those that begin, and those without news.
         self._fresh: dict[str, list[_Poll]] = {}
         self._quiet: dict[str, list[_Poll]] = {}
         self._portion: dict[str, int] = {}
-        #: Queues whose last poll ended without news.
-        self._idle: set[_Queue] = set()
+        pool.on_disconnected.append(self._forget_broker)
 
     async def pull(self, address: str, header: PullMessageRequestHeader) -> Command:
         """The broker's answer to a pull that it may hold; PULL_NOT_FOUND at the end of a round.
@@ -121,11 +136,10 @@ class PollGatherer:
         """
         loop = asyncio.get_running_loop()
         header.suspend_timeout_millis = UNBOUNDED_HOLD
-        key = address, header.topic, header.queue_id
-        opaque = self._opaques.setdefault(key, len(self._opaques))
-        poll = _Poll(header, opaque, loop.create_future(), loop.time())
-        if key in self._idle:
-            self._idle.discard(key)
+        queue = self._queue(address, header.topic, header.queue_id)
+        poll = _Poll(header, queue, loop.create_future(), loop.time())
+        if queue.idle:
+            queue.idle = False
             self._portion.pop(address, None)
             self._add(self._quiet, address, poll)
         else:
@@ -135,6 +149,26 @@ class PollGatherer:
             return await poll.answer
         finally:
             self._outstanding[address] -= 1
+            if not self._outstanding[address]:
+                del self._outstanding[address]
+
+    def forget(self, topic: str, queue_id: int) -> None:
+        """The queue is not pulled any more. It may be one of another broker that is meant: that
+        costs one wait at the broker."""
+        for queues in self._known.values():
+            queues.pop((topic, queue_id), None)
+
+    def _forget_broker(self, address: str) -> None:
+        """Whatever wait there was has ended with the connection."""
+        self._known.pop(address, None)
+        self._portion.pop(address, None)
+
+    def _queue(self, address: str, topic: str, queue_id: int) -> _Queue:
+        queues = self._known.setdefault(address, {})
+        queue = queues.get((topic, queue_id))
+        if queue is None:
+            queue = queues[topic, queue_id] = _Queue(next(self._opaques))
+        return queue
 
     def _add(self, waiting: dict[str, list[_Poll]], address: str, poll: _Poll) -> None:
         polls = waiting.get(address)
@@ -185,7 +219,8 @@ class PollGatherer:
             )
         except TooManyChildren as error:
             size = error.limit
-            smaller = (children[at : at + size] for at in range(0, len(children), size))
+            wanted = [child for child in children if not child.answer.done()]
+            smaller = (wanted[at : at + size] for at in range(0, len(wanted), size))
             await asyncio.gather(*(self._carry(address, parent) for parent in smaller))
         except RemotingError as error:
             if is_silence(error) or error.code == ResponseCode.SYSTEM_BUSY:
@@ -212,14 +247,14 @@ class PollGatherer:
             if answer is not None and answer.code != _NOT_FOUND:
                 poll.answer.set_result(answer)
             elif not news or poll.began <= over:
-                self._done(address, poll, answer)
+                self._done(poll, answer)
             else:
                 self._add(self._quiet, address, poll)
 
-    def _done(self, address: str, poll: _Poll, answer: Command | None) -> None:
+    def _done(self, poll: _Poll, answer: Command | None) -> None:
         """A poll without news is over."""
         header = poll.header
-        self._idle.add((address, header.topic, header.queue_id))
+        poll.queue.idle = True
         if answer is None or "nextBeginOffset" not in answer.ext_fields:
             answer = Command(
                 code=_NOT_FOUND, ext_fields={"nextBeginOffset": str(header.queue_offset)}
@@ -230,6 +265,8 @@ class PollGatherer:
         await asyncio.gather(*(self._ask_one(address, poll, hold) for poll in polls))
 
     async def _ask_one(self, address: str, poll: _Poll, hold: int) -> None:
+        if poll.answer.done():
+            return
         timeout = hold / 1000 + HOLD_SLACK
         try:
             answer = await self._pool.request(address, _PULL, poll.bounded(hold), timeout=timeout)
@@ -239,7 +276,7 @@ class PollGatherer:
         if poll.answer.done():
             return
         if answer.code == _NOT_FOUND and self._batching.serves(address):
-            self._done(address, poll, answer)
+            self._done(poll, answer)
         else:
             poll.answer.set_result(answer)
 

@@ -43,6 +43,7 @@ class ProcessQueue(Generic[M]):
         ready: whether those who hand out have it in their list.
         busy: messages in work that the next one has to wait for (orderly).
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
+        commit_failed: whether the last try to store its offset failed.
         pulled_at, consumed_at: the last time of each, monotonic seconds; None for never.
         count, size: messages and bytes that flow control counts for it.
     """
@@ -52,6 +53,7 @@ class ProcessQueue(Generic[M]):
         "_unfinished",
         "buffer",
         "busy",
+        "commit_failed",
         "committed",
         "consumed_at",
         "count",
@@ -71,6 +73,7 @@ class ProcessQueue(Generic[M]):
         self.retries = queue.topic.startswith(RETRY_PREFIX)
         self.next_offset: int | None = None
         self.committed: int | None = None
+        self.commit_failed = False
         self.buffer: deque[M] = deque()
         self.count = 0
         self.size = 0

@@ -263,6 +263,8 @@ class PullConsumer(PullOffsets):
                 extra=told,
             )
         await self._let_go([self._assignment.remove(queue) for queue in lost])
+        if self._assignment.subscriptions.get(topic) is not subscription:
+            return True  # it was given up meanwhile
         self._assignment.add_all(gained)
         await self._assignment.start_all()
         if lost or gained:
@@ -300,8 +302,10 @@ class PullConsumer(PullOffsets):
         """The messages that have come, at most `max_messages`, from the queues in turn.
 
         Waits up to `timeout` seconds for the first; an empty list when there was none. Asking marks
-        the messages handed out before as done.
+        the messages handed out before as done. Raises ValueError for `max_messages` below 1.
         """
+        if max_messages < 1:
+            raise ValueError(f"max_messages must be at least 1, not {max_messages}")
         self._instance.check_running("consumer")
         handout = self._handout
         handout.release()

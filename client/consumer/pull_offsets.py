@@ -66,10 +66,15 @@ class PullOffsets:
             await self._committer.commit(self._assignment.queues, strict=True)
             return
         wired = {self._namespace.wrap_queue(queue): at for queue, at in offsets.items()}
-        await asyncio.gather(*(self._store.store(queue, at) for queue, at in wired.items()))
-        for queue, offset in wired.items():
-            if queue in self._assignment.fetchers:
+        outcomes = await asyncio.gather(
+            *(self._store.store(queue, at) for queue, at in wired.items()), return_exceptions=True
+        )
+        errors = [outcome for outcome in outcomes if outcome is not None]
+        for (queue, offset), error in zip(wired.items(), outcomes, strict=True):
+            if error is None and queue in self._assignment.fetchers:
                 self._assignment.fetchers[queue].pq.committed = offset
+        if errors:
+            raise errors[0]
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset; None when it has none."""

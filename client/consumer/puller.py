@@ -128,6 +128,8 @@ class Puller(Generic[M]):
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
         self._replicas.pop(queue, None)
+        if self._polls is not None:
+            self._polls.forget(queue.topic, queue.queue_id)
 
     def _header(
         self,

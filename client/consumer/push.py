@@ -349,10 +349,11 @@ class PushConsumer(PushTopics):
         self._consumption.service.arrived(pq)
 
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        queue = self._instance.namespace.unwrap_queue(queue)
         self._events.reading_failed(queue, error, times)
 
     def recovered(self, queue: MessageQueue) -> None:
-        self._events.reading_recovered(queue)
+        self._events.reading_recovered(self._instance.namespace.unwrap_queue(queue))
 
     def appeared(self, topic: str) -> None:
         self._rebalancer.soon()

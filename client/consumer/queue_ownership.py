@@ -91,7 +91,8 @@ class QueueOwnership:
         await self._assignment.start_all()
         if lost or gained:
             log.info("topic %s: gained %s, lost %s", topic, gained, lost, extra=fields(topic=topic))
-            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, topic)
+            shown = self._instance.namespace.unwrap(topic)
+            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, shown)
         return len(gained) == len(wanted)
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
@@ -163,7 +164,8 @@ class QueueOwnership:
                 if queue in locks.unknown:
                     continue
             log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
-            self._events.tell(ConsumerEventKind.LOCK_LOST, str(queue))
+            shown = self._instance.namespace.unwrap_queue(queue)
+            self._events.tell(ConsumerEventKind.LOCK_LOST, str(shown))
             self._abandoned.add(queue)
             self._instance.spawn(self._abandon(self._drop(queue)), f"abandon {queue}")
         return not locks.unknown

@@ -104,6 +104,9 @@ class Rebalancer:
         """Compute every topic's share; False when some could not be."""
         complete = True
         missing: NotInGroup | None = None
+        self._failing &= self.topics
+        for gone in self._brokers.keys() - self.topics:
+            del self._brokers[gone]
         for topic in sorted(self.topics):
             try:
                 complete &= await self._assign(topic, await self._share(topic))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from client.consumer.consumed_message import ConsumedMessage
-from client.errors import RemotingError
+from client.errors import ClientError, RemotingError, is_silence
 from client.instance import ClientInstance
 from client.log_fields import fields
 from remoting.codes import RequestCode
@@ -28,8 +28,8 @@ class SendBack:
         self._max_reconsume_times = max_reconsume_times
 
     async def __call__(self, message: ConsumedMessage, delay_level: int) -> bool:
-        """Whether the broker took it. `delay_level`: 1…18, 0 for what the broker thinks best, below
-        0 for the dead letters."""
+        """Whether the broker took it; the message counts how often it was refused. `delay_level`:
+        1…18, 0 for what the broker thinks best, below 0 for the dead letters."""
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
             group=self._group,
@@ -47,8 +47,10 @@ class SendBack:
                 broker=message.broker_name,
             )
         except RemotingError as error:
+            if not isinstance(error, ClientError) and not is_silence(error):
+                message.refusals += 1
             log.warning(
-                "message %s of %s could not be sent back: %s",
+                "message %s of %s could not be sent back, it stays here: %s",
                 message.msg_id,
                 message.topic,
                 error,

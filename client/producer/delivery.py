@@ -9,13 +9,17 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (sp
 - `timeout` is the total. While another broker could still be tried, an attempt gets only its share
   of what is left, so that brokers that hang do not use up the time of the others. It is a larger
   share while no other broker is available: brokers that are all slow need patience, not retries.
+- A broker that said in this send that it is busy is asked again, on another of its queues, only
+  when no other broker is left, and after a pause that grows.
 
 Reference: DefaultMQProducerImpl.sendDefaultImpl.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -31,12 +35,17 @@ from client.errors import (
 )
 from client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from message.message import MessageQueue
+from remoting.codes import ResponseCode
 from remoting.errors import RETRIABLE_CODES, EncodeError
 
 __all__ = ["Delivery", "RetryPolicy"]
 
 #: The least time an attempt gets, seconds.
 LEAST_SHARE = 0.02
+#: The pause before a busy broker is asked again, the first time and at most, seconds. Between half
+#: of it and all, so that producers that were refused together do not come back together.
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.2
 
 R = TypeVar("R")
 
@@ -68,7 +77,7 @@ class Delivery:
     """Delivers the sends of one producer.
 
     `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
-    no answer, because the route may be out of date.
+    no answer, because the route may be out of date; `sleep(seconds)` waits.
     """
 
     def __init__(
@@ -77,11 +86,14 @@ class Delivery:
         policy: RetryPolicy,
         clock: Callable[[], float],
         doubt: Callable[[str], object],
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._selector = selector
         self._policy = policy
         self._clock = clock
         self._doubt = doubt
+        self._sleep = sleep
 
     async def deliver(
         self,
@@ -144,6 +156,13 @@ class Delivery:
             following = selector.select(queues, tries) or selector.select(queues)
             assert following is not None
             queue = following
+            pause = _pause(failures, queue.broker_name)
+            if pause:
+                if now + pause >= deadline:
+                    last = failures[-1].error
+                    raise SendError(topic, now - began, failures, last) from last
+                await self._sleep(pause)
+                now = clock()
             if len(failures) >= policy.retries:
                 elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
 
@@ -158,3 +177,14 @@ class Delivery:
             return True  # nothing was asked of the broker, so nothing was learnt of it
         self._selector.refused(queue.broker_name, elapsed)
         return error.code in policy.retried_codes
+
+
+def _pause(failures: Iterable[Try], broker_name: str) -> float:
+    """How long to leave the broker alone: it may have been busy in this send. Seconds."""
+    times = sum(
+        tried.queue.broker_name == broker_name and tried.error.code == ResponseCode.SYSTEM_BUSY
+        for tried in failures
+    )
+    if not times:
+        return 0.0
+    return min(FIRST_PAUSE * 2.0 ** min(times - 1, 10), LONGEST_PAUSE) * random.uniform(0.5, 1.0)

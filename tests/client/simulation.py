@@ -53,7 +53,14 @@ class World:
         self.asked: list[MessageQueue] = []
         self.shares: list[float] = []
         self.doubted: list[str] = []
-        self.delivery = Delivery(self.selector, self.policy, self.clock, self.doubted.append)
+        self.pauses: list[float] = []
+        self.delivery = Delivery(
+            self.selector, self.policy, self.clock, self.doubted.append, sleep=self.sleep
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.clock.advance(seconds)
 
     async def attempt(self, queue: MessageQueue, share: float) -> MessageQueue:
         self.asked.append(queue)
@@ -76,6 +83,7 @@ class World:
     async def send(self, timeout: float = 3.0) -> MessageQueue:
         self.asked.clear()
         self.shares.clear()
+        self.pauses.clear()
         return await self.delivery.deliver(TOPIC, self.queues, self.attempt, self.clock() + timeout)
 
     def works(self, queue: MessageQueue) -> bool:

@@ -267,3 +267,23 @@ async def test_an_overloaded_broker_is_not_asked_again_for_what_may_not_be_repea
     broker.batch = lambda children: Response(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]")
     assert all(isinstance(answer, SystemBusy) for answer in await commits(batching, broker, 2))
     assert broker.seen[COMMIT] == 0
+
+
+@pytest.mark.parametrize(
+    "code", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION]
+)
+async def test_who_gave_up_is_not_asked_for_alone(
+    batching: Batching, broker: Broker, code: ResponseCode
+) -> None:
+    askers: list[asyncio.Task[Any]] = []
+
+    def refuse(children: list[Command]) -> Response:
+        askers[1].cancel()
+        return Response(code, "as the test says")
+
+    broker.batch = refuse
+    askers += [asyncio.create_task(commit(batching, broker, n, repeatable=True)) for n in range(3)]
+    answers = await asyncio.gather(*askers, return_exceptions=True)
+    assert isinstance(answers.pop(1), asyncio.CancelledError)
+    assert remarks(answers) == ["0", "2"]
+    assert broker.seen[COMMIT] == 2

@@ -230,3 +230,35 @@ async def test_a_oneway_attempt_proves_nothing() -> None:
     assert not world.selector.tolerance.is_reachable("a")
     await world.delivery.deliver("T", world.queues, world.attempt, world.clock() + 3)
     assert world.selector.tolerance.is_reachable("a")
+
+
+async def test_a_busy_broker_is_given_time_if_there_is_no_other() -> None:
+    world = World(brokers=("a",), queue_count=6, broken={"a": "busy"})
+    with pytest.raises(SendError) as caught:
+        await world.send()
+    assert sorted(world.asked) == sorted(world.queues.queues)
+    most = [0.02, 0.04, 0.08, 0.16, 0.2]
+    assert all(m / 2 <= pause <= m for pause, m in zip(world.pauses, most, strict=True))
+    assert sum(tried.elapsed for tried in caught.value.tries) == pytest.approx(0.006)
+    assert caught.value.elapsed == pytest.approx(0.006 + sum(world.pauses))
+
+
+async def test_no_pause_lasts_longer_than_the_send() -> None:
+    world = World(brokers=("a",), queue_count=100, broken={"a": "busy"})
+    began = world.clock()
+    with pytest.raises(SendError) as caught:
+        await world.send(timeout=1.0)
+    assert world.clock() - began < 1.0
+    assert len(caught.value.tries) == len(world.pauses) + 1 < 20
+
+
+@pytest.mark.parametrize("how", ["dead", "busy"])
+async def test_no_other_broker_waits_for_a_busy_one(how: str) -> None:
+    world = World(brokers=("a", "b", "c"), queue_count=2, broken={"a": "busy", "b": how})
+    assert (await world.send()).broker_name == "c"
+    assert world.pauses == []
+    world = World(brokers=("a", "b"), broken={"a": "busy", "b": "dead"})
+    with pytest.raises(SendError):
+        await world.send()
+    assert [queue.broker_name for queue in world.asked] == ["a", "b"] * 2
+    assert len(world.pauses) == 1  # before the second try of the busy one

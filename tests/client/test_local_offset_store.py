@@ -1,10 +1,14 @@
 import asyncio
+import errno
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from client.consumer.local_offset_store import LocalOffsetStore, OffsetFileError
 from message.message import MessageQueue
+from tests.client.waiting import until
 
 Q0 = MessageQueue("T", "b", 0)
 Q1 = MessageQueue("T", "b", 1)
@@ -65,3 +69,79 @@ async def test_a_file_that_can_not_be_written_is_tried_again(tmp_path: Path) -> 
     await offsets.store(Q0, 1)
     await offsets.load()
     assert await offsets.read(Q0) == 1
+
+
+async def test_a_write_that_nobody_waits_for_undoes_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that is cancelled leaves a thread at work on the file."""
+    writing, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    write, fsync = LocalOffsetStore._write, os.fsync
+
+    def first_waits(descriptor: int) -> None:
+        if not writing.is_set():
+            writing.set()
+            assert go_on.wait(10)
+        fsync(descriptor)
+
+    def told(self: LocalOffsetStore, content: bytes, number: int) -> None:
+        try:
+            write(self, content, number)
+        finally:
+            if number == 0:
+                ended.set()
+
+    monkeypatch.setattr(os, "fsync", first_waits)
+    monkeypatch.setattr(LocalOffsetStore, "_write", told)
+    offsets = store(tmp_path)
+    first = asyncio.create_task(offsets.store(Q0, 1))
+    await until(writing.is_set)
+    first.cancel()
+    await asyncio.wait([first])
+    await offsets.store(Q0, 2)
+    go_on.set()
+    await until(ended.is_set)
+    await offsets.load()
+    assert await offsets.read(Q0) == 2
+    assert [path.name for path in offsets.path.parent.iterdir()] == ["offsets.json"]
+
+
+async def test_who_waits_for_a_write_that_is_cancelled_writes_himself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates = [threading.Event(), threading.Event()]
+    begun: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        begun.append(descriptor)
+        if len(begun) <= 2:
+            assert gates[len(begun) - 1].wait(10)
+        if len(begun) == 2:
+            raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    offsets = store(tmp_path)
+    tasks = [asyncio.create_task(offsets.store(Q1, n)) for n in range(3)]
+    await until(lambda: len(begun) == 1)
+    gates[0].set()
+    await until(lambda: len(begun) == 2)  # by the second, for the third as well
+    tasks[1].cancel()
+    await asyncio.wait([tasks[1]])
+    gates[1].set()
+    await tasks[2]
+    await offsets.load()
+    assert await offsets.read(Q1) == 2
+
+
+async def test_a_full_disk_leaves_no_files_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    offsets = store(tmp_path)
+    await offsets.store(Q0, 1)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OffsetFileError, match="no space"):
+        await offsets.store(Q0, 2)
+    assert [path.name for path in offsets.path.parent.iterdir()] == ["offsets.json"]

@@ -1,7 +1,7 @@
 """Long polls that share a parent, when something is wrong with one or with the parent."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -27,6 +27,7 @@ class Broker(FakeServer):
         super().__init__()
         self.most = 1000
         self.sizes: list[int] = []
+        self.refusing: Callable[[], object] = lambda: None
         self.on(
             RequestCode.PULL_MESSAGE,
             lambda request: FakeBroker.pulled(ResponseCode.SUCCESS, 1, 1),
@@ -38,6 +39,7 @@ class Broker(FakeServer):
         children = [decode_command(frame) for frame in child_frames(request.body)]
         self.sizes.append(len(children))
         if len(children) > self.most:
+            self.refusing()
             remark = f"system error in processor: more than {self.most} children"
             return Response(ResponseCode.SYSTEM_ERROR, remark)
         return Response(body=[encode_response_frame(0, c.opaque, 0, FOUND) for c in children])
@@ -113,3 +115,18 @@ async def test_a_broker_that_takes_fewer_children(
         assert [answer.code for answer in answers if isinstance(answer, Command)] == [0] * 10
         assert broker.sizes == sizes
     assert broker.seen[RequestCode.PULL_MESSAGE] == (0 if most > 1 else 20)
+
+
+@pytest.mark.parametrize("most", [3, 1])
+async def test_who_gave_up_is_not_asked_for_again(
+    gatherer: PollGatherer, broker: Broker, most: int
+) -> None:
+    """By a queue that was given up, say, while the broker refused its parent."""
+    broker.most = most
+    polls = [asyncio.create_task(gatherer.pull(broker.address, poll(n))) for n in range(4)]
+    broker.refusing = polls[1].cancel
+    answers = await asyncio.gather(*polls, return_exceptions=True)
+    assert isinstance(answers.pop(1), asyncio.CancelledError)
+    assert [answer.code for answer in answers if isinstance(answer, Command)] == [0] * 3
+    assert broker.sizes == ([4, 3] if most == 3 else [4])
+    assert broker.seen[RequestCode.PULL_MESSAGE] == (0 if most == 3 else 3)

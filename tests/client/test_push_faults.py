@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from client.consumer.consume_service import ConsumeService
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.push import PushConsumer
 from message.message import MessageQueue
@@ -296,3 +297,35 @@ async def test_work_that_took_too_long_is_ended_once(cluster: FakeCluster) -> No
         workers.expire(0.0)
         assert not task.cancelling()
         cluster["a"].drop_connections()
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_message_that_is_refused_comes_again_less_and_less_often(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """One that the broker has no more, say. A broker that is away may be back at any moment."""
+    pauses: list[float] = []
+    done = asyncio.Event()
+    later = ConsumeService._later
+
+    def at_once(self: Any, pause: float, action: Any, message: ConsumedMessage) -> None:
+        pauses.append(pause)
+        later(self, 0.0, action, message)
+
+    async def handle(message: ConsumedMessage) -> None:
+        if len(pauses) < 9:
+            raise ReconsumeLater
+        done.set()
+
+    monkeypatch.setattr(ConsumeService, "_later", at_once)
+    if refused:
+        cluster["a"].back_answer = Response(ResponseCode.NO_PERMISSION, "as the test says")
+    else:
+        monkeypatch.setattr("client.consumer.send_back.SEND_BACK_TIMEOUT", 0.01)
+        cluster["a"].back_answer = None  # type: ignore[assignment]
+    fill(cluster, 1)
+    async with consumer(cluster, handler=handle):
+        async with asyncio.timeout(10):
+            await done.wait()
+    assert cluster["a"].offsets["G", "T", 0] == 1
+    assert pauses == ([5, 10, 20, 40, 80, 160, 300, 300, 300] if refused else [5] * 9)

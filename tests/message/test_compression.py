@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.compression import CompressionError, CompressionType, compress, decompress
+from message.compression import (
+    MAX_FRAMES,
+    CompressionError,
+    CompressionType,
+    compress,
+    decompress,
+)
 
 kinds = st.sampled_from(list(CompressionType))
+FRAMED = [CompressionType.LZ4, CompressionType.ZSTD]
 
 
 @given(kinds, st.binary(max_size=5000), st.integers(1, 9))
@@ -55,6 +62,29 @@ def test_cut_short_and_trailing_bytes(kind: CompressionType) -> None:
             decompress(packed[:length], kind.flag)
     with pytest.raises(CompressionError, match="3 bytes after the end"):
         decompress(packed + b"end", kind.flag)
+
+
+@given(st.sampled_from(FRAMED), st.lists(st.binary(max_size=300), min_size=1, max_size=5))
+def test_frames_that_follow_each_other_are_one_body(
+    kind: CompressionType, parts: list[bytes]
+) -> None:
+    """As to the streams of the Java client."""
+    packed = b"".join(compress(part, kind) for part in parts)
+    body = b"".join(parts)
+    assert decompress(packed, kind.flag) == body
+    assert decompress(memoryview(packed), kind.flag, max_size=len(body)) == body
+
+
+@pytest.mark.parametrize("kind", FRAMED)
+def test_frames_are_bounded_together(kind: CompressionType) -> None:
+    packed = compress(bytes(600), kind) * 3
+    with pytest.raises(CompressionError, match="more than 1799 bytes"):
+        decompress(packed, kind.flag, max_size=1799)
+    with pytest.raises(CompressionError, match="bytes after the end"):
+        decompress(packed[:-1], kind.flag)
+    assert decompress(compress(b"", kind) * MAX_FRAMES, kind.flag) == b""
+    with pytest.raises(CompressionError, match=f"more than {MAX_FRAMES} frames"):
+        decompress(compress(b"", kind) * (MAX_FRAMES + 1), kind.flag)
 
 
 @given(kinds, st.binary(max_size=200))

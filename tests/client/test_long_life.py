@@ -1,0 +1,108 @@
+"""Clients that live long, while topics and brokers come and go: what is gone is forgotten."""
+
+import pytest
+
+from client.consumer.pull import PullConsumer
+from message.message import MessageQueue
+from remoting.codes import ResponseCode
+from remoting.request import Response
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+A0 = MessageQueue("T", "a", 0)
+
+
+def consumer(cluster: FakeCluster) -> PullConsumer:
+    return PullConsumer("G", namesrv=cluster.namesrv, start="begin")
+
+
+async def test_topics_that_were_shared(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        rebalancer = c._rebalancer
+        for topic in ("T", "missing"):
+            await c.subscribe(topic)
+        await until(lambda: len(c.assignment) == 4 and "missing" in rebalancer._failing)
+        assert list(rebalancer._brokers) == ["T"]
+        for topic in ("T", "missing"):
+            await c.unassign(topic)
+        await rebalancer.round()
+        assert (rebalancer._brokers, rebalancer._failing) == ({}, set())
+
+
+async def test_what_is_held_of_topics(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        flow = c._assignment._flow
+        cluster["a"].store("T", 0, b"x")
+        await c.assign("T")
+        await until(lambda: flow.size)
+        assert list(flow._topics) == ["T"]
+        await c.unassign("T")
+        assert not flow._topics
+        assert flow.size == 0
+
+
+async def test_polls_of_queues(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        polls = c._puller._polls
+        assert polls is not None
+        await c.assign([A0, MessageQueue("T", "a", 1)])
+        await until(lambda: len(cluster["a"].pulls) >= 2)
+        (known,) = polls._known.values()
+        assert set(known) == {("T", 0), ("T", 1)}
+        c._puller.forget(A0)
+        assert set(known) == {("T", 1)}
+        await c.unassign("T")
+        await until(lambda: not polls._outstanding)
+        assert not any(polls._known.values())
+
+
+async def test_polls_to_brokers(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        polls = c._puller._polls
+        assert polls is not None
+        await c.assign("T")
+        broker = cluster["a"]
+        await until(lambda: broker.address in polls._known and broker.pulls)
+        await broker.stop()
+        await until(lambda: broker.address not in polls._known)
+        assert broker.address not in polls._outstanding
+        assert cluster["b"].address in polls._known
+
+
+async def test_opaques_of_queues_differ_after_some_have_gone(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        polls = c._puller._polls
+        assert polls is not None
+        await c.assign([A0, MessageQueue("T", "a", 1)])
+        address = cluster["a"].address
+        await until(lambda: len(polls._known.get(address, ())) == 2)
+        c._puller.forget(A0)
+        opaques = {polls._queue(address, "T", queue_id).opaque for queue_id in range(4)}
+        assert len(opaques) == 4
+
+
+async def test_brokers_that_left_the_routes_hear_no_farewell(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        await c.assign("T")
+        heartbeat = c._instance.heartbeat
+        both = {cluster["a"].address, cluster["b"].address}
+        assert set(heartbeat.versions) == both
+        cluster.put("T", "a")
+        await c._instance.routes.poll()
+        await heartbeat.send_all()
+        assert set(heartbeat.versions) == {cluster["a"].address}
+
+
+async def test_a_queue_that_comes_back_has_its_failures_told_again(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer(cluster) as c:
+        await c.assign([A0])
+        cluster["a"].commit_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
+        for told in (1, 1, 2):
+            if told == 2:
+                await c.unassign("T")
+                caplog.clear()
+                await c.assign([A0])
+            await c._committer.commit(c._assignment.queues)
+            assert [r.levelname for r in caplog.records if "commit of" in r.message] == ["WARNING"]

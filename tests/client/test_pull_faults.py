@@ -1,0 +1,135 @@
+"""Pull consumers that are asked for what makes no sense, or for something else meanwhile."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+from client.consumer.pull import PullConsumer
+from client.consumer.push import PushConsumer
+from client.errors import BrokerNotFound
+from message.message import MessageQueue
+from remoting.codes import RequestCode, ResponseCode
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+A0 = MessageQueue("T", "a", 0)
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+def consumer(cluster: FakeCluster, **options: Any) -> PullConsumer:
+    return PullConsumer("G", namesrv=cluster.namesrv, **({"start": "begin"} | options))
+
+
+@pytest.mark.parametrize("count", [0, -1])
+async def test_a_poll_for_nothing(cluster: FakeCluster, count: int) -> None:
+    """With messages there, it would ask for them for ever, and no task had a turn."""
+    async with consumer(cluster) as c:
+        with pytest.raises(ValueError, match=f"at least 1, not {count}"):
+            await c.poll(count, timeout=0)
+
+
+@pytest.mark.parametrize("bound", [0, -1])
+def test_bounds_that_let_nothing_be_read(bound: int) -> None:
+    options: Any
+    for options in ({"max_buffered": bound}, {"max_buffered_bytes": bound}):
+        with pytest.raises(ValueError, match=f"at least 1, not {bound}"):
+            PullConsumer("G", namesrv="127.0.0.1:1", **options)
+    for name in ("queue", "size_for_queue", "topic", "size_for_topic"):
+        options = {f"pull_threshold_for_{name}".replace("for_size_", "size_"): bound}
+        with pytest.raises(ValueError, match="at least 1"):
+            PushConsumer("G", namesrv="127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize("suspend", [0.0, 15.0])
+async def test_a_broker_that_does_not_hold_polls_is_not_asked_all_the_time(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, suspend: float
+) -> None:
+    """It is not told to (0), or does not do so (longPollingEnable=false)."""
+    monkeypatch.setattr("client.consumer.fetcher.SHORTEST_POLL", 600.0)
+    broker = cluster["a"]
+    broker.pull_answer = lambda request: broker.pulled(ResponseCode.PULL_NOT_FOUND, 0, 0)
+    async with consumer(cluster, suspend=suspend) as c:
+        await c.assign([A0])
+        await until(lambda: broker.pulls)
+        for _ in range(20):
+            await c.committed(A0)  # meanwhile it could have asked as often
+        assert len(broker.pulls) == 1
+
+
+async def test_a_share_is_not_taken_of_a_topic_that_is_given_up(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While what is lost is committed, before what is gained is read."""
+    broker = cluster["a"]
+    broker.store("T", 0, b"x")
+    async with consumer(cluster) as c:
+        await c.subscribe("T")
+        await until(lambda: len(c.assignment) == 4)
+        assert await c.poll(timeout=10)
+        assert await c.poll(timeout=0) == []
+        update = broker.update_offset
+        broker.update_offset = lambda request: None  # type: ignore[method-assign, return-value]
+        c._assignment.remove(MessageQueue("T", "b", 1))
+        sharing = asyncio.create_task(c._rebalanced("T", [MessageQueue("T", "b", 1)]))
+        await until(lambda: broker.seen[COMMIT])
+        await c.unassign("T")
+        broker.update_offset = update  # type: ignore[method-assign]
+        broker.drop_connections()
+        assert await sharing
+        assert c.assignment == []
+
+
+async def test_offsets_are_all_tried_before_an_error_is_raised(cluster: FakeCluster) -> None:
+    async with consumer(cluster, auto_commit=False) as c:
+        await c.assign([A0])
+        with pytest.raises(BrokerNotFound):
+            await c.commit({MessageQueue("T", "nobody", 0): 1, A0: 7})
+        assert cluster["a"].offsets["G", "T", 0] == 7
+        (pq,) = c._assignment.queues
+        assert pq.committed == 7
+
+
+async def test_a_topic_that_is_waited_for_again_is_looked_for_once(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.2)
+    async with consumer(cluster) as c:
+        for _ in range(5):
+            await c.assign("missing")
+            await asyncio.sleep(0)  # it begins to look
+            await c.unassign("missing")
+        await c.assign("missing")
+
+        def looking() -> int:
+            return sum("look for missing" in task.get_name() for task in asyncio.all_tasks())
+
+        assert looking() == 6
+        await until(lambda: looking() == 1)
+        cluster.put("missing")
+        await until(lambda: len(c.assignment) == 4)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_events_tell_names_without_the_namespace(cluster: FakeCluster, orderly: bool) -> None:
+    cluster.put("ns%T", "a", queues=1)
+    events: list[ConsumerEvent] = []
+    cluster["a"].pull_answer = lambda request: cluster["a"].pulled(ResponseCode.NO_PERMISSION, 0, 0)
+    async with PushConsumer(
+        "G", {"T": "*"}, handler=lambda message: None, namesrv=cluster.namesrv, namespace="ns",
+        orderly=orderly, on_event=events.append,
+    ) as c:  # fmt: skip
+        await until(lambda: ConsumerEventKind.READING_FAILED in {event.kind for event in events})
+        cluster["a"].pull_answer = None
+        cluster["a"].store("ns%T", 0, b"x")
+        await until(lambda: ConsumerEventKind.READING_RECOVERED in {event.kind for event in events})
+        if orderly:
+            cluster["a"].locks = dict.fromkeys(cluster["a"].locks, "a thief")
+            await c._ownership.renew()
+    told = {event.kind: event.subject for event in events}
+    assert told[ConsumerEventKind.QUEUES_CHANGED] == "T"
+    assert told[ConsumerEventKind.READING_FAILED] == str(A0)
+    assert told[ConsumerEventKind.READING_RECOVERED] == str(A0)
+    if orderly:
+        assert told[ConsumerEventKind.LOCK_LOST] == str(A0)
