@@ -206,7 +206,7 @@ class RouteTable:
             self._asking_task(topic, topic in self._published)
 
     async def poll(self) -> None:
-        """Ask for every topic in use, then forget brokers that no route names any more."""
+        """Ask for every topic in use, then forget the others, and brokers that no route names."""
         gate = asyncio.Semaphore(POLL_CONCURRENCY)
 
         async def ask(topic: str) -> None:
@@ -222,6 +222,9 @@ class RouteTable:
                     )
 
         await asyncio.gather(*(ask(topic) for topic in self.topics))
+        for table in (self._routes, self._doubted_at):
+            for topic in table.keys() - self.topics:
+                del table[topic]
         self._forget_brokers()
 
     async def _ask(self, topic: str, create: bool, timeout: float) -> TopicRoute | None:

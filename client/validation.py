@@ -31,6 +31,7 @@ __all__ = [
     "consumer_group",
     "goes_alone",
     "is_delayed",
+    "positive",
     "producer_group",
 ]
 
@@ -79,6 +80,13 @@ def _group(group: str, role: str) -> str:
     if group in FORBIDDEN_GROUPS:
         raise InvalidName(f"{role} group {group} is the official default: choose a name")
     return group
+
+
+def positive(name: str, seconds: float) -> float:
+    """The option's value; raises ValueError unless it is above 0."""
+    if not seconds > 0:
+        raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
+    return seconds
 
 
 def check_topic_name(topic: str) -> None:

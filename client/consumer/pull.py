@@ -41,7 +41,7 @@ from client.lifecycle import Lifecycle
 from client.log_fields import fields
 from client.offsets import Position, check_position, consume_from_where
 from client.options import ClientOptions
-from client.validation import consumer_group
+from client.validation import consumer_group, positive
 from message.message import MessageExt, MessageQueue
 from remoting.bodies.heartbeat import ConsumerData
 
@@ -100,7 +100,7 @@ class PullConsumer(PullOffsets):
     ) -> None:
         self.group = consumer_group(group)
         self._auto_commit = auto_commit
-        self._auto_commit_interval = auto_commit_interval
+        self._auto_commit_interval = positive("auto_commit_interval", auto_commit_interval)
         self._start_position = check_position(start)
         instance = ClientInstance(namesrv, **options)
         group = self._wire_group = instance.namespace.wrap(group)  # from here on

@@ -57,7 +57,7 @@ from client.lifecycle import Lifecycle
 from client.log_fields import fields
 from client.offsets import Position, check_position, consume_from_where
 from client.options import ClientOptions
-from client.validation import consumer_group
+from client.validation import consumer_group, positive
 from message.limits import RETRY_PREFIX
 from message.message import MessageQueue
 from remoting.bodies.heartbeat import ConsumerData
@@ -145,8 +145,8 @@ class PushConsumer(PushTopics):
         self.orderly = orderly
         self.broadcast = broadcast
         self._start_position = check_position(start)
-        self._consume_timeout = consume_timeout
-        self._commit_interval = commit_interval
+        self._consume_timeout = positive("consume_timeout", consume_timeout)
+        self._commit_interval = positive("commit_interval", commit_interval)
         self._shutdown_timeout = shutdown_timeout
         self._handlers: dict[str, AnyHandler] = {}
         self.hooks = ConsumeHookList(hooks)

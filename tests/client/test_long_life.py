@@ -29,6 +29,21 @@ async def test_topics_that_were_shared(cluster: FakeCluster) -> None:
         assert (rebalancer._brokers, rebalancer._failing) == ({}, set())
 
 
+async def test_routes_of_topics_that_were_read(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        routes = c._instance.routes
+        await c.assign("T")
+        routes.doubt("T", 0.0)
+        assert routes.known("T") is not None
+        await c.unassign("T")
+        await until(lambda: not routes._asking)
+        await routes.poll()
+        assert routes.known("T") is None
+        assert not routes._doubted_at
+        await c.assign("T")
+        await until(lambda: len(c.assignment) == 4)
+
+
 async def test_what_is_held_of_topics(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         flow = c._assignment._flow

@@ -30,6 +30,15 @@ async def test_a_poll_for_nothing(cluster: FakeCluster, count: int) -> None:
             await c.poll(count, timeout=0)
 
 
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+def test_periods_without_a_pause(seconds: float) -> None:
+    with pytest.raises(ValueError, match="auto_commit_interval must be above 0 seconds"):
+        PullConsumer("G", namesrv="127.0.0.1:9876", auto_commit_interval=seconds)
+    for option in ("commit_interval", "consume_timeout"):
+        with pytest.raises(ValueError, match=f"{option} must be above 0 seconds"):
+            PushConsumer("G", {}, namesrv="127.0.0.1:9876", **{option: seconds})
+
+
 @pytest.mark.parametrize("bound", [0, -1])
 def test_bounds_that_let_nothing_be_read(bound: int) -> None:
     options: Any
