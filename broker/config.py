@@ -21,6 +21,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Millis = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Perm = Annotated[int, Meta(ge=0, le=15)]
+Name = Annotated[str, Meta(min_length=1, description="a name")]
 
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("", "0.0.0.0", "::")
@@ -50,8 +51,8 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     # Who and where
     namesrv_addr: str = ""  # host:port;host:port
-    broker_cluster_name: str = "DefaultCluster"
-    broker_name: str = field(default_factory=socket.gethostname)
+    broker_cluster_name: Name = "DefaultCluster"
+    broker_name: Name = field(default_factory=socket.gethostname)
     broker_id: Annotated[int, Meta(ge=0)] = MASTER_ID
     bind_address: str = LOOPBACK
     # The address that clients are told; empty: bindAddress, or this host's if that is a wildcard.

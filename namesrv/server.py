@@ -54,7 +54,7 @@ class NameServer:
             BrokerProcessor(self.config, self.routes, self.kv_config),
             TopicProcessor(self.config, self.routes),
             KVConfigProcessor(self.kv_config),
-            ConfigProcessor(self.config),
+            ConfigProcessor(self.config, self._settings_changed),
         ):
             processor.register(self.dispatcher)
         self._server = RemotingServer(
@@ -117,6 +117,9 @@ class NameServer:
     def _log_kv_config(self) -> None:
         self.kv_config.log_table()
         self._call_later("kv", KV_LOG_PERIOD, self._log_kv_config)
+
+    def _settings_changed(self) -> None:
+        self._server.idle_timeout = self.config.server_channel_max_idle_time_seconds
 
     def _connection_lost(self, connection: ServerConnection) -> None:
         self.routes.channel_lost(connection)

@@ -20,11 +20,14 @@ class TextFile:
         return _read(self.backup)
 
     def replace(self, text: str) -> None:
-        """Writes the text; whenever the process dies, the old or the new one is there, whole.
+        """Writes the text; whenever the process dies, the old or the new one is there, whole. When
+        this returns the new one outlasts a power failure.
 
         Raises OSError.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        directory = self.path.parent
+        missing = [path for path in (directory, *directory.parents) if not path.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".tmp")
         with open(fresh, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -36,6 +39,18 @@ class TextFile:
             previous.write_bytes(self.path.read_bytes())
             os.replace(previous, self.backup)
         os.replace(fresh, self.path)
+        for changed in (directory, *(path.parent for path in missing)):
+            _sync_directory(changed)
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name == "nt":  # Windows opens no directories
+        return
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _read(path: Path) -> str | None:

@@ -38,7 +38,7 @@ class EmbeddedServer:
       end.
     - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
     - `advertise`: the host that clients are told to connect to (brokerIP1).
-    - `properties`: more settings of the broker, by their official names.
+    - `properties`: settings of the broker by their official names, which win over those above.
 
     The constructor touches neither files nor the network, but raises ConfigError for a property
     with a value that is not allowed. `start` raises what the two servers raise: PortInUse,
@@ -61,15 +61,15 @@ class EmbeddedServer:
     ) -> None:
         settings = {
             "brokerName": "broker-a",
+            "bindAddress": bind,
+            "listenPort": str(listen_port),
+            "brokerIP1": advertise,
             **({} if store else {"mappedFileSizeCommitLog": str(EPHEMERAL_FILE_SIZE)}),
             **(properties or {}),
         }
         self._broker_config, warnings = load_broker_config(format_properties(settings))
         for warning in warnings:
             log.warning("%s", warning)
-        self._broker_config.bind_address = bind
-        self._broker_config.listen_port = listen_port
-        self._broker_config.broker_ip1 = advertise
         self._namesrv_config, _ = load_namesrv_config("")
         self._namesrv_config.bind_address = bind
         self._namesrv_config.listen_port = namesrv_port

@@ -198,6 +198,9 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _allowed(kind: Any) -> str:
     if hasattr(kind, "__metadata__"):
+        for meta in kind.__metadata__:
+            if isinstance(meta, msgspec.Meta) and meta.description:
+                return meta.description
         return _allowed(kind.__origin__) + "".join(map(_range, kind.__metadata__))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " or ".join(str(member.value) for member in kind)

@@ -18,6 +18,16 @@ DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 FileSize = Annotated[int, Meta(ge=1024, le=2**31 - 1)]
 Millis = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
+Delays = Annotated[
+    str, Meta(pattern=r"^[0-9]+[smhd]( +[0-9]+[smhd])*$", description="delays such as 1s 5m 2h 1d")
+]
+Hours = Annotated[
+    str,
+    Meta(
+        pattern=r"^ *([01]?[0-9]|2[0-3]) *(; *([01]?[0-9]|2[0-3]) *)*;?$",
+        description="hours of the day, 0 to 23, such as 04;16",
+    ),
+]
 
 
 class FlushDiskType(Enum):
@@ -84,7 +94,7 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     sync_flush_timeout: Millis = 5_000
     max_message_size: Annotated[int, Meta(ge=1024, le=2**30)] = MAX_BODY
     max_filter_message_size: Annotated[int, Meta(ge=CONSUME_QUEUE_UNIT)] = 16_000
-    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    message_delay_level: Delays = DEFAULT_DELAY_LEVELS
     flush_delay_offset_interval: Millis = 10_000
     timer_wheel_enable: bool = True
     timer_precision_ms: Millis = 1_000
@@ -98,7 +108,7 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     max_index_num: Annotated[int, Meta(ge=2, le=50_000_000)] = 20_000_000
     max_msgs_num_batch: Annotated[int, Meta(ge=1, le=10_000)] = 64
     default_query_max_num: Annotated[int, Meta(ge=1)] = 32
-    delete_when: str = "04"
+    delete_when: Hours = "04"
     file_reserved_time: Annotated[int, Meta(ge=0)] = 72
     disk_max_used_space_ratio: Percent = 75
     disk_space_clean_forcibly_ratio: Percent = 85

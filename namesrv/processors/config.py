@@ -1,6 +1,7 @@
 """The name server's own settings over the wire."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from namesrv.config import NamesrvConfig
@@ -26,11 +27,12 @@ class ConfigProcessor:
     """UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG.
 
     Changed settings count at once, but for the address to listen on, and are written to
-    configStorePath, beside what that file holds already.
+    configStorePath, beside what that file holds already. `on_change` is called then.
     """
 
-    def __init__(self, config: NamesrvConfig) -> None:
+    def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:
         self._config = config
+        self._on_change = on_change
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serves the codes of this family."""
@@ -65,6 +67,7 @@ class ConfigProcessor:
         for key, value in values.items():
             log.info("setting %s = %s by %s", key, value, request.connection)
             setattr(self._config, names[key], value)
+        self._on_change()
         try:
             self._persist()
         except (OSError, UnicodeDecodeError) as error:

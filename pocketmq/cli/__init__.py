@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
 from pocketmq._version import __version__
+from pocketmq.cli.standard_files import open_standard_files
 from remoting.service import ExitCode
 
 COMMANDS = ("namesrv", "broker", "serve", "send", "pull", "query", "demo")
@@ -26,8 +26,15 @@ COMMANDS = ("namesrv", "broker", "serve", "send", "pull", "query", "demo")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; ``argv`` defaults to the process's own."""
-    _open_standard_files()
+    open_standard_files()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130  # 128 + SIGINT, as a shell reports it
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         options = _parser(arguments).parse_args(arguments)
     except SystemExit as stop:
@@ -37,23 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    try:
-        return int(options.run(options))
-    except KeyboardInterrupt:
-        return 130  # 128 + SIGINT, as a shell reports it
-
-
-def _open_standard_files() -> None:
-    """Has /dev/null in the place of those that the caller closed. A socket would get their number
-    otherwise: what is printed would go there, and uvloop aborts the process that closes it."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
-            if getattr(sys, name) is None:
-                stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
-                setattr(sys, name, stream)
+    return int(options.run(options))
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -58,13 +58,18 @@ class LineReader:
         """Raises LineTooLong, and OSError for a file that can not be read."""
         for path in self._paths:
             file = sys.stdin.fileno() if path == STDIN else os.open(path, os.O_RDONLY)
-            splitter = LineSplitter("stdin" if path == STDIN else path, self._max_line)
+            source = "stdin" if path == STDIN else path
+            splitter = LineSplitter(source, self._max_line)
             try:
                 while data := await self._thread.call(partial(os.read, file, READ_SIZE)):
                     for lines in splitter.feed(data):
                         yield lines
                 for lines in splitter.end():
                     yield lines
+            except OSError as error:
+                if error.filename is None:  # a read does not say what it read
+                    error.filename = source
+                raise
             finally:
                 if path != STDIN:
                     os.close(file)

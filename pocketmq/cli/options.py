@@ -29,9 +29,8 @@ def timestamp(text: str) -> int:
     if text.isascii() and text.isdecimal():
         return int(text)
     try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        return int(dt.datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:  # also a local time in the year 1
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither milliseconds since 1970 nor a time like 2026-11-21T08:30:00Z"
         ) from None
-    return int(moment.timestamp() * 1000)

@@ -6,9 +6,8 @@ import argparse
 import asyncio
 import datetime as dt
 import logging
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from client.consumer.pull import PullConsumer
@@ -22,6 +21,7 @@ from pocketmq.cli.cluster_command import (
 )
 from pocketmq.cli.message_text import FORMATS
 from pocketmq.cli.options import Subparsers, timestamp
+from pocketmq.cli.standard_files import discard_output
 from remoting.service import ExitCode
 
 #: The group of a reader that commits nothing.
@@ -30,7 +30,14 @@ GROUP = "pocketmq_pull"
 BATCH = 512
 POLL_SECONDS = 0.25
 
+#: How long a reader may stop reading before a signal ends the command in the midst of a line.
+LAST_WRITE_SECONDS = 1.0
+
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class _NotTaken(Exception):
+    """The messages handed out last are not written: as an exception it leaves them undone."""
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -96,13 +103,31 @@ async def _pull(options: argparse.Namespace, stop: asyncio.Event) -> int:
                 if messages:
                     # The next poll says that these are done, so they have to be out by then.
                     text = b"".join(map(to_bytes, messages))
-                    await thread.call(partial(_write, text))
+                    await _written(thread.call(partial(_write, text)), stop)
     except BrokenPipeError:
-        # Whoever read has seen enough. Nothing must be written any more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # whoever read has seen enough
         return ExitCode.OK
+    except _NotTaken:
+        discard_output()
+        return STOPPED_BY_SIGINT
     thread.close()
     return STOPPED_BY_SIGINT if stop.is_set() and not options.follow else ExitCode.OK
+
+
+async def _written(writing: Awaitable[None], stop: asyncio.Event) -> None:
+    """Raises _NotTaken when it is told to stop and the output does not go on."""
+    task = asyncio.ensure_future(writing)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await asyncio.wait({task}, timeout=LAST_WRITE_SECONDS)
+        if not task.done():
+            raise _NotTaken
+        await task
+    finally:
+        stopping.cancel()
+        task.cancel()
 
 
 async def _assign(consumer: PullConsumer, options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from namesrv.kv_config import KVConfigError
+from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
 from remoting.properties_file import ConfigError
 from remoting.service import ExitCode
@@ -38,6 +39,7 @@ def store_exit_codes() -> ExitCodes:
         ConfigFileError: ExitCode.STORE_CORRUPT,
         FileSizeMismatch: ExitCode.CONFIG,
         DiskFull: ExitCode.UNAVAILABLE,
+        OSError: ExitCode.UNAVAILABLE,  # the last: a directory that can not be made or written
     }
 
 
@@ -54,10 +56,14 @@ def read_config(load: Callable[[str], tuple[T, list[str]]], path: Path | None) -
     Raises ConfigError for a file that can not be read, or a value that is not allowed.
     """
     try:
-        text = "" if path is None else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else None
-        raise ConfigError("-c", str(path), f"a readable file ({why or error})") from None
+        content = b"" if path is None else path.read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError("-c", str(path), f"a readable file ({why})") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # as Java reads every file of properties
     config, warnings = load(text)
     for warning in warnings:
         log.warning("%s: %s", path, warning)
@@ -65,8 +71,17 @@ def read_config(load: Callable[[str], tuple[T, list[str]]], path: Path | None) -
 
 
 def announce(what: str) -> None:
-    """The one line of a server that listens: ``what``, and the time since its process began."""
-    print(f"{what}, started in {process_age():.2f} s", flush=True)
+    """The one line of a server that listens: ``what``, and the time since its process began.
+
+    A server serves, whatever becomes of its line.
+    """
+    line = f"{what}, started in {process_age():.2f} s"
+    encoding = sys.stdout.encoding
+    try:
+        print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except OSError as error:
+        log.warning("%s (not written to stdout: %s)", line, error.strerror)
+        discard_output()
 
 
 def run_server(

@@ -89,6 +89,11 @@ def test_a_slave_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ("brokerPermission=16", "15"),
         ("brokerId=-1", "at least 0"),
         ("brokerId=2", "a master"),
+        ("brokerName=", "a name"),
+        ("messageDelayLevel=", "delays such as 1s 5m 2h 1d"),
+        ("messageDelayLevel=1s 5q", "delays such as 1s 5m 2h 1d"),
+        ("deleteWhen=24", "hours of the day"),
+        ("deleteWhen=04,16", "hours of the day"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(line: str, allowed: str) -> None:

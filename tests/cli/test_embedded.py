@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,16 @@ async def test_properties_by_their_official_names(tmp_path: Path) -> None:
         assert result.queue.broker_name == "till"
     first_file = tmp_path / "store" / "commitlog" / "00000000000000000000"
     assert first_file.stat().st_size == 65536
+
+
+async def test_properties_of_its_address() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = EmbeddedServer(properties={"listenPort": str(port), "brokerIP1": "localhost"})
+    async with server, Producer("tests", namesrv=server.namesrv) as producer:
+        assert server.broker.address == f"localhost:{port}"
+        await producer.send(Message("hello", b"world"))
 
 
 def test_a_bad_property_is_named_at_once() -> None:

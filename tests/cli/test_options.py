@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import importlib
 import socket
 import subprocess
 import sys
@@ -28,7 +29,11 @@ def test_timestamps() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [(count, "0"), (count, "-1"), (count, "x"), (port, "65536"), (port, "ten"), (timestamp, "now")],
+    [
+        *((count, text) for text in ("0", "-1", "x")),
+        *((port, text) for text in ("65536", "ten")),
+        *((timestamp, text) for text in ("now", "0001-01-01")),
+    ],
 )
 def test_values_that_are_refused_are_named(kind: type, text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}'"):
@@ -102,6 +107,18 @@ def test_without_the_modules_of_posix_there_is_help(arguments: list[str]) -> Non
     )  # fmt: skip
     assert ended.returncode == ExitCode.OK, ended.stderr
     assert "pocketmq" in ended.stdout
+
+
+def test_ctrl_c_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    try:
+        code = main(["serve"])
+    except KeyboardInterrupt:
+        pytest.fail("it shows a traceback")  # and would end all tests
+    assert code == 130
 
 
 @pytest.mark.parametrize("start", ["253402300800000", "9" * 20])

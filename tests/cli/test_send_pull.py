@@ -129,6 +129,35 @@ def test_a_closed_pipe_is_quiet(run: Run, namesrv: str) -> None:
         assert puller.wait(30) == ExitCode.OK
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_pull_whose_output_nobody_takes(
+    run: Run, namesrv: str, number: signal.Signals
+) -> None:
+    topic, group = f"untaken-{number.name}", f"slow-{number.name}"
+    lines = [b"%04d" % line + b"x" * 1000 for line in range(1000)]  # more than a pipe holds
+    run("send", "-t", topic, "--batch", "100", stdin=b"\n".join(lines))
+    arguments = ("pull", "-t", topic, "-n", namesrv, "-g", group)
+    puller = subprocess.Popen(
+        command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert puller.stdout is not None
+    assert puller.stderr is not None
+    with puller.stdout, puller.stderr:
+        assert puller.stdout.read(1)  # it writes, and the rest does not fit
+        puller.send_signal(number)
+        assert puller.wait(30) == 130
+        assert puller.stderr.read() == b""
+    # What it did not write whole comes again.
+    again = run(*arguments)
+    assert len(again.stdout.splitlines()) == len(lines)
+
+
+def test_a_directory_is_named(run: Run, tmp_path: Path) -> None:
+    sent = run("send", "-t", "directories", str(tmp_path))
+    assert sent.returncode == ExitCode.FAILURE
+    assert str(tmp_path).encode() in sent.stderr
+
+
 def test_a_topic_that_does_not_exist(run: Run) -> None:
     pulled = run("pull", "-t", "missing")
     assert pulled.returncode == ExitCode.UNAVAILABLE

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from broker.config import BrokerConfig
 from pocketmq.cli import broker as broker_command
 from pocketmq.cli import main
 from remoting.service import ExitCode
-from tests.cli.running import Running
+from tests.cli.running import TIMEOUT, Running, command, environment
 
 
 @pytest.fixture
@@ -173,6 +175,57 @@ def test_a_missing_configuration_file(tmp_path: Path, command: str) -> None:
         assert server.end() == ExitCode.CONFIG
     (error,) = server.err
     assert "none.conf" in error
+
+
+@pytest.mark.parametrize("command", ["broker", "serve"])
+def test_a_store_that_can_not_be_made_is_said_in_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "store").symlink_to(tmp_path / "gone" / "store")
+    ports = ("--listen-port", "0", *(("--namesrv-port", "0") if command == "serve" else ()))
+    with Running(command, "--store", tmp_path / "store", *ports) as server:
+        assert server.end() == ExitCode.UNAVAILABLE
+    (error,) = server.err
+    assert str(tmp_path / "store") in error
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["# 你好\nbrokerName=till\n".encode("gbk"), "\ufeffbrokerName=till\n".encode()],
+    ids=["another encoding, as Java reads it", "a byte order mark"],
+)
+def test_a_configuration_that_is_not_plain_utf_8(tmp_path: Path, content: bytes) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(content)
+    with Running("broker", "-c", conf, "--store", tmp_path / "store", "--listen-port", "0") as one:
+        one.wait_for("^broker till listening")
+
+
+@pytest.mark.parametrize("disk_full", [False, True])
+def test_a_server_whose_line_nobody_can_read_serves(tmp_path: Path, disk_full: bool) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    stdout = os.open("/dev/full", os.O_WRONLY) if disk_full else writing
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=0\n")
+    process = subprocess.Popen(
+        command("namesrv", "-c", conf), env=environment(), stdout=stdout, stderr=subprocess.PIPE
+    )
+    for descriptor in {stdout, writing}:
+        os.close(descriptor)
+    assert process.stderr is not None
+    with process.stderr:
+        warning = process.stderr.readline()
+        process.terminate()
+        assert process.stderr.read() == b""
+    assert process.wait(TIMEOUT) == ExitCode.OK
+    assert b"name server listening on" in warning
+
+
+def test_a_directory_that_the_output_has_no_letters_for(tmp_path: Path) -> None:
+    store = tmp_path / "在"
+    arguments = ("--store", store, "--listen-port", "0", "--namesrv-port", "0")
+    with Running("serve", *arguments, env={"PYTHONIOENCODING": "ascii"}) as server:
+        server.wait_for(r"^name server listening on .*/\\u5728, started")
+        assert server.stop() == ExitCode.OK
 
 
 def test_serve_keeps_its_store(tmp_path: Path) -> None:

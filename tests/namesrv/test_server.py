@@ -180,3 +180,16 @@ def test_a_bad_file_ends_with_its_exit_code(
         == ExitCode.CONFIG
     )
     assert "kv.json" in capsys.readouterr().err
+
+
+async def test_a_changed_idle_time_counts_at_once(config: NamesrvConfig) -> None:
+    config.server_channel_max_idle_time_seconds = 8  # looked at every quarter of it
+    async with NameServer(config) as server:
+        connection = await Connection.open(server.address)
+        closed = asyncio.Event()
+        connection.on_close(lambda _: closed.set())
+        body = b"serverChannelMaxIdleTimeSeconds=1"
+        answer = await connection.request(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        assert answer.code == 0
+        async with asyncio.timeout(6):
+            await closed.wait()

@@ -1,4 +1,7 @@
+import os
 from pathlib import Path
+
+import pytest
 
 from namesrv.text_file import TextFile
 
@@ -15,3 +18,23 @@ def test_each_text_becomes_the_backup_of_the_next(tmp_path: Path) -> None:
     assert (file.read(), file.read_backup()) == ("three", "två\n")
     assert sorted(p.name for p in file.path.parent.iterdir()) == ["some.conf", "some.conf.bak"]
     assert file.path.parent.joinpath("some.conf.bak").read_bytes() == "två\n".encode()
+
+
+def test_the_name_of_a_written_file_outlasts_a_power_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = TextFile(tmp_path / "a" / "b" / "some.conf")
+    synced: list[tuple[int, str | None]] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        fsync(fd)
+        synced.append((os.fstat(fd).st_ino, file.read()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    file.replace("one")
+    made = (file.path.parent, tmp_path / "a", tmp_path)
+    assert {(directory.stat().st_ino, "one") for directory in made} <= set(synced)
+    synced.clear()
+    file.replace("two")
+    assert (file.path.parent.stat().st_ino, "two") in synced

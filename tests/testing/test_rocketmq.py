@@ -14,6 +14,9 @@ from message.message import Message, MessageExt
 from pocketmq.testing import RocketMQ
 from remoting.codes import RequestCode, ResponseCode
 from remoting.request import Request
+from tests.broker.batches import batch
+from tests.broker.batches import send as sent
+from tests.broker.conftest import Client
 
 pytest_plugins = ["pocketmq.testing"]
 
@@ -91,6 +94,16 @@ async def test_chosen_requests_fail(rocketmq: RocketMQ) -> None:
                 await producer.send(Message("other", b"never"))
         await producer.send(Message("other", b"fifth"))
     assert await drained(rocketmq) == [b"third", b"fourth"]
+
+
+async def test_a_fault_of_one_code_leaves_its_like_in_a_batch_alone(rocketmq: RocketMQ) -> None:
+    client = Client()
+    await client.open(rocketmq.broker.address)
+    children = [sent("orders"), sent("orders", code=RequestCode.SEND_MESSAGE)]
+    with rocketmq.fail(SEND):
+        failed, served = await batch(client, children)
+    await client.close()
+    assert (failed.remark, served.code) == ("made to fail by the test", 0)
 
 
 @pytest.mark.parametrize("coalesce", [True, False])
