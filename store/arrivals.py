@@ -7,6 +7,7 @@ waits here.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
@@ -18,12 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class Arrivals:
-    """The entries that wait, in the order of the log. All methods but `entered_timestamp` belong to
-    the event loop's thread."""
+    """The entries that wait, in the order of the log. All but `entered` and `entered_until` belong
+    to the event loop's thread.
+
+    Attributes:
+        entered: physical offset up to which every message has its entry.
+    """
 
     def __init__(self, commit_log: CommitLog, *, after_flush: bool) -> None:
         self._log = commit_log
         self._after_flush = after_flush
+        self.entered = 0
         # (end offset, queue, queue offset, consume-queue entries, store timestamp)
         self._waiting: deque[tuple[int, ConsumeQueue, int, Sequence[int], int]] = deque()
 
@@ -42,14 +48,12 @@ class Arrivals:
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""
         self._log.write()
-        if self._waiting and not self._after_flush:
+        if self._after_flush:
+            return
+        if self._waiting:
             self.enter(self._log.written)
-
-    @property
-    def entered(self) -> int:
-        """The physical offset up to which every message has its entry."""
-        # Those of a run are in the order of its queues, not of the log.
-        return min((entries[0] for *_, entries, _ in self._waiting), default=self._log.end)
+        else:
+            self.entered = self._log.written
 
     def enter(self, end: int) -> None:
         """Let everything up to the physical offset `end` be read."""
@@ -65,14 +69,15 @@ class Arrivals:
             if queue.listeners:
                 for index, tags_code in enumerate(entries[2::3]):
                     _tell(queue, queue_offset + index, tags_code, timestamp)
+        self.entered = end
 
-    def entered_timestamp(self) -> int:
-        """The store timestamp up to which every message has its entry."""
+    def entered_until(self) -> tuple[int, int]:
+        """The physical offset and the store timestamp up to which every message has its entry."""
+        offset = self.entered
         timestamp = self._log.store_timestamp
-        try:
-            return min(timestamp, self._waiting[0][4] - 1)
-        except IndexError:
-            return timestamp
+        with contextlib.suppress(IndexError):
+            timestamp = min(timestamp, self._waiting[0][4] - 1)
+        return offset, timestamp
 
 
 def _tell(queue: ConsumeQueue, queue_offset: int, tags_code: int, timestamp: int) -> None:

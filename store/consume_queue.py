@@ -54,8 +54,9 @@ class ConsumeQueue:
             stored but must be flushed before they may be read.
         room: offsets below this have a file.
         max_physical: physical offset behind the last entry's record, -1 without an entry.
-        lost_until: behind the last entry that was on the disk after a crash, perhaps behind a hole;
-            0 after a clean stop. Recovery compares it with what it could enter again.
+        lost_physical: physical offset behind the record of the last entry that was on the disk
+            after a crash, if that was behind a hole; else -1. Recovery compares it with what it
+            could enter again.
         listeners: called by the store for each arrival.
         delayed: entries hold the time of delivery instead of a tags code.
         removed: the topic was deleted; this object must not be written to any more.
@@ -74,7 +75,7 @@ class ConsumeQueue:
         self.next_offset = 0
         self.room = 0
         self.max_physical = -1
-        self.lost_until = 0
+        self.lost_physical = -1
         self.listeners: tuple[ArrivalListener, ...] = ()
         self.removed = False
         self.delayed = topic == SCHEDULE_TOPIC
@@ -146,10 +147,7 @@ class ConsumeQueue:
     def truncate(self, offset: int) -> None:
         """Forget the entries from `offset` on. Raises DiskFull."""
         if offset * UNIT < self.files.first_offset:
-            self.files.remove_all()
-            self.room = 0
-            self.max_physical = -1
-            self._map_begin = self._map_end = 0
+            self.clear()
             self.start_at(offset)
             return
         self.files.truncate(offset * UNIT)
@@ -158,6 +156,14 @@ class ConsumeQueue:
         self._set_end(offset)
         self.min_offset = min(self.min_offset, offset)
         self._flushed = min(self._flushed, offset)
+
+    def clear(self) -> None:
+        """Forget all entries, and where they began."""
+        self.files.remove_all()
+        self.room = 0
+        self.max_physical = -1
+        self._map_begin = self._map_end = 0
+        self.start_at(0)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -263,7 +269,8 @@ class ConsumeQueue:
             if not seen and not run.behind_last_valid:
                 continue  # made ahead, but not yet written to
             if not seen:
-                self.lost_until = begin + run.behind_last_valid
+                last = _unpack_entry(file.map, (run.behind_last_valid - 1) * UNIT)
+                self.lost_physical = last[0] + last[1]
             # Going backwards, the last hole met is the first one in the queue.
             if not seen or run.first_invalid * UNIT < file.size:
                 end = begin + run.first_invalid

@@ -139,7 +139,9 @@ class CommitLogFlusher:
         for file in self._log.dirty_files(self.flushed, end):
             file.sync()
         self.flushed = end
-        self._checkpoint.physic_timestamp = max(self._checkpoint.physic_timestamp, timestamp)
+        if timestamp:
+            self._checkpoint.physic_timestamp = timestamp
+        self._checkpoint.confirm_physical_offset = end
         return end
 
     # --- the thread ---------------------------------------------------------------------------
@@ -213,8 +215,12 @@ def _call(listener: FlushListener, outcome: bool) -> None:
 class ConsumeQueueFlusher:
     """Flushes consume queues and the checkpoint, once a second, on a thread of its own.
 
-    `queues` gives all queues; `entered` the store timestamp up to which messages have their entry;
-    `after_round` is called on the thread after each round.
+    `queues` gives all queues; `entered` the physical offset and the store timestamp up to which
+    messages have their entry; `after_round` is called on the thread after each round.
+
+    Attributes:
+        failed: a flush failed. Messages are still taken, since the next start builds the queues
+            again from where the checkpoint stays from then on.
     """
 
     def __init__(
@@ -223,7 +229,7 @@ class ConsumeQueueFlusher:
         checkpoint: Checkpoint,
         config: StoreConfig,
         *,
-        entered: Callable[[], int],
+        entered: Callable[[], tuple[int, int]],
         after_round: Callable[[], None],
     ) -> None:
         self._queues = queues
@@ -233,6 +239,7 @@ class ConsumeQueueFlusher:
         self._thorough = config.flush_consume_queue_thorough_interval / 1000
         self._entered = entered
         self._after_round = after_round
+        self.failed = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._last_thorough = time.monotonic()
@@ -254,15 +261,26 @@ class ConsumeQueueFlusher:
 
         Raises OSError. Only a thorough flush moves the checkpoint on.
         """
-        timestamp = self._entered()
+        offset, timestamp = self._entered()
         for queue in self._queues():
             if queue.dirty(0 if thorough else self._least):
-                queue.flush()
+                try:
+                    queue.flush()
+                except OSError:
+                    if not queue.removed:
+                        self.failed = True
+                        raise
         if thorough:
-            self._checkpoint.logics_timestamp = max(self._checkpoint.logics_timestamp, timestamp)
+            self._move_on(offset, timestamp)
             self._checkpoint.sync()
         else:
             self._checkpoint.save()
+
+    def _move_on(self, offset: int, timestamp: int) -> None:
+        if not self.failed:
+            if timestamp > 0:
+                self._checkpoint.logics_timestamp = timestamp
+            self._checkpoint.entered_offset = offset
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
@@ -270,7 +288,6 @@ class ConsumeQueueFlusher:
             try:
                 self.flush(thorough=thorough)
             except OSError as error:
-                # Nothing is lost: without a newer checkpoint, recovery rebuilds the queues.
                 log.error("flushing the consume queues failed: %s", error)
             if thorough:
                 self._last_thorough = time.monotonic()

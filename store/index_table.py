@@ -1,8 +1,8 @@
 """The index files of a store, oldest first, each named by the time when it was made.
 
 What they hold is derived from the commit log. After a crash a file that was not full, or that the
-checkpoint does not vouch for, is dropped; who enters keys goes on behind `end_offset` and so enters
-them again. Reference: IndexService.
+checkpoint does not vouch for, is dropped with all behind it; who enters keys goes on behind
+`end_offset` and so enters them again. Reference: IndexService.
 """
 
 from __future__ import annotations
@@ -78,17 +78,20 @@ class IndexTable:
 
     def load(self, *, clean: bool) -> None:
         """Map the files that can be relied on, `clean` after a clean stop. Raises OSError."""
+        whole = True
         for path in self._paths():
             if not _NAME.fullmatch(path.name):
                 log.warning("%s is not part of the store and is left alone", path)
                 continue
-            file = self._open(path)
+            file = self._open(path) if whole else None
             if file is None:
+                whole = False
                 self._files.remove(path)
             elif not clean and (
                 not file.full or file.end_timestamp > self._checkpoint.index_timestamp
             ):
                 log.info("%s may not be whole after the crash: building it again", path)
+                whole = False
                 self._drop(file)
             else:
                 self.mapped = (*self.mapped, file)

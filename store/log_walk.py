@@ -75,10 +75,11 @@ class LogWalk:
         """Whether anything but zeros lies behind `end`."""
         return any(file.has_data(max(0, self.end - file.base_offset)) for file in self._behind())
 
-    def survivors(self) -> Survivors | None:
+    def survivors(self, *, wiped: bool) -> Survivors | None:
         """Good records behind `end` that were written after the last one before it.
 
-        Older ones are remains of an earlier life of the log, which a recovery cut off.
+        Older ones are remains of an earlier life of the log, which a recovery cut off; unless it
+        `wiped` what it cut off, as ours does and the reference's does not.
         """
         for file in self._behind():
             start = max(0, self.end - file.base_offset)
@@ -88,9 +89,8 @@ class LogWalk:
                 except RecordError:
                     continue
                 offset = file.base_offset + at
-                if (
-                    record.physical_offset == offset > self.end
-                    and record.store_timestamp >= self.store_timestamp
+                if record.physical_offset == offset > self.end and (
+                    wiped or record.store_timestamp >= self.store_timestamp
                 ):
                     messages = sum(1 for _ in LogWalk(self._files, offset))
                     return Survivors(offset, record.store_timestamp, messages)

@@ -91,7 +91,7 @@ class MessageStore(RunWriter):
             lambda: table.all,
             self._checkpoint,
             config,
-            entered=lambda: self._arrivals.entered_timestamp(),
+            entered=lambda: self._arrivals.entered_until(),
             after_round=self._retired.sweep,
         )
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -180,7 +180,12 @@ class MessageStore(RunWriter):
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean
             )
             recovery.run()
-            self._flusher.flushed = self.commit_log.end if clean else recovery.start
+            self._flusher.flushed = self._checkpoint.confirm_physical_offset
+            self._arrivals.entered = self.commit_log.end
+            if not clean:
+                # What recovery cut off must not come back after the next crash.
+                self._flusher.flush()
+            self._checkpoint.sync()
             self.index.open(clean=clean)
             self._lock.mark_open()
         except BaseException:
@@ -204,7 +209,7 @@ class MessageStore(RunWriter):
     async def close(self) -> None:
         """Flush everything, write the checkpoint, unlock. Does nothing the second time.
 
-        After a failed flush the abort file stays, so that the next start recovers.
+        After any failed flush the abort file stays, so that the next start recovers.
         """
         if not self._open:
             return
@@ -222,7 +227,10 @@ class MessageStore(RunWriter):
                 self._arrivals.enter(self.commit_log.end)
                 await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
-                self._lock.mark_closed()
+                if self._queue_flusher.failed:
+                    log.error("%s: the next start builds consume queues again", self.config.root)
+                else:
+                    self._lock.mark_closed()
         except OSError as error:
             log.error("the store %s was not closed cleanly: %s", self.config.root, error)
         finally:

@@ -183,6 +183,30 @@ async def test_an_index_of_another_size_is_built_again(bench: StoreBench) -> Non
     assert [path.stat().st_size for path in index_files(bench)] == [40 + 77 * 4 + 2000 * 20]
 
 
+@pytest.mark.parametrize("damage", ["header", "size"])
+async def test_a_damaged_file_is_built_again_with_those_behind_it(
+    bench: StoreBench, damage: str
+) -> None:
+    """Keys are entered behind the last file, so a gap between two would stay."""
+    store = bench.open(max_index_num=4)
+    for n in range(10):
+        bench.clock.now += 1000
+        bench.put(store, properties=text(KEYS=f"k{n}"))
+    await store.close()
+    files = index_files(bench)
+    whole = [path.read_bytes() for path in files]
+    assert len(files) == 4
+    broken = whole[1][:-1] if damage == "size" else b"\xff" * 40 + whole[1][40:]
+    files[1].write_bytes(broken)
+    store = bench.open(max_index_num=4)
+    assert index_files(bench) == files[:1]
+    store.start()
+    for n in range(10):
+        assert len(await found(store, f"k{n}")) == 1
+    await store.close()
+    assert [path.read_bytes() for path in index_files(bench)] == whole
+
+
 async def test_an_index_of_another_log_is_dropped(bench: StoreBench) -> None:
     store = bench.open()
     for n in range(5):

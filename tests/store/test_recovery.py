@@ -46,7 +46,7 @@ async def test_a_clean_stop_and_start(bench: Any) -> None:
     end = store.commit_log.end
     await store.close()
     assert not (bench.root / "abort").exists()
-    assert checkpoint(bench) == (bench.clock.now, bench.clock.now, 0, 0, 0)
+    assert checkpoint(bench) == (bench.clock.now, bench.clock.now, 0, 0, end)
     store = bench.open()
     assert store.commit_log.end == end
     assert [bench.bodies(store, "Topic", n) for n in range(3)] == expected
@@ -207,14 +207,16 @@ async def test_damage_in_flushed_messages_is_an_error(bench: Any, damage: str) -
 
 async def test_damage_with_good_records_only_in_the_next_file(bench: Any) -> None:
     store = bench.open()
-    results = fill(bench, store, 100)
+    results = fill(bench, store, 81)
     await store.close()
-    (bench.root / "abort").write_text("1")
-    last = max(r.physical_offset for r in results if r.physical_offset < 16 * 1024)
-    patch(bench.segment(), last + 100, b"\xff")
-    with pytest.raises(StoreCorrupt) as caught:
-        bench.open()
-    assert (caught.value.path, caught.value.offset) == (bench.segment(), last)
+    last = results[-1].physical_offset
+    store = bench.open()
+    assert fill(bench, store, 20)[0].physical_offset == 16 * 1024
+    crashed = bench.copy("crashed")
+    patch(crashed.segment(), last + 100, b"\xff")
+    with pytest.raises(StoreCorrupt, match="20 good ones follow") as caught:
+        crashed.open()
+    assert (caught.value.path, caught.value.offset) == (crashed.segment(), last)
 
 
 async def test_an_old_store_is_not_walked_from_its_begin(bench: Any) -> None:

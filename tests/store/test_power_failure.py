@@ -1,0 +1,107 @@
+"""What a power failure leaves of files that were not flushed: any page as it is now, or as it was
+at some time before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from message.tags import tag_hash
+
+TAGS = "TAGS\1red\2"
+
+
+def patch(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+def put(bench: Any, store: Any, count: int, *, size: int = 100) -> list[Any]:
+    return [
+        bench.put(store, body=b"%05d" % n + b"." * size, properties=TAGS, tags_code=tag_hash("red"))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("kept", [4, 8, 10, 12, 16])
+@pytest.mark.parametrize("place", [0, 7, 19])
+async def test_an_entry_that_crosses_a_page(bench: Any, kept: int, place: int) -> None:
+    """4096 bytes are no whole number of entries, so a part of one may be lost."""
+    store = bench.open()
+    put(bench, store, 20)
+    crashed = bench.copy("crashed")
+    whole = crashed.queue_file("Topic", 0).read_bytes()
+    patch(crashed.queue_file("Topic", 0), place * 20 + kept, bytes(20 - kept))
+    opened = crashed.open()
+    assert crashed.queue_file("Topic", 0).read_bytes() == whole
+    assert crashed.bodies(opened) == bench.bodies(store)
+    red = opened.get("Topic", 0, 0, 32, codes=frozenset((tag_hash("red"),)))
+    assert red.message_count == 20
+    await opened.close()
+
+
+async def test_entries_of_messages_that_an_earlier_failure_took(bench: Any) -> None:
+    """They were cut off, but that was not flushed either when the machine stopped again."""
+    store = bench.open()
+    results = put(bench, store, 20)
+    crashed = bench.copy("crashed")
+    stale = crashed.queue_file("Topic", 0).read_bytes()
+    at = results[5].physical_offset
+    patch(crashed.segment(), at, bytes(16 * 1024 - at))
+    opened = crashed.open()
+    assert opened.max_offset("Topic", 0) == 5
+    put(bench, opened, 12, size=200)
+    expected = crashed.bodies(opened)
+    again = crashed.copy("again")
+    again.queue_file("Topic", 0).write_bytes(stale)
+    reopened = again.open()
+    assert again.bodies(reopened) == expected
+    await reopened.close()
+    await opened.close()
+
+
+async def test_what_was_cut_off_the_log_does_not_come_back(bench: Any) -> None:
+    """The zeros are on the disk before a message is taken."""
+    store = bench.open()
+    put(bench, store, 20)
+    await store.close()
+    store = bench.open()
+    (torn, *_) = put(bench, store, 10)
+    crashed = bench.copy("crashed")
+    patch(crashed.segment(), torn.physical_offset + 100, b"\xff")
+    synced: list[bytes] = []
+    sync = crashed.files.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(crashed.segment().read_bytes()[torn.physical_offset :])
+        sync(fd)
+
+    crashed.files.fdatasync = fdatasync
+    opened = crashed.open()
+    assert crashed.files.synced[0] == crashed.segment().name
+    assert not any(synced[0])
+    await opened.close()
+
+
+async def test_a_consume_queue_that_could_not_be_flushed_is_never_vouched_for(bench: Any) -> None:
+    """The kernel says once that pages are lost, and the next flush succeeds without them."""
+    store = bench.open()
+    put(bench, store, 1)
+    bench.files.broken = True
+    with pytest.raises(OSError, match="Input"):
+        store._queue_flusher.flush(thorough=True)
+    bench.files.broken = False
+    put(bench, store, 1)
+    store._queue_flusher.flush(thorough=True)
+    await store.close()
+    assert f"{0:020d}" in bench.files.synced
+    assert not any((bench.root / "checkpoint").read_bytes()[8:16])
+    assert (bench.root / "abort").exists()
+    bench.queue_file("Topic", 0).write_bytes(bytes(400))  # what the disk has of it
+    opened = bench.open()
+    assert opened.max_offset("Topic", 0) == 2
+    await opened.close()
+    assert not (bench.root / "abort").exists()
