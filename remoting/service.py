@@ -33,6 +33,17 @@ class ExitCode(enum.IntEnum):
     UNAVAILABLE = 7
 
 
+class StopEvent(asyncio.Event):
+    """Set by the first SIGINT or SIGTERM. ``exit_code`` is 128 + its number, 0 before."""
+
+    exit_code = 0
+
+    def stop(self, number: int) -> None:
+        """That signal has come."""
+        self.exit_code = 128 + number
+        self.set()
+
+
 _KNOWN_ERRORS: dict[type[Exception], ExitCode] = {
     ConfigError: ExitCode.CONFIG,
     PortInUse: ExitCode.PORT_IN_USE,
@@ -52,7 +63,7 @@ def event_loop_factory() -> LoopFactory | None:
 
 
 def run(
-    main: Callable[[asyncio.Event], Awaitable[None]],
+    main: Callable[[StopEvent], Awaitable[None]],
     *,
     exit_codes: Mapping[type[Exception], ExitCode] | None = None,
 ) -> int:
@@ -78,8 +89,8 @@ def run(
         return ExitCode.FAILURE
 
 
-async def _run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    stop = asyncio.Event()
+async def _run_until_stopped(main: Callable[[StopEvent], Awaitable[None]]) -> int:
+    stop = StopEvent()
     task = asyncio.ensure_future(_as_coroutine(main(stop)))
     received: list[int] = []
 
@@ -87,7 +98,7 @@ async def _run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -
         received.append(number)
         if len(received) == 1:
             log.info("%s: stopping", signal.Signals(number).name)
-            stop.set()
+            stop.stop(number)
         else:
             task.cancel()
 

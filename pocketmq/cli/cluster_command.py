@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import sys
@@ -18,12 +17,10 @@ from client.errors import (
     is_silence,
 )
 from client.name_server_list import NAMESRV_ADDR
-from remoting.service import ExitCode
+from remoting.service import ExitCode, StopEvent
 from remoting.service import run as run_until_stopped
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
-
-STOPPED_BY_SIGINT = 130
 
 
 def add_name_server_option(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +34,7 @@ def add_name_server_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_command(
-    main: Callable[[asyncio.Event], Awaitable[int]], options: argparse.Namespace
-) -> int:
+def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.Namespace) -> int:
     """Runs ``main(stop)``, whose result is the exit code, until its end or a signal.
 
     A cluster that can not be reached, or that refuses, ends as one plain line on stderr; the
@@ -49,7 +44,7 @@ def run_command(
         logging.getLogger("client").setLevel(logging.ERROR)
     code: int = ExitCode.OK
 
-    async def guarded(stop: asyncio.Event) -> None:
+    async def guarded(stop: StopEvent) -> None:
         nonlocal code
         try:
             code = await main(stop)

@@ -15,14 +15,13 @@ from client.errors import NoRouteInfo
 from message.message import MessageQueue
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
-    STOPPED_BY_SIGINT,
     add_name_server_option,
     run_command,
 )
 from pocketmq.cli.message_text import FORMATS
 from pocketmq.cli.options import Subparsers, timestamp
 from pocketmq.cli.standard_files import discard_output
-from remoting.service import ExitCode
+from remoting.service import ExitCode, StopEvent
 
 #: The group of a reader that commits nothing.
 GROUP = "pocketmq_pull"
@@ -86,7 +85,7 @@ def _start(text: str) -> str | dt.datetime:
         raise argparse.ArgumentTypeError(f"{text!r} is behind the year 9999") from None
 
 
-async def _pull(options: argparse.Namespace, stop: asyncio.Event) -> int:
+async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
     thread = BlockingThread("output")
     to_bytes = FORMATS[options.format]
     try:
@@ -109,12 +108,12 @@ async def _pull(options: argparse.Namespace, stop: asyncio.Event) -> int:
         return ExitCode.OK
     except _NotTaken:
         discard_output()
-        return STOPPED_BY_SIGINT
+        return stop.exit_code
     thread.close()
-    return STOPPED_BY_SIGINT if stop.is_set() and not options.follow else ExitCode.OK
+    return ExitCode.OK if options.follow else stop.exit_code
 
 
-async def _written(writing: Awaitable[None], stop: asyncio.Event) -> None:
+async def _written(writing: Awaitable[None], stop: StopEvent) -> None:
     """Raises _NotTaken when it is told to stop and the output does not go on."""
     task = asyncio.ensure_future(writing)
     stopping = asyncio.ensure_future(stop.wait())

@@ -16,7 +16,6 @@ from message.limits import MAX_BODY
 from message.message import Message
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
-    STOPPED_BY_SIGINT,
     add_name_server_option,
     complain,
     run_command,
@@ -24,7 +23,7 @@ from pocketmq.cli.cluster_command import (
 from pocketmq.cli.line_sender import LineSender, Tally
 from pocketmq.cli.lines import STDIN, LineReader, LineTooLong, total_size
 from pocketmq.cli.options import Subparsers, count
-from remoting.service import ExitCode
+from remoting.service import ExitCode, StopEvent
 
 GROUP = "pocketmq_send"
 
@@ -55,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return run_command(lambda stop: _send(options, stop), options)
 
 
-async def _send(options: argparse.Namespace, stop: asyncio.Event) -> int:
+async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
     check_topic_name(options.topic)
     size = total_size(options.files)  # also says at once that a file is missing
 
@@ -87,7 +86,7 @@ async def _send(options: argparse.Namespace, stop: asyncio.Event) -> int:
             return complain(str(error), ExitCode.FAILURE)
     thread.close()
     if stop.is_set():
-        return STOPPED_BY_SIGINT
+        return stop.exit_code
     return ExitCode.FAILURE if tally.failed or tally.gave_up else ExitCode.OK
 
 

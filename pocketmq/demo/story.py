@@ -19,7 +19,7 @@ from pocketmq.demo.cluster import Cluster, ServerFailed
 from pocketmq.demo.ledger import Audit, Ledger
 from pocketmq.demo.screen import Screen
 from pocketmq.demo.traffic import BATCH, RATE, Receiving, Sending
-from remoting.service import ExitCode
+from remoting.service import ExitCode, StopEvent
 from remoting.service import run as run_until_stopped
 
 TOPIC = "flights"
@@ -32,8 +32,6 @@ KILL_AT = 0.5
 RESTART_AT = 0.65
 
 CATCH_UP_SECONDS = 30.0
-
-STOPPED_BY_SIGINT = 130
 
 GO_ON = (
     "pocketmq serve                               a name server and a broker, in one process",
@@ -62,7 +60,7 @@ def run(console: Console) -> int:
         if code != ExitCode.OK:
             return code
         if story.audit is None:
-            return STOPPED_BY_SIGINT
+            return story.exit_code
         # From here on nothing else listens to SIGTERM, and the directory has to be removed.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         stores = {name: Path(directory) / name for name in BROKERS}
@@ -81,16 +79,18 @@ _EXIT_CODES = {
 
 
 class Story:
-    """The messaging part. ``audit`` is there when it came to its end."""
+    """The messaging part. ``audit`` is there when it came to its end, ``exit_code`` when a signal
+    ended it."""
 
     def __init__(self, directory: Path, screen: Screen, data: Path) -> None:
         self.ledger = Ledger()
         self.audit: Audit | None = None
+        self.exit_code = 0
         self._directory = directory
         self._screen = screen
         self._data = data
 
-    async def messaging(self, stop: asyncio.Event) -> None:
+    async def messaging(self, stop: StopEvent) -> None:
         """Ends early, without an audit, when ``stop`` is set."""
         playing = asyncio.ensure_future(self._play())
         stopping = asyncio.ensure_future(stop.wait())
@@ -104,6 +104,7 @@ class Story:
         except asyncio.CancelledError:
             if not stop.is_set():
                 raise
+            self.exit_code = stop.exit_code
 
     async def _play(self) -> Audit:
         say = self._screen.say
