@@ -44,7 +44,8 @@ class QueueLocks:
         if locks is None:
             return
         for queue in queues:
-            if locks.get(queue, ("", 0))[0] == client_id:
+            held = locks.get(queue)
+            if held is not None and held[0] == client_id:
                 del locks[queue]
         if not locks:
             del self._groups[group]

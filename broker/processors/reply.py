@@ -86,6 +86,8 @@ class ReplyProcessor:
         except RemotingError as error:
             return Response(error.code, error.remark, answer)
         properties = names.decode(request.header.properties)
+        properties[names.MSG_REGION] = self._config.region_id
+        properties[names.TRACE_ON] = "true" if self._config.trace_on else "false"
         failure = await self._push(request, dict(properties))
         response = Response(header=answer)
         if failure is None:

@@ -40,6 +40,7 @@ from store.message_store import MessageStore
 CREATED_REMARK = "not set any response code"
 ADD_MESSAGE_TYPE = "+message.type"
 MIXED = "MIXED"
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicProcessor:
@@ -117,6 +118,12 @@ class TopicProcessor:
             ):
                 raise RemotingError(
                     ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+                )
+            if topic.topic_filter_type not in FILTER_TYPES:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topicFilterType = [{topic.topic_filter_type}] value invalid, it is one of "
+                    f"{', '.join(FILTER_TYPES)}",
                 )
             if topic.read_queue_nums < 0 or topic.write_queue_nums < 0:
                 raise RemotingError(

@@ -7,16 +7,18 @@ from message.properties import DEFAULT_REGION
 from remoting.headers.base import I32, I64, Header, encode_entries, encode_json, pack_length
 
 
-class SendMessageRequestHeader(Header):
+class SendMessageRequestHeader(Header, kw_only=True):
     """SEND_MESSAGE (10), which the Go client sends.
+
+    A binary header leaves empty texts out, so that producer_group and default_topic are optional.
 
     A negative queue_id lets the broker choose. ``properties`` is the text of spec 4.4.
     ``batch``, not the request code, says that the body is a batch.
     """
 
-    producer_group: str
+    producer_group: str = ""
     topic: str
-    default_topic: str
+    default_topic: str = ""
     default_topic_queue_nums: I32
     queue_id: I32
     sys_flag: I32
@@ -30,12 +32,12 @@ class SendMessageRequestHeader(Header):
     bname: str | None = None
 
 
-class SendMessageRequestHeaderV2(Header):
+class SendMessageRequestHeaderV2(Header, kw_only=True):
     """SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): the same with one-letter names."""
 
-    producer_group: str = field(name="a")
+    producer_group: str = field(name="a", default="")
     topic: str = field(name="b")
-    default_topic: str = field(name="c")
+    default_topic: str = field(name="c", default="")
     default_topic_queue_nums: I32 = field(name="d")
     queue_id: I32 = field(name="e")
     sys_flag: I32 = field(name="f")

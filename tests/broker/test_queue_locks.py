@@ -76,6 +76,14 @@ def test_unlocking_frees_only_ones_own(locks: QueueLocks) -> None:
     locks.unlock("unknown", QUEUES, "c1")
 
 
+def test_a_client_without_a_name_unlocks_what_nobody_holds(locks: QueueLocks) -> None:
+    locks.lock("G", QUEUES[:1], "c1")
+
+    locks.unlock("G", QUEUES, "")
+
+    assert locks.lock("G", QUEUES, "c1") == set(QUEUES)
+
+
 def test_a_group_with_a_live_lock_consumes_in_order(locks: QueueLocks, clock: Clock) -> None:
     assert not locks.has_live_locks("G")
     locks.lock("G", QUEUES, "c1")

@@ -80,11 +80,14 @@ async def test_a_reply_is_pushed_to_the_requester_and_stored(
     assert header.store_host == broker.address
     properties = names.decode(header.properties)
     assert properties["CORRELATION_ID"] == "c1"
+    assert (properties["MSG_REGION"], properties["TRACE_ON"]) == ("DefaultRegion", "true")
     assert int(properties["PUSH_REPLY_TIME"]) == header.store_timestamp
 
     [record] = records(broker, REPLY_TOPIC)
     assert bytes(record.body) == b"the reply"
     assert (record.flag, record.sys_flag) == (5, 1)
+    stored = record.properties
+    assert (stored["MSG_REGION"], stored["TRACE_ON"]) == ("DefaultRegion", "true")
     assert "PUSH_REPLY_TIME" not in record.properties
     assert (answer.code, answer.remark) == (0, None)
     assert answer.ext_fields["queueOffset"] == "0"

@@ -29,6 +29,20 @@ from tests.broker.conftest import (
 SUCCESS, BUSY, FLUSH_DISK_TIMEOUT, ILLEGAL = 0, 2, 10, 13
 
 
+def version_1(topic: str, *, queue_id: int = 0, properties: str = "") -> SendMessageRequestHeader:
+    return SendMessageRequestHeader(
+        producer_group="PG",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=5,
+        flag=0,
+        properties=properties,
+    )
+
+
 # --- what is stored and answered --------------------------------------------------------------
 
 
@@ -95,7 +109,7 @@ async def test_bits_of_hosts_that_a_client_sends_are_not_stored(
 
 
 async def test_old_send_code_means_the_same(client: Client, topic: str) -> None:
-    header = SendMessageRequestHeader("PG", topic, "TBW102", 4, 1, 0, 5, 0, "TAGS\x01A\x02")
+    header = version_1(topic, queue_id=1, properties="TAGS\x01A\x02")
     answer = await client.request(RequestCode.SEND_MESSAGE, header, b"old")
 
     assert answer.code == SUCCESS
@@ -170,7 +184,7 @@ async def test_a_negative_queue_is_chosen_by_the_broker(client: Client, topic: s
 
 
 async def test_oneway_is_stored_without_an_answer(client: Client, topic: str) -> None:
-    header = SendMessageRequestHeader("PG", topic, "TBW102", 4, 0, 0, 5, 0)
+    header = version_1(topic)
     await client.connection.send_oneway(RequestCode.SEND_MESSAGE, header, b"gone")
     await client.send(topic, b"later")
 

@@ -185,3 +185,22 @@ async def test_what_a_group_in_order_sends_back_is_a_dead_letter(client: Client)
 
     [record] = await client.pulled("%DLQ%G1")
     assert bytes(record.body) == b"given up"
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_binary_header_leaves_empty_names_out(client: Client, code: int) -> None:
+    names = ("topic", "queueId", "sysFlag", "bornTimestamp", "flag", "defaultTopicQueueNums")
+    letters = ("b", "e", "f", "g", "h", "d")
+    fields = dict(
+        zip(
+            names if code == RequestCode.SEND_MESSAGE else letters,
+            ("BenchmarkTest", "0", "0", "0", "0", "4"),
+            strict=True,
+        )
+    )
+
+    answer = await client.request(code, None, b"body", ext_fields=fields)
+
+    assert answer.code == SUCCESS, answer.remark
+    [record] = await client.pulled("BenchmarkTest")
+    assert bytes(record.body) == b"body"

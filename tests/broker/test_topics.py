@@ -96,6 +96,7 @@ async def test_a_queue_number_counts_for_the_next_message(client: Client, topic:
         ("Fine", {"attributes": "+no.such=1"}, SYSTEM_ERROR),
         ("Fine", {"attributes": "odd"}, SYSTEM_ERROR),
         ("Fine", {"readQueueNums": "many"}, SYSTEM_ERROR),
+        ("Fine", {"topicFilterType": "EVERY_TAG"}, SYSTEM_ERROR),
     ],
 )
 async def test_refused(client: Client, topic: str, fields: dict[str, str], code: int) -> None:

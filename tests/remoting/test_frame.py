@@ -254,8 +254,9 @@ class TestJson:
 
 class TestRequests:
     SEND = SendMessageRequestHeaderV2(
-        'group "', "标", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01k\x02", batch=True
-    )
+        producer_group='group "', topic="标", default_topic="TBW102", default_topic_queue_nums=4,
+        queue_id=0, sys_flag=0, born_timestamp=1, flag=0, properties="KEYS\x01k\x02", batch=True,
+    )  # fmt: skip
 
     @pytest.mark.parametrize("kind", [0, 1])
     @pytest.mark.parametrize("language", ["PYTHON", "JAVA"])

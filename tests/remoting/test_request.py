@@ -243,7 +243,17 @@ def test_mixed_binary_headers_are_never_taken_for_one_another(messages: list[Any
     for _ in range(3):
         for topic, queue_id, properties, level, batch, body in messages:
             header = SendMessageRequestHeaderV2(
-                "g%", topic, "%b", 4, queue_id, 0, 1, 0, properties, 0, False, level, batch
+                producer_group="g%",
+                topic=topic,
+                default_topic="%b",
+                default_topic_queue_nums=4,
+                queue_id=queue_id,
+                sys_flag=0,
+                born_timestamp=1,
+                flag=0,
+                properties=properties,
+                max_reconsume_times=level,
+                batch=batch,
             )
             frame = frame_of(header, 1, body)
             if not topic:
