@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from .clients.comparison import MEASURES, compare
 from .contenders import Contender
 from .generator import LoadGenerator
 from .measures import loads
+from .work_directory import work_directory
 
 WARM_UP = 500_000
 
@@ -31,28 +30,26 @@ def arguments() -> argparse.Namespace:
         "--clients", action="store_true", help="measure our client and the Java client instead"
     )
     parser.add_argument("--no-official", action="store_true", help="measure only ours")
-    parser.add_argument("--keep", type=Path, help="keep stores and logs in this directory")
+    parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.clients and options.no_official:
+        parser.error("--clients needs the official client: not with --no-official")
+    return options
 
 
 def main() -> int:
     options = arguments()
     console = Console()
     with ExitStack() as cleanup:
-        if options.keep:
-            directory = options.keep
-            directory.mkdir(parents=True, exist_ok=True)
-        else:
-            directory = Path(tempfile.mkdtemp(prefix="pocketmq-bench-"))
-            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        directory = cleanup.enter_context(work_directory("pocketmq-bench-", options.keep))
         if options.clients:
             return measure_clients(directory, console, options)
         try:
             generator = LoadGenerator.build(directory)
         except Unavailable as missing:
             console.print(f"no benchmark: {missing}")
-            return 0
+            return 1
         official = None if options.no_official else start_official(directory, console)
         if official:
             cleanup.callback(official.stop)
@@ -80,7 +77,7 @@ def measure_clients(directory: Path, console: Console, options: argparse.Namespa
         ours, official = compare(directory, console, rounds=options.rounds, scale=options.scale)
     except Unavailable as missing:
         console.print(f"no benchmark: {missing}")
-        return 0
+        return 1
     found = report.rows(ours, official, MEASURES)
     report.show(found, console)
     for client in ours, official:

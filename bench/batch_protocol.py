@@ -12,10 +12,10 @@ import asyncio
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tests.interop.harness import ours
 from tests.interop.harness.official import Server, Unavailable
@@ -23,9 +23,12 @@ from tests.interop.harness.official import Server, Unavailable
 from .contenders import SEGMENT
 from .generator import LoadGenerator
 from .long_polls import Waiting, cpu_seconds, create_topic, wait
+from .work_directory import work_directory
 
 CHILDREN = (0, 1, 5, 20, 100, 1000)  # 0: single requests
-IN_FLIGHT = 256  # requests without an answer, on four connections; or as many children
+IN_FLIGHT = 256  # requests without an answer, on four connections; or as many children, but at
+# least one parent on each
+WARM_UP = 0.1  # of the messages, sent before anything counts
 TOPIC = "bench_batch"
 
 
@@ -44,8 +47,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     options = arguments()
     with ExitStack() as cleanup:
-        directory = Path(tempfile.mkdtemp(prefix="pocketmq-bench-"))
-        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        directory = cleanup.enter_context(work_directory("pocketmq-bench-"))
         namesrv = ours.start_name_server(directory)
         cleanup.callback(namesrv.process.kill)
         if not options.no_sends:
@@ -77,24 +79,31 @@ def start_broker(directory: Path, namesrv: Server, name: str, flush: str) -> Ser
 def measure_requests(
     directory: Path, namesrv: Server, generator: LoadGenerator, options: argparse.Namespace
 ) -> None:
-    for title, flush, operation, depth, count in (
+    loads = (
         ("sends, pipelined", "ASYNC_FLUSH", "send", IN_FLIGHT, 200_000),
         ("sends, one request at a time", "ASYNC_FLUSH", "send", 1, 20_000),
         ("sends, SYNC_FLUSH, pipelined", "SYNC_FLUSH", "send", IN_FLIGHT, 60_000),
         ("sends, SYNC_FLUSH, one request at a time", "SYNC_FLUSH", "send", 1, 4_000),
         ("offset commits, pipelined", "ASYNC_FLUSH", "commit", IN_FLIGHT, 200_000),
         ("offset commits, one request at a time", "ASYNC_FLUSH", "commit", 1, 20_000),
-    ):
-        broker = start_broker(directory, namesrv, flush.lower(), flush)
+    )
+    for number, (title, flush, operation, depth, count) in enumerate(loads):
+        # A store of its own for each: what one has left would be recovered and indexed meanwhile.
+        broker = start_broker(directory, namesrv, f"load-{number}", flush)
         try:
-            rows = compare(generator, broker, operation, depth, int(count * options.scale), options)
+            rows, failed = compare(
+                generator, broker, operation, depth, int(count * options.scale), options
+            )
         finally:
             broker.process.kill()
+            shutil.rmtree(directory / f"broker-load-{number}")
         show(
             title,
             ("children", "messages/s", "requests/s", "broker CPU µs/message", "ratio"),
             rows,
         )
+        if failed:
+            print(f"\n{failed} messages or commits failed")
 
 
 def compare(
@@ -104,23 +113,24 @@ def compare(
     depth: int,
     count: int,
     options: argparse.Namespace,
-) -> list[tuple[str, ...]]:
-    """One row for each number of children; the ratio is that of messages/s to single requests."""
+) -> tuple[list[tuple[str, ...]], int]:
+    """One row for each number of children, and how many messages failed in all.
+
+    The ratio is that of messages/s to single requests. The broker's CPU time is without that of
+    the process that builds its message index.
+    """
     figures: dict[int, list[tuple[float, float]]] = {children: [] for children in CHILDREN}
+    failed = 0
+    for children in CHILDREN:
+        run(generator, broker, operation, depth, children, int(count * WARM_UP))
     for _ in range(options.rounds):
         for children in CHILDREN:
             os.sync()  # pages that one left dirty must not be written on the other's time
-            connections = 4 if depth > 1 else 1
-            in_flight = max(1, depth // connections // max(children, 1))
-            # One at a time, many children are done sooner.
-            messages = count if depth > 1 else count * min(max(children, 1), 20)
             begin = cpu_seconds(broker.process.pid)
-            line = generator.run(
-                broker.address, TOPIC, "nest", "-op", operation, "-children", str(children),
-                "-conns", str(connections), "-inflight", str(in_flight), "-n", str(messages),
-            )  # fmt: skip
+            line = run(generator, broker, operation, depth, children, count)
             used = cpu_seconds(broker.process.pid) - begin
             figures[children].append((line["per_second"], used / line["messages"] * 1e6))
+            failed += line["failed"]
     single = middle(rate for rate, _ in figures[0])
     rows: list[tuple[str, ...]] = []
     for children in CHILDREN:
@@ -135,7 +145,27 @@ def compare(
                 f"{rate / single:.2f}",
             )
         )
-    return rows
+    return rows, failed
+
+
+def run(
+    generator: LoadGenerator,
+    broker: Server,
+    operation: str,
+    depth: int,
+    children: int,
+    count: int,
+) -> dict[str, Any]:
+    """One run of about `count` messages; at least one request on each connection."""
+    connections = 4 if depth > 1 else 1
+    in_flight = max(1, depth // connections // max(children, 1))
+    # One at a time, many children are done sooner.
+    messages = count if depth > 1 else count * min(max(children, 1), 20)
+    messages = max(messages, connections * max(children, 1))
+    return generator.run(
+        broker.address, TOPIC, "nest", "-op", operation, "-children", str(children),
+        "-conns", str(connections), "-inflight", str(in_flight), "-n", str(messages),
+    )  # fmt: skip
 
 
 def middle(values: Iterable[float]) -> float:
@@ -179,6 +209,8 @@ def measure_polls(namesrv: Server, broker: Server, options: argparse.Namespace) 
                 for name, shared in (("single", False), ("parents", True))
             ],
         )
+        if missing := sum(waiting.missing for rounds in found.values() for waiting in rounds):
+            print(f"\n{missing} messages did not arrive")
 
 
 def poll_row(name: str, rounds: list[Waiting]) -> tuple[str, ...]:

@@ -9,6 +9,9 @@ from typing import Any
 
 from tests.interop.harness.official import PROJECT, Unavailable, need
 
+#: The longest run, seconds: a broker that does not answer must not keep a benchmark for ever.
+LONGEST = 600
+
 
 class LoadGenerator:
     """Runs the generator; each run gives its JSON line as a dict."""
@@ -29,7 +32,8 @@ class LoadGenerator:
         return cls(program)
 
     def run(self, address: str, topic: str, *arguments: str) -> dict[str, Any]:
-        """One run against a broker; raises RuntimeError when it could not be done.
+        """One run against a broker; raises RuntimeError when it could not be done, and
+        subprocess.TimeoutExpired after ten minutes.
 
         Sends that the broker refused (the official one does when they wait over 200 ms) are in
         ``failed`` and not in the rate; more than one in ten is an error.
@@ -37,7 +41,7 @@ class LoadGenerator:
         mode, *options = arguments
         done = subprocess.run(
             [self.program, mode, "-addr", address, "-topic", topic, *options],
-            capture_output=True, text=True,
+            capture_output=True, text=True, timeout=LONGEST,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"loadgen {' '.join(arguments)}: {done.stderr.strip()}")

@@ -1,6 +1,7 @@
 """Long polls of many mostly idle queues: parents of the Batch-Protocol against one request each.
 
-The consumers run in this process, the broker in its own, whose CPU time is read from /proc.
+Part of ``python -m bench.batch_protocol``. The consumers run in this process, the broker in its
+own, whose CPU time is read from /proc.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from remoting.connection import Connection
 
 TOPIC = "bench_idle"
 SETTLE = 2.0  # seconds until the first polls wait at the broker
+LATE = 5.0  # seconds after the last send until what has not arrived counts as missing
 
 _POLLS = (RequestCode.PULL_MESSAGE, RequestCode.COMMON_BATCH_REQUEST)
 
@@ -42,10 +44,12 @@ class Waiting:
         cpu: of the broker, in percent of a core.
         requests: pulls, or parents of them, per second on the wire.
         latencies: from send to arrival, microseconds.
+        missing: messages that did not arrive.
     """
 
     cpu: float
     requests: float
+    missing: int
     latencies: list[float] = field(default_factory=list)
 
     def quantile(self, part: float) -> float:
@@ -107,6 +111,7 @@ async def wait(
         await asyncio.gather(*(reader.assign(TOPIC) for reader in readers))
         await asyncio.sleep(SETTLE)
         latencies: list[float] = []
+        sent = 0
         tasks = [asyncio.create_task(_receive(reader, latencies)) for reader in readers]
         with counted_polls() as polls:
             cpu, begin = cpu_seconds(broker_pid), time.monotonic()
@@ -117,13 +122,19 @@ async def wait(
                 if pause < left:
                     message = Message(TOPIC, b"%d" % time.perf_counter_ns())
                     await producer.send(message, queue=random.choice(queues))
+                    sent += 1
             elapsed = time.monotonic() - begin
             used = cpu_seconds(broker_pid) - cpu
-        await asyncio.sleep(0.5)
+        late = time.monotonic() + LATE
+        while len(latencies) < sent * consumers and time.monotonic() < late:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return Waiting(100 * used / elapsed, len(polls) / elapsed, latencies)
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if not isinstance(outcome, asyncio.CancelledError):
+                raise RuntimeError("a consumer ended before its time") from outcome
+    missing = sent * consumers - len(latencies)
+    return Waiting(100 * used / elapsed, len(polls) / elapsed, missing, latencies)
 
 
 async def _receive(consumer: PullConsumer, latencies: list[float]) -> None:

@@ -11,10 +11,8 @@ import argparse
 import asyncio
 import os
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,10 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from bench.work_directory import work_directory
 from message.identity import UniqueIdFactory, pack_host
 from message.properties import encode
 from message.tags import tag_hash
-from pocketmq.spark_session import find_java, use_java
+from pocketmq.spark_session import SparkUnavailable, find_java, use_java
 from store.config import StoreConfig
 from store.datasource.schema import arrow_schema, ddl
 from store.message_store import MessageStore
@@ -53,12 +52,15 @@ SHAPES = {
 
 def main() -> int:
     options = arguments()
-    use_java(find_java())
+    try:
+        use_java(find_java())
+    except SparkUnavailable as missing:
+        print(f"no benchmark: {missing}")
+        return 1
     with ExitStack() as cleanup:
         root = options.store
         if root is None:
-            root = Path(tempfile.mkdtemp(prefix="pocketmq-scan-"))
-            cleanup.callback(shutil.rmtree, root, ignore_errors=True)
+            root = cleanup.enter_context(work_directory("pocketmq-scan-"))
         if not (root / "commitlog").is_dir():
             print(f"writing {options.gib:g} GiB of messages of {options.body} bytes to {root}")
             asyncio.run(write_store(root, int(options.gib * 2**30), options.body))
@@ -191,8 +193,7 @@ def measure(spark: SparkSession, root: Path, name: str, schema: str, rounds: int
             load().write.format("noop").mode("overwrite").save()
             if turn:  # the first warms up
                 times[contender].append(time.perf_counter() - started)
-    size = sum(path.stat().st_size for path in (root / "commitlog").iterdir())
-    print(f"{name}: {rows} rows in {parts} partitions, commit log of {size / 1e9:.2f} GB")
+    print(f"{name}: {rows} rows in {parts} partitions")
     for contender, taken in times.items():
         median = statistics.median(taken)
         print(

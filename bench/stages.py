@@ -18,8 +18,9 @@ from typing import Any
 from broker.broker import Broker
 from broker.config import load_broker_config
 from message.batch_body import encode_batch
-from remoting.codes import RequestCode
-from remoting.frame import encode_command
+from remoting.batch import SUCCESS_REMARK, child_frames
+from remoting.codes import RequestCode, ResponseCode
+from remoting.frame import decode_command, encode_command
 from remoting.headers.admin import BatchRequestHeader
 from remoting.headers.base import Header
 from remoting.headers.pull import PullMessageRequestHeader
@@ -38,16 +39,20 @@ BODY = b"0123456789abcdef" * 64
 
 
 class Sink(asyncio.Transport):
-    """A transport that takes everything."""
+    """A transport that takes everything, and keeps what it got last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: list[bytes | bytearray | memoryview] = []
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 50_000) if name == "peername" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        pass
+        self.last = [data]
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        pass
+        self.last = list(list_of_data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -93,6 +98,16 @@ def frames(code: RequestCode, header: Header, body: bytes, count: int, binary: b
     )
 
 
+def check(answers: bytes) -> None:
+    """Raises RuntimeError unless all, and those within them, are successes."""
+    for frame in child_frames(answers):
+        answer = decode_command(frame)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RuntimeError(f"the broker answered {answer.code}: {answer.remark}")
+        if answer.remark == SUCCESS_REMARK:
+            check(bytes(answer.body))
+
+
 async def main() -> None:
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="pocketmq-stages-") as directory:
@@ -106,11 +121,17 @@ async def main() -> None:
 def measure(broker: Broker) -> None:
     server = RemotingServer(broker.dispatcher, before_answers=broker.store.settle)
     connection = ServerConnection(server)
-    connection.connection_made(Sink())
+    sink = Sink()
+    connection.connection_made(sink)
 
     def whole(name: str, data: bytes, messages: int) -> None:
         connection.data_received(data)  # The first read of a kind is not the usual one.
+        sink.last.clear()
         figure = least(lambda: connection.data_received(data), messages)
+        answers = b"".join(sink.last)
+        if not answers:
+            raise RuntimeError("the broker did not answer")
+        check(answers)
         print(f"{name:34}{figure:8.2f}")
 
     print(f"{'':34}{'µs/message':>10}")

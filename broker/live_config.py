@@ -20,7 +20,12 @@ from remoting.bodies.registration import DataVersion
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from remoting.official_config_keys import BROKER_KEYS
-from remoting.properties_file import ConfigError, amend_properties, read_property
+from remoting.properties_file import (
+    ConfigError,
+    amend_properties,
+    decode_properties,
+    read_property,
+)
 from store.files import Files
 
 log = logging.getLogger(__name__)
@@ -140,14 +145,14 @@ class LiveConfig:
     def keep(self, properties: Mapping[str, str]) -> None:
         """Write changed settings to the file that the broker was started with, if there is one.
 
-        Its other lines stay. Blocks; raises OSError, UnicodeDecodeError.
+        Its other lines stay. Blocks; raises OSError.
         """
         if not self.config.broker_config_path:
             return
         path = Path(self.config.broker_config_path)
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text, encoding = decode_properties(path.read_bytes() if path.exists() else b"")
         Files().replace(
             path,
-            amend_properties(text, properties).encode(),
+            amend_properties(text, properties).encode(encoding),
             backup=path.with_name(path.name + ".bak"),
         )

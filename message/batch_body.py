@@ -1,4 +1,4 @@
-"""The body of a batch send (code 320): several messages for one queue (spec 4.3).
+"""The body of a batch send (code 320): several messages for one queue.
 
 Each message is, big-endian::
 

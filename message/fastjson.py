@@ -1,6 +1,6 @@
 """fastjson's dialect of JSON, which Java peers and RocketMQ's config files speak.
 
-It differs from JSON in three things (spec 2.8, trap 3):
+It differs from JSON in three things:
 
 - keys that are not strings stand there bare: integers ``{0:1}`` and even objects
   ``{{"brokerName":"b","queueId":1,"topic":"T"}:7}`` (a MessageQueue as key);

@@ -1,6 +1,6 @@
 """Message ids: the producer's unique id, the broker's offset message id, and packed hosts.
 
-Layouts are those of spec 4.6; all ids are upper-case hexadecimal text. Readers take both lengths
+All ids are upper-case hexadecimal text. Readers take both lengths
 (32 characters with an IPv4 address, 56 with an IPv6 one) and lower case, which the Go client uses
 in part.
 """

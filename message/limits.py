@@ -1,6 +1,6 @@
 """Names and sizes RocketMQ allows, and the names it keeps for itself.
 
-Source: remoting spec 2.3 (checks of a send) and 6.3 (validation before sending).
+Reference: TopicValidator, Validators.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The properties text of a message: ``name 0x01 value 0x02`` again and again (spec 4.4, 4.5)."""
+"""The properties text of a message: ``name 0x01 value 0x02`` again and again."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -90,7 +90,7 @@ RESERVED: Final = frozenset(
     and not name.endswith(("_SEPARATOR", "_PREFIX"))
     and not name.startswith("_")
 )
-"""Every name of spec 4.5: applications may not use them for properties of their own."""
+"""Every name that is RocketMQ's own: applications may not use them for properties of their own."""
 
 
 class PropertiesError(ValueError):

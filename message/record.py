@@ -1,7 +1,7 @@
 """The stored message record: encoding into a mapped file, decoding without copying the body.
 
 A record is what lies in the commit log and what answers to pulls carry, one after another without
-padding. Its layout is that of spec 4.1; all integers are big-endian::
+padding. All integers are big-endian::
 
     size i32 · magic u32 · bodyCRC i32 · queueId i32 · flag i32 · queueOffset i64 ·
     physicalOffset i64 · sysFlag i32 · bornTimestamp i64 · bornHost 8|20 · storeTimestamp i64 ·

@@ -21,7 +21,7 @@ from broker.broker import Broker
 from broker.config import WILDCARDS, load_broker_config
 from namesrv.config import load_namesrv_config
 from namesrv.server import NameServer
-from remoting.properties_file import format_properties
+from remoting.properties_file import ConfigError, format_properties
 
 __all__ = ["EmbeddedServer"]
 
@@ -38,7 +38,8 @@ class EmbeddedServer:
       end.
     - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
     - `advertise`: the host that clients are told to connect to (brokerIP1).
-    - `properties`: settings of the broker by their official names, which win over those above.
+    - `properties`: settings of the broker by their official names, which win over those above;
+      but storePathRootDir and namesrvAddr are set here.
 
     The constructor touches neither files nor the network, but raises ConfigError for a property
     with a value that is not allowed. `start` raises what the two servers raise: PortInUse,
@@ -59,6 +60,9 @@ class EmbeddedServer:
         advertise: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        for key in ("storePathRootDir", "namesrvAddr"):
+            if properties is not None and key in properties:
+                raise ConfigError(key, properties[key], "left to the server (`store` is the first)")
         settings = {
             "brokerName": "broker-a",
             "bindAddress": bind,

@@ -1,4 +1,4 @@
-"""ROCKETMQ binary headers (spec 1.4).
+"""ROCKETMQ binary headers.
 
 code i16 | language u8 | version i16 | opaque i32 | flag i32 | remark length i32, remark
 | ext length i32, entries of (key length i16, key, value length i32, value)
@@ -57,7 +57,7 @@ def decode_binary_header(head: bytes | memoryview) -> Command:
             language=_NAMES.get(language, ""),
             version=version,
             remark=data[FIXED_SIZE : entries - 4].decode() if remark_length else None,
-            # An empty key or value reads as null, and null entries do not exist (spec 1.4).
+            # An empty key or value reads as null, and null entries do not exist.
             ext_fields={
                 key.decode(): data[start:end].decode()
                 for key, start, end in iter_entries(data, entries, entries + ext_length)

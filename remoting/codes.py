@@ -1,4 +1,4 @@
-"""Request, response and language codes of the remoting protocol (spec 2.1, 3.1, 1.5).
+"""Request, response and language codes of the remoting protocol.
 
 Names and numbers are those of Apache RocketMQ 5.3.3 (RequestCode, ResponseCode, LanguageCode),
 plus COMMON_BATCH_REQUEST of the Batch-Protocol (pull request 5521).
@@ -7,7 +7,7 @@ plus COMMON_BATCH_REQUEST of the Batch-Protocol (pull request 5521).
 from enum import IntEnum
 
 VERSION = 479
-"""The ordinal of release 5.3.3: what a compatible peer reports as its version (spec 1.6)."""
+"""The ordinal of release 5.3.3: what a compatible peer reports as its version."""
 
 
 class RequestCode(IntEnum):

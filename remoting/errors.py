@@ -6,7 +6,7 @@ apart), no answer at all (connect, timeout, closed), and bytes that do not follo
 
 A handler raises the first kind to answer with that code and remark; :func:`error_for` makes it
 from an answer. ``retriable`` says whether a producer may send the same message again, to another
-broker if there is one (spec 6.5).
+broker if there is one.
 """
 
 from typing import ClassVar
@@ -14,7 +14,7 @@ from typing import ClassVar
 from remoting.codes import ResponseCode
 
 RETRIABLE_CODES = frozenset({17, 14, 1, 2, 16, 204, 205, 1500})
-"""Response codes after which a producer tries another broker (spec 6.5)."""
+"""Response codes after which a producer tries another broker."""
 
 
 class RemotingError(Exception):

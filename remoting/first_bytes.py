@@ -1,7 +1,7 @@
 """What the first bytes of a connection look like, when they are not a remoting frame.
 
 Every remoting frame starts with its length, and a length within the limit of 16 MiB starts with a
-zero byte (spec 1.1). So the first byte alone tells nearly every stray client from a real one: HTTP
+zero byte. So the first byte alone tells nearly every stray client from a real one: HTTP
 and gRPC start with a letter, TLS with 0x16, the PROXY protocol with ``P`` or a carriage return.
 Without this, such a client's first letters are read as a frame of 1.3 GB and the operator sees
 "Adjusted frame length exceeds 16777216: 1347569956", which is the text "PRI " of HTTP/2.

@@ -1,4 +1,4 @@
-"""Frames to commands and back, for both header serializations (spec 1). No I/O.
+"""Frames to commands and back, for both header serializations. No I/O.
 
     length i32 | serialize type u8, header length u24 | header | body
 

@@ -1,4 +1,4 @@
-"""JSON headers (spec 1.3).
+"""JSON headers.
 
 Readers are tolerant, because many writers exist: extFields values may be bare numbers or booleans,
 keys may be missing or unknown, the language may be any word.

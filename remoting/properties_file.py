@@ -34,6 +34,16 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
 _KEY = re.compile(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 
 
+def decode_properties(content: bytes) -> tuple[str, str]:
+    """The text of a file, and its encoding: UTF-8, else ISO-8859-1, as Java reads every such file.
+
+    A byte order mark is left out."""
+    try:
+        return content.decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError:
+        return content.decode("latin-1"), "latin-1"
+
+
 def parse_properties(text: str) -> dict[str, str]:
     """Reads properties as java.util.Properties does; a later line wins over an earlier one."""
     properties = {}

@@ -7,8 +7,8 @@ request, because at 70 thousand requests per second each of them shows. A handle
 answer yet returns ``None`` and calls ``request.reply`` later; an awaitable becomes a task.
 
 Back-pressure: while a client does not read its answers, its requests are not executed and its
-socket is not read (spec 1.1 leaves pipelining unlimited, so a client may ask for more than memory
-holds). Answers to requests that were taken before still collect, up to a hard limit.
+socket is not read (nothing bounds pipelining, so a client may ask for more than memory holds).
+Answers to requests that were taken before still collect, up to a hard limit.
 """
 
 import asyncio

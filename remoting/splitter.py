@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames (spec 1.1). No I/O."""
+"""Cutting a byte stream into frames. No I/O."""
 
 from collections.abc import Iterator
 from struct import Struct as Layout

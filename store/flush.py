@@ -1,9 +1,10 @@
 """Writes to the disk what has been stored, on threads of their own, and tells who waits for it.
 
 A message is first *stored* (in the mapped commit log: it survives the process), then *flushed*
-(it survives the machine). With ASYNC_FLUSH a send is answered when it is stored and the flush
-follows within half a second; with SYNC_FLUSH it is answered when it is flushed, and while one
-flush runs the next ones gather, so that one ``fdatasync`` serves them all (group commit).
+(it survives the machine). With ASYNC_FLUSH a send is answered when it is stored, and the flush
+follows within half a second, or ten where there is little to flush. With SYNC_FLUSH it is answered
+when it is flushed, and while one flush runs the next ones gather, so that one ``fdatasync`` serves
+them all (group commit).
 
 A flush that fails is final. The kernel may have dropped the dirty pages and reports the error only
 once, so a later success would prove nothing: the store stops taking messages. Reference:

@@ -1,4 +1,4 @@
-"""What putting and getting messages gives back. Status names are RocketMQ's (spec 3.4)."""
+"""What putting and getting messages gives back. Status names are RocketMQ's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What can be read from an open store: messages of a queue, offsets, times.
 
-Status rules of a get are those of spec 3.4; reference: DefaultMessageStore.getMessage,
+Reference: DefaultMessageStore.getMessage,
 ConsumeQueue.binarySearchInQueueByTime.
 """
 

@@ -181,7 +181,7 @@ class StoreWriter(StoreReader):
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> PutResult:
-        """Store a batch body (spec 4.3): all of its messages, or none, one after another.
+        """Store a batch body: all of its messages, or none, one after another.
 
         `properties_suffix` is added to the properties of each; tags codes are made from these.
         `flag` is without effect, since each message of a batch brings its own.

@@ -32,6 +32,8 @@ LOADS = {
     "linger": "lingered",
     "consume": "consumed",
 }
+#: By key in figures, what the table calls them.
+BROKERS = {"official": "official broker", "ours": "our broker"}
 #: The aims: against the Java client, or in messages a second.
 RATIO = 1.0
 SPEED = 100_000.0
@@ -40,15 +42,20 @@ AIMS = {"one": RATIO, "many": RATIO, "linger": SPEED, "consume": SPEED}
 
 @dataclass(frozen=True)
 class Target:
-    """A broker that the clients use: its `key` in figures, its name server's address."""
+    """A broker that the clients use: its `key` in BROKERS, its name server's address."""
 
     key: str
     namesrv: str
 
+    @property
+    def title(self) -> str:
+        """What the table calls it."""
+        return BROKERS[self.key]
+
 
 def _measures() -> tuple[Measure, ...]:
     found = []
-    for key, broker in ("official", "official broker"), ("ours", "our broker"):
+    for key, broker in BROKERS.items():
         for load, title in LOADS.items():
             aim = AIMS.get(load)
             title = f"{title}, {broker}"
@@ -75,7 +82,7 @@ def compare(
         java = stack.enter_context(java_client(directory))
         targets = _brokers(directory, stack)
         for target in targets:
-            console.print(f"{target.key} broker: warming up")
+            console.print(f"{target.title}: warming up")
             _create(target, "warm")
             for client in (java, our):
                 client.run("one", target.namesrv, "warm", int(WARM_UP * scale / 10))
@@ -83,7 +90,7 @@ def compare(
                 client.run("consume", target.namesrv, "warm", int(WARM_UP * scale))
         for turn in range(rounds):
             for target in targets:
-                console.print(f"{target.key} broker: round {turn + 1} of {rounds}")
+                console.print(f"{target.title}: round {turn + 1} of {rounds}")
                 _measure(target, turn, scale, (java, our))
         return our, java
 
@@ -119,7 +126,10 @@ def _measure(target: Target, turn: int, scale: float, clients: Sequence[ClientPr
     java, our = clients
     _run(our, "each", target, f"sent-{turn}", int(100_000 * scale), IN_FLIGHT)
     count = int(300_000 * scale)
+    before = our.failed
     _run(our, "linger", target, stored, count)
+    if our.failed != before:
+        raise RuntimeError(f"{our.failed - before} lingered sends failed: fewer could be consumed")
     for client in (java, our):
         _run(client, "consume", target, stored, count)
 

@@ -2,7 +2,8 @@
 
 One command is one line: its name, the name server, the topic, how many messages, and for `many`
 and `each` how many of them are in flight. The answer is a line of JSON with `seconds`, `cpu`
-(seconds of all threads, from the start of the client to its end) and `failed`.
+(seconds of all threads, from the start of the client to its end) and `failed`; with `timed`, if
+not all messages were sent within the `seconds`.
 
 | command | does |
 |---|---|
@@ -66,7 +67,8 @@ class ClientProcess(Figures):
             raise RuntimeError(f"{self.name} ended: {self.log.read_text()[-2000:]}")
         answer = json.loads(line)
         self.failed += answer["failed"]
-        speed = (messages - int(answer["failed"])) / float(answer["seconds"])
+        timed = int(answer.get("timed", messages))
+        speed = (timed - int(answer["failed"])) / float(answer["seconds"])
         return speed, 1e6 * float(answer["cpu"]) / messages
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -16,17 +13,18 @@ from rich.console import Console
 
 from bench.rolling.load import Kind, Load
 from bench.rolling.run import Plan, Report, roll
+from bench.work_directory import work_directory
 from tests.interop.harness.official import PROJECT, Unavailable
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.rolling", description=__doc__)
-    parser.add_argument("--brokers", choices=("ours", "official"), default="ours")
+    parser.add_argument("--brokers", choices=("ours", "official"), default="ours", help="(ours)")
     parser.add_argument("--seconds", type=float, default=180.0, help="of sending (180)")
     parser.add_argument("--rate", type=float, default=20_000.0, help="messages/s in all (20000)")
     parser.add_argument("--size", type=int, default=256, help="bytes of a body (256)")
     parser.add_argument("--kill", action="store_true", help="restart by SIGKILL, not SIGTERM")
-    parser.add_argument("--keep", type=Path, help="keep stores, logs and journals here")
+    parser.add_argument("--keep", type=Path, help="keep all files here, in a new directory")
     return parser.parse_args()
 
 
@@ -34,19 +32,13 @@ def main() -> int:
     options = arguments()
     console = Console(highlight=False)
     load = Load(seconds=options.seconds, rate=options.rate, size=options.size)
-    with ExitStack() as cleanup:
-        if options.keep:
-            directory = options.keep.absolute()
-            directory.mkdir(parents=True)
-        else:
-            directory = Path(tempfile.mkdtemp(prefix="pocketmq-rolling-"))
-            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+    with work_directory("pocketmq-rolling-", options.keep) as directory:
         plan = Plan.of(load, kill=options.kill)
         try:
             report = asyncio.run(roll(options.brokers, plan, directory, console.print))
         except Unavailable as missing:
             console.print(f"no run: {missing}")
-            return 0
+            return 1
     show(report, console)
     path = PROJECT / "bench" / "results" / f"rolling-{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.parent.mkdir(exist_ok=True)
@@ -73,8 +65,9 @@ def show(report: Report, console: Console) -> None:
     violations = ("–" if f.violations is None else f"{f.violations:,}" for f in findings)
     print("| order violations | " + " | ".join(violations) + " |")
     for index, title in enumerate(("p50", "p99")):
-        latencies = (report.latencies[kind][index] or 0.0 for kind in Kind)
-        print(f"| send {title}, ms | " + " | ".join(f"{1e3 * at:,.1f}" for at in latencies) + " |")
+        latencies = (report.latencies[kind][index] for kind in Kind)
+        figures = ("–" if at is None else f"{1e3 * at:,.1f}" for at in latencies)
+        print(f"| send {title}, ms | " + " | ".join(figures) + " |")
     print("\n| broker | away, s | of that until its end |\n|---|---|---|")
     for restart in report.restarts:
         ending = restart.ended - restart.begin

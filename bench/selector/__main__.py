@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.work_directory import work_directory
 from tests.interop.harness.official import PROJECT
 
 from .figures import Figures, figures
@@ -28,13 +29,28 @@ HEADING = (
 )  # fmt: skip
 
 
+#: Seconds that a scenario needs at least: simulated, the restarts would run into one another.
+SHORTEST, SHORTEST_REAL = 24.0, 6.0
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.selector", description=__doc__)
-    parser.add_argument("--length", type=float, help="seconds of a scenario (60; processes: 18)")
+    parser.add_argument(
+        "--length",
+        type=float,
+        help=f"seconds of a scenario (60, at least {SHORTEST:g}; "
+        f"with --processes 18, at least {SHORTEST_REAL:g})",
+    )
     parser.add_argument("--rate", type=float, default=250, help="sends a second of a client (250)")
-    parser.add_argument("--seed", type=int, default=63)
+    parser.add_argument("--seed", type=int, default=63, help="decides when sends begin (63)")
     parser.add_argument("--processes", action="store_true", help="on real brokers as well")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.length is None:
+        options.length = 18.0 if options.processes else 60.0
+    shortest = SHORTEST_REAL if options.processes else SHORTEST
+    if options.length < shortest:
+        parser.error(f"--length must be at least {shortest:g}")
+    return options
 
 
 def main() -> None:
@@ -48,15 +64,15 @@ def main() -> None:
         console.print(f"{scenario.name}, {how}, {contender}: p99 {found.p99:,.1f} ms")
 
     if options.processes:
-        for scenario in process_scenarios(options.length or 18.0):
-            for contender in Contender:
-                add(
-                    scenario, "simulated", contender, figures(simulate(scenario, contender, **load))
-                )
-                run = asyncio.run(measure(scenario, contender, **load))
-                add(scenario, "real", contender, figures(run))
+        with work_directory("pocketmq-selector-") as directory:
+            for scenario in process_scenarios(options.length):
+                for contender in Contender:
+                    run = simulate(scenario, contender, **load)
+                    add(scenario, "simulated", contender, figures(run))
+                    run = asyncio.run(measure(scenario, contender, directory, **load))
+                    add(scenario, "real", contender, figures(run))
     else:
-        for scenario in scenarios(options.length or 60.0):
+        for scenario in scenarios(options.length):
             for contender in Contender:
                 add(
                     scenario, "simulated", contender, figures(simulate(scenario, contender, **load))

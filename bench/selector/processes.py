@@ -108,8 +108,9 @@ class _RealNetwork:
 class _Brokers:
     """A name server and the brokers of a scenario, each behind a relay of its own."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], directory: Path) -> None:
         self._names = names
+        self._directory = directory
         self._ports = {name: free_port() for name in names}
         self._servers: dict[str, Server] = {}
         self._stack = AsyncExitStack()
@@ -117,7 +118,7 @@ class _Brokers:
 
     async def __aenter__(self) -> _Brokers:
         async with self._stack as stack:
-            directory = tempfile.TemporaryDirectory(prefix="selector-")
+            directory = tempfile.TemporaryDirectory(dir=self._directory)
             self._directory = Path(stack.enter_context(directory))
             namesrv = await asyncio.to_thread(ours.start_name_server, self._directory)
             stack.callback(namesrv.process.kill)
@@ -169,12 +170,17 @@ class _Brokers:
 
 
 async def measure(
-    scenario: Scenario, contender: Contender, *, rate: float = 250, seed: int = 63
+    scenario: Scenario,
+    contender: Contender,
+    directory: Path,
+    *,
+    rate: float = 250,
+    seed: int = 63,
 ) -> Run:
-    """One run in real time, with brokers of its own."""
+    """One run in real time, with brokers of its own, whose stores are in `directory` meanwhile."""
     run = Run(scenario, contender)
     async with AsyncExitStack() as stack:
-        brokers = await stack.enter_async_context(_Brokers(scenario.broker_names))
+        brokers = await stack.enter_async_context(_Brokers(scenario.broker_names, directory))
         networks = [
             await stack.enter_async_context(_RealNetwork(index, brokers.namesrv, run))
             for index in range(CLIENTS)

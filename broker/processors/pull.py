@@ -1,7 +1,7 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: reading a queue, with long polling.
 
-A pull passes the checks of spec 3.2 in order, reads the queue, and is answered with what the
-store found (spec 3.4), or held when it found nothing and may wait. A held pull is executed again
+A pull passes the checks in the reference's order, reads the queue, and is answered with what the
+store found, or held when it found nothing and may wait. A held pull is executed again
 when a message arrives or its time is over, and then answered whatever it finds. Reference: broker
 PullMessageProcessor.
 """
@@ -245,7 +245,7 @@ class PullProcessor:
             traffic.times += 1
             traffic.size += result.size
 
-    # --- checks, in the order of spec 3.2 -----------------------------------------------------
+    # --- checks, in the order of the reference ------------------------------------------------
 
     def _checked(self, request: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
         header = request.header

@@ -181,7 +181,7 @@ class SendProcessor:
     # --- off the straight line --------------------------------------------------------------
 
     def _send_checked(self, request: SendRequest) -> Answer:
-        """The same with every check, in the order of spec 2.3."""
+        """The same with every check, in the reference's order."""
         try:
             waiting = self.unflushed
             if waiting.full:

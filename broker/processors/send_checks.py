@@ -1,4 +1,4 @@
-"""What a send must pass before it is stored, and the topics it may create (spec 2.3).
+"""What a send must pass before it is stored, and the topics it may create.
 
 These checks run for the first message to a topic and for unusual ones; `processors.send`
 remembers which topics have passed. Each failing check raises the `RemotingError` that answers it.

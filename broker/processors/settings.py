@@ -56,7 +56,7 @@ class SettingsProcessor:
             self._live.update(changes)
             try:
                 await asyncio.to_thread(self._live.keep, changes)
-            except (OSError, UnicodeDecodeError) as error:
+            except OSError as error:
                 path = self._live.config.broker_config_path
                 return Response(
                     ResponseCode.SYSTEM_ERROR, f"changed, but not written to {path}: {error}"

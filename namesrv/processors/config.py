@@ -12,6 +12,7 @@ from remoting.headers.base import Header
 from remoting.properties_file import (
     ConfigError,
     config_properties,
+    decode_properties,
     format_properties,
     parse_properties,
     read_property,
@@ -70,7 +71,7 @@ class ConfigProcessor:
         self._on_change()
         try:
             self._persist()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             return Response(
                 ResponseCode.SYSTEM_ERROR,
                 f"changed, but not written to {self._config.config_store_path}: {error}",
@@ -78,9 +79,10 @@ class ConfigProcessor:
         return Response()
 
     def _persist(self) -> None:
-        file = TextFile(Path(self._config.config_store_path))
-        properties = parse_properties(file.read() or "")
-        file.replace(format_properties(properties | config_properties(self._config)))
+        path = Path(self._config.config_store_path)
+        text, _ = decode_properties(path.read_bytes() if path.exists() else b"")
+        properties = parse_properties(text)
+        TextFile(path).replace(format_properties(properties | config_properties(self._config)))
 
     def get(self, request: Request[Header]) -> Response:
         """All settings, sorted by name."""

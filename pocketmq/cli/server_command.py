@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 from namesrv.kv_config import KVConfigError
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
-from remoting.properties_file import ConfigError
+from remoting.properties_file import ConfigError, decode_properties
 from remoting.service import ExitCode
 from remoting.service import run as run_until_stopped
 
@@ -60,10 +60,7 @@ def read_config(load: Callable[[str], tuple[T, list[str]]], path: Path | None) -
     except OSError as error:
         why = error.strerror or error
         raise ConfigError("-c", str(path), f"a readable file ({why})") from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")  # as Java reads every file of properties
+    text, _ = decode_properties(content)
     config, warnings = load(text)
     for warning in warnings:
         log.warning("%s: %s", path, warning)

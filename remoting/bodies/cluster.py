@@ -1,4 +1,4 @@
-"""Clusters and broker groups as a name server knows them (spec 2.2)."""
+"""Clusters and broker groups as a name server knows them."""
 
 from msgspec import field
 

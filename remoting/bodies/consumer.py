@@ -1,4 +1,4 @@
-"""Bodies about connected clients, and how far groups have consumed (spec 2.5, 2.9)."""
+"""Bodies about connected clients, and how far groups have consumed."""
 
 from typing import Any
 

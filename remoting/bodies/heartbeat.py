@@ -1,4 +1,4 @@
-"""What a client tells brokers about itself (spec 2.5, HEART_BEAT, CHECK_CLIENT_CONFIG)."""
+"""What a client tells brokers about itself (HEART_BEAT, CHECK_CLIENT_CONFIG)."""
 
 from msgspec import field
 
@@ -9,7 +9,7 @@ class SubscriptionData(Body):
     """A group's subscription to one topic.
 
     Attributes:
-        code_set: hash codes of the tags (spec 4.8); empty with ``*`` and with SQL92.
+        code_set: hash codes of the tags; empty with ``*`` and with SQL92.
         expression_type: TAG or SQL92.
         sub_string: the expression.
         sub_version: time of the subscription's creation, ms (Go: ns).

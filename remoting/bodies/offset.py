@@ -1,4 +1,4 @@
-"""Bodies about offsets: committed, reset, corrected (spec 2.8, 2.9)."""
+"""Bodies about offsets: committed, reset, corrected."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Locking queues for ordered consumption (spec 2.5, LOCK_BATCH_MQ, UNLOCK_BATCH_MQ)."""
+"""Locking queues for ordered consumption (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a broker tells name servers: its topics (spec 2.2, REGISTER_BROKER)."""
+"""What a broker tells name servers: its topics (REGISTER_BROKER)."""
 
 import zlib
 from struct import Struct as Layout

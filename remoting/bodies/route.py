@@ -1,4 +1,4 @@
-"""The route of a topic (spec 2.2, GET_ROUTEINFO_BY_TOPIC)."""
+"""The route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
 
 import re
 from typing import Any

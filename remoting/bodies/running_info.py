@@ -1,4 +1,4 @@
-"""What a consumer tells about its insides when asked (spec 2.8)."""
+"""What a consumer tells about its insides when asked."""
 
 from typing import Any
 

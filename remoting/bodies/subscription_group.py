@@ -1,4 +1,4 @@
-"""Consumer groups as brokers configure them (spec 2.9)."""
+"""Consumer groups as brokers configure them."""
 
 from typing import Any
 

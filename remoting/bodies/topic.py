@@ -1,4 +1,4 @@
-"""Bodies about topics and their queues (spec 2.2, 2.9)."""
+"""Bodies about topics and their queues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Headers of broker administration beyond topics (spec 2.9)."""
+"""Headers of broker administration beyond topics."""
 
 from remoting.headers.base import I32, Header
 
@@ -89,7 +89,7 @@ class ResumeCheckHalfMessageRequestHeader(Header):
 
 
 class BatchRequestHeader(Header):
-    """COMMON_BATCH_REQUEST (666): the request code of the children (spec 5.1).
+    """COMMON_BATCH_REQUEST (666): the request code of the children.
 
     omit_not_found is ours: children of a parent of pulls that would be told "not found" may be
     left out of its answer.

@@ -1,7 +1,7 @@
 """What all typed headers share: the extFields of one request or response family as a struct.
 
 A header's class has RocketMQ's name, its attributes are RocketMQ's fields in snake_case. On the
-wire every value is a string, also numbers and booleans (spec 1.3); a field that is None is left
+wire every value is a string, also numbers and booleans; a field that is None is left
 out. A field without a default is mandatory: where it is missing the request fails with HeaderError.
 
 Integers are checked against their Java width when read, so that what reaches the store and the
@@ -63,7 +63,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
         return json_object(self.to_ext())
 
     def ext_binary(self) -> bytes:
-        """The entries of a ROCKETMQ header (spec 1.4). Hot headers override this too."""
+        """The entries of a ROCKETMQ header. Hot headers override this too."""
         return encode_entries(self.to_ext())
 
 

@@ -1,4 +1,4 @@
-"""Headers about clients and their groups, in both directions (spec 2.5, 2.8)."""
+"""Headers about clients and their groups, in both directions."""
 
 from msgspec import field
 

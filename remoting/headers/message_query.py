@@ -1,4 +1,4 @@
-"""Headers of looking up stored messages (spec 2.7)."""
+"""Headers of looking up stored messages."""
 
 from msgspec import field
 

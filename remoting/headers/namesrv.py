@@ -1,4 +1,4 @@
-"""Headers of the name server (spec 2.2)."""
+"""Headers of the name server."""
 
 from msgspec import field
 

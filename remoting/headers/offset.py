@@ -1,4 +1,4 @@
-"""Headers of offsets: those consumers commit, and those the store knows (spec 2.5, 2.7, 2.9)."""
+"""Headers of offsets: those consumers commit, and those the store knows."""
 
 from remoting.headers.base import I32, I64, Header
 

@@ -1,4 +1,4 @@
-"""Headers of POP consumption (spec 2.11). Their codes only fit JSON headers."""
+"""Headers of POP consumption. Their codes only fit JSON headers."""
 
 from remoting.headers.base import I32, I64, Header
 

@@ -1,4 +1,4 @@
-"""Headers of PULL_MESSAGE and LITE_PULL_MESSAGE (spec 2.4)."""
+"""Headers of PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
 from remoting.headers.base import I32, I64, Header
 
@@ -9,7 +9,7 @@ class PullMessageRequestHeader(Header):
     Attributes:
         queue_offset: the first wanted message's index in its queue.
         sys_flag: bit 0 store commit_offset, 1 the broker may hold the request, 2 the subscription
-            of this request counts, 4 lite pull (spec 3.3).
+            of this request counts, 4 lite pull.
         suspend_timeout_millis: how long the broker may hold the request, ms.
         sub_version: time of the subscription's creation, ms.
         expression_type: TAG (also when absent) or SQL92.

@@ -1,5 +1,5 @@
 """Headers of sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and their answer;
-CONSUMER_SEND_MSG_BACK; RECALL_MESSAGE (spec 2.3, 2.11)."""
+CONSUMER_SEND_MSG_BACK; RECALL_MESSAGE."""
 
 from msgspec import field
 
@@ -12,7 +12,7 @@ class SendMessageRequestHeader(Header, kw_only=True):
 
     A binary header leaves empty texts out, so that producer_group and default_topic are optional.
 
-    A negative queue_id lets the broker choose. ``properties`` is the text of spec 4.4.
+    A negative queue_id lets the broker choose. ``properties`` is a text as in `message.properties`.
     ``batch``, not the request code, says that the body is a batch.
     """
 

@@ -1,4 +1,4 @@
-"""Headers of topic administration at a broker (spec 2.9)."""
+"""Headers of topic administration at a broker."""
 
 from remoting.headers.base import I32, Header
 

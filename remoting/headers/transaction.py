@@ -1,4 +1,4 @@
-"""Headers of transactions (spec 2.6)."""
+"""Headers of transactions."""
 
 from remoting.headers.base import I32, I64, Header
 

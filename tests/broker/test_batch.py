@@ -1,4 +1,4 @@
-"""COMMON_BATCH_REQUEST over real connections: spec 5.6 and what the reference left out."""
+"""COMMON_BATCH_REQUEST over real connections, also where the reference left something out."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.broker.conftest import (
 FOUND, NOT_FOUND, RETRY, MOVED = 0, 19, 20, 21
 
 
-# --- results (spec 3.4) -----------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
@@ -116,7 +116,7 @@ async def test_nothing_that_matches(client: Client, topic: str) -> None:
     assert position(answer) == (2, 0, 2)
 
 
-# --- checks (spec 3.2) ------------------------------------------------------------------------
+# --- checks ------------------------------------------------------------------------
 
 
 async def refused(

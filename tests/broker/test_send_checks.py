@@ -1,4 +1,4 @@
-"""What a send must pass: each check of spec 2.3 with its answer, and retry topics."""
+"""What a send must pass: each check with its answer, and retry topics."""
 
 from __future__ import annotations
 

@@ -150,19 +150,21 @@ async def test_nothing_to_change(client: Client) -> None:
     assert (answer.code, (answer.remark or "")[:30]) == (1, "the settings are no UTF-8 text")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 async def test_changes_are_kept_in_the_file(
-    start_broker: StartBroker, connect: Connect, tmp_path: Path
+    start_broker: StartBroker, connect: Connect, tmp_path: Path, encoding: str
 ) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("# mine\nmaxMessageSize=4096\nhaListenPort=1\n")
+    file.write_text("# für mich\nmaxMessageSize=4096\nhaListenPort=1\n", encoding)
     client = await connect(await start_broker(broker_config_path=str(file)))
 
     assert (await update(client, maxMessageSize="2048", longPollingEnable="false")).code == 0
 
-    assert file.read_text() == (
-        "# mine\nmaxMessageSize=2048\nhaListenPort=1\nlongPollingEnable=false\n"
+    assert file.read_text(encoding) == (
+        "# für mich\nmaxMessageSize=2048\nhaListenPort=1\nlongPollingEnable=false\n"
     )
-    assert (tmp_path / "broker.conf.bak").read_text().startswith("# mine\nmaxMessageSize=4096")
+    before = (tmp_path / "broker.conf.bak").read_text(encoding)
+    assert before.startswith("# für mich\nmaxMessageSize=4096")
 
 
 async def test_a_file_that_can_not_be_written(

@@ -88,9 +88,17 @@ async def test_properties_of_its_address() -> None:
         await producer.send(Message("hello", b"world"))
 
 
-def test_a_bad_property_is_named_at_once() -> None:
-    with pytest.raises(ConfigError, match="flushDiskType"):
-        EmbeddedServer(properties={"flushDiskType": "SOMETIMES"})
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("flushDiskType", "SOMETIMES"),
+        ("storePathRootDir", "/elsewhere"),
+        ("namesrvAddr", "127.0.0.1:9876"),
+    ],
+)
+def test_a_bad_property_is_named_at_once(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        EmbeddedServer(properties={key: value})
 
 
 async def test_advertised_host(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ def read(path: str) -> str:
     return Path(path).read_text()
 
 
-def write(path: str, text: str) -> None:
+def write(path: str, text: str, encoding: str = "utf-8") -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(text)
+    Path(path).write_text(text, encoding)
 
 
 def exists(path: str) -> bool:

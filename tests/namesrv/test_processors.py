@@ -1,4 +1,4 @@
-"""Every request of the name server over a connection, with the codes and texts of spec 2.2."""
+"""Every request of the name server over a connection, with its codes and texts."""
 
 import json
 import zlib
@@ -458,7 +458,8 @@ async def test_settings_are_shown_sorted(connection: Connection) -> None:
 async def test_changed_settings_count_at_once_and_are_written(
     connection: Connection, config: NamesrvConfig
 ) -> None:
-    write(config.config_store_path, "# mine\nsomebodysKey=kept\norderMessageEnable=false\n")
+    text = "# für mich\nsomebodysKey=kept\norderMessageEnable=false\n"
+    write(config.config_store_path, text, "latin-1")  # as Java reads such files
     change = b"orderMessageEnable=true\nunknownToAll=1\nlistenPort=9999\n"
     await ok(connection, RequestCode.UPDATE_NAMESRV_CONFIG, change)
     assert config.order_message_enable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _ALIVE: weakref.WeakSet[Process] = weakref.WeakSet()
@@ -142,6 +143,17 @@ class Process:
         self._child.wait()
         self._reader.join(5.0)
         _ALIVE.discard(self)
+
+
+@contextlib.contextmanager
+def killed_at_the_end() -> Iterator[None]:
+    """What was started within and still runs at its end is killed."""
+    others = set(_ALIVE)
+    try:
+        yield
+    finally:
+        for left in set(_ALIVE) - others:
+            left.kill()
 
 
 @atexit.register

@@ -1,0 +1,99 @@
+"""What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, headings, commands."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from client import log_fields
+from pocketmq.cli import COMMANDS
+from remoting.service import ExitCode
+
+PROJECT = Path(__file__).parents[2]
+PAGES = [
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((PROJECT / "docs").glob("*.md")),
+]
+#: Made by who uses the project, not part of it.
+OF_USERS = {"conftest.py", "config/*.json", "bench/results"}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    wrong = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
+        if target.startswith(("http://", "https://")):
+            continue
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            wrong.append(f"{target}#{anchor}")
+    assert wrong == []
+
+
+@every_page
+def test_files_that_are_named_exist(page: Path) -> None:
+    """In backquotes: those with a directory, and modules without one, which may be anywhere."""
+    wrong = []
+    for name in re.findall(r"`([\w.*-]+(?:/[\w.*-]+)*/?)`", page.read_text()):
+        top, slash, _ = name.partition("/")
+        if name in OF_USERS or not (name.endswith(".py") or (slash and (PROJECT / top).is_dir())):
+            continue
+        if not any(PROJECT.glob(name if slash else f"[!.]*/**/{name}")):
+            wrong.append(name)
+    assert wrong == []
+
+
+@every_page
+def test_commands_that_are_named_exist(page: Path) -> None:
+    text = page.read_text()
+    shell = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    named = re.findall(r"`pocketmq ([a-z]+)", text) + re.findall(r"\bpocketmq ([a-z]+)", shell)
+    assert {*named} <= {*COMMANDS}
+    for module in re.findall(r"python -m ([a-z_.]*[a-z_])|`(bench\.[a-z_]+)`", text):
+        name = "".join(module)
+        found = find_spec(name)
+        assert found is not None, name
+        assert found.origin is not None
+        source = Path(found.origin)
+        if source.name == "__init__.py":
+            assert source.with_name("__main__.py").exists(), name
+        else:
+            assert 'if __name__ == "__main__":' in source.read_text(), name
+
+
+@every_page
+def test_snippets_import_what_there_is(page: Path) -> None:
+    for snippet in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        tree = compile(
+            snippet, page.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        )
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                if node.module.startswith("pyspark"):
+                    pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names), snippet
+
+
+def test_the_exit_codes_are_those_of_the_commands() -> None:
+    table = (PROJECT / "docs/servers.md").read_text().partition("| exit code | |")[2]
+    told = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
+    assert [int(code) for code in told] == [int(code) for code in ExitCode]
+
+
+def test_the_fields_of_log_records_are_those_that_are_told() -> None:
+    told = set(re.findall(r"`(mq_\w+)`", (PROJECT / "docs/consumer.md").read_text()))
+    assert told == set(re.findall(r"`(mq_\w+)`", log_fields.__doc__ or ""))
