@@ -28,11 +28,13 @@ from remoting.errors import (
     BodyError,
     EncodeError,
     RemoteSystemError,
+    RemotingTimeout,
     RequestCodeNotSupported,
 )
 from remoting.frame import Command, encode_command
 from remoting.headers.admin import BatchRequestHeader
 from remoting.headers.base import Header
+from remoting.pending import TICK
 from remoting.pool import ConnectionPool
 
 __all__ = ["MAX_PARENT_BYTES", "Batching", "TooManyChildren"]
@@ -56,11 +58,11 @@ class TooManyChildren(RemoteSystemError):
 
 
 class _Asked(NamedTuple):
-    """One request that waits for company, and for its answer."""
+    """One request that waits for company, and for its answer until `deadline` (loop time)."""
 
     header: Header | None
     body: bytes | bytearray | memoryview
-    timeout: float
+    deadline: float
     repeatable: bool
     answer: asyncio.Future[Command]
 
@@ -98,7 +100,7 @@ class Batching:
         """The broker's answer, whatever its code; maybe as a child of a parent.
 
         `repeatable`: doing it twice does no harm, so that it is asked for alone when its parent
-        failed. `timeout` in seconds; in a parent the longest of its children's counts.
+        failed. `timeout` in seconds, also if it is asked for more than once.
 
         Raises what the pool raises; the error of the parent's answer; BodyError when the answer of
         the parent lacks this child's, which may have been executed.
@@ -111,7 +113,7 @@ class Batching:
         if gathered is None:
             gathered = self._gathered[key] = []
             loop.call_soon(self._send, key)
-        asked = _Asked(header, body, timeout, repeatable, loop.create_future())
+        asked = _Asked(header, body, loop.time() + timeout, repeatable, loop.create_future())
         gathered.append(asked)
         return await asked.answer
 
@@ -190,8 +192,16 @@ class Batching:
         if len(children) == 1:
             await self._ask_alone(address, code, children[0])
             return
+        loop = asyncio.get_running_loop()
+        deadline = max(child.deadline for child in children)
+        # Those that were asked for together nearly always end together.
+        impatient = [
+            loop.call_at(child.deadline, _expire, child, address)
+            for child in children
+            if child.deadline < deadline - TICK
+        ]
         try:
-            timeout = max(child.timeout for child in children)
+            timeout = max(deadline - loop.time(), 0.0)
             answers = await self.parent(address, code, frames, timeout)
         except RequestCodeNotSupported:
             await asyncio.gather(*(self._ask_alone(address, code, child) for child in children))
@@ -212,13 +222,17 @@ class Batching:
                     _fail(child, BodyError(f"the answer to a batch lacks child {opaque}", address))
                 elif not child.answer.done():
                     child.answer.set_result(answer)
+        finally:
+            for timer in impatient:
+                timer.cancel()
 
     async def _ask_alone(self, address: str, code: RequestCode, child: _Asked) -> None:
         if child.answer.done():
             return  # its asker gave up
+        timeout = max(child.deadline - asyncio.get_running_loop().time(), 0.0)
         try:
             answer = await self._pool.request(
-                address, code, child.header, child.body, timeout=child.timeout
+                address, code, child.header, child.body, timeout=timeout
             )
         except RemotingError as error:
             _fail(child, error)
@@ -249,6 +263,10 @@ def _parents(
         size += len(frame)
     if frames:
         yield frames, children
+
+
+def _expire(child: _Asked, address: str) -> None:
+    _fail(child, RemotingTimeout("no answer in time to what was asked with others", address))
 
 
 def _fail(child: _Asked, error: RemotingError) -> None:

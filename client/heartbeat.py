@@ -2,7 +2,7 @@
 
 Sent to every broker of the routes at start, every 30 s, and on each new connection, because a
 broker forgets a client with its connection; replicas (ids other than 0) hear of consumers only.
-Reference: MQClientInstance.sendHeartbeatToAllBroker; spec 2.5 and 6.1.
+Reference: MQClientInstance.sendHeartbeatToAllBroker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Heartbeat:
         self._routes = routes
         self._producers: set[str] = set()
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
-        #: Release ordinal by broker address, as the heartbeat answers told (spec 1.6).
+        #: Release ordinal by broker address, as the heartbeat answers told.
         self.versions: dict[str, int] = {}
 
     def add_producer(self, group: str) -> None:

@@ -3,7 +3,7 @@
 An instance is one client of the cluster: one clientId, one pool of connections, one route table.
 Making one touches no event loop and no network; `start` begins the periodic work and `shutdown`
 leaves no task and no connection behind. Both may be called any number of times.
-Reference: MQClientInstance; periods of spec 6.1.
+Reference: MQClientInstance; its periods too.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ log = logging.getLogger(__name__)
 ROUTE_POLL_PERIOD = 30.0
 #: Default timeout of one request to a broker, seconds.
 BROKER_TIMEOUT = 5.0
+#: Shutdown does not wait longer than this for a task that was cancelled, seconds.
+CANCEL_TIMEOUT = 5.0
 
 T = TypeVar("T")
 
 
 def client_id(instance_name: str, unit_name: str, ip: str, *, lasting: bool = False) -> str:
-    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds (spec 6.2), unless the
-    id is to be the same in every run."""
+    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds, unless the id is to be
+    the same in every run."""
     if instance_name == "DEFAULT" and not lasting:
         instance_name = f"{os.getpid()}#{time.time_ns()}"
     return f"{ip}@{instance_name}" + (f"@{unit_name}" if unit_name else "")
@@ -137,8 +139,9 @@ class ClientInstance:
             for task in tasks:
                 task.cancel()
             # Before the pool is closed: who waits for a connection then would take its cancellation
-            # for an error of the pool, and go on.
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # for an error of the pool, and go on. But a handler may take no notice of its own.
+            ended = asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait([ended], timeout=CANCEL_TIMEOUT)
             await self.pool.close()
 
     def check_running(self, what: str) -> None:

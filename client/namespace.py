@@ -7,7 +7,7 @@
 | system topics and groups | unchanged |
 
 Names are wrapped on their way to the servers and unwrapped on their way back, so that application
-code never sees the prefix. Reference: NamespaceUtil; spec 6.2.
+code never sees the prefix. Reference: NamespaceUtil.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker's store knows of a queue: its bounds, and offsets by time (spec 2.7).
+"""What a broker's store knows of a queue: its bounds, and offsets by time.
 
 All offsets are queue offsets. An unknown topic or queue answers 0, as an empty one does.
 """

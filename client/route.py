@@ -3,7 +3,7 @@
 The table asks the name servers on first use of a topic, then every 30 s for every topic in use.
 A topic that the name server does not know is published through the route of the template topic
 TBW102 (the broker creates it with the first send); a consumer of one waits.
-Reference: MQClientInstance.updateTopicRouteInfoFromNameServer; spec 6.1 and 6.4.
+Reference: MQClientInstance.updateTopicRouteInfoFromNameServer.
 """
 
 from __future__ import annotations

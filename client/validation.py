@@ -1,4 +1,4 @@
-"""What the official client refuses before sending, refused here in the same way (spec 6.3).
+"""What the official client refuses before sending, refused here in the same way.
 
 Reference: Validators, MessageBatch.generateFromList; the words follow the protocol, and each
 error names the value that broke the rule.
@@ -157,7 +157,7 @@ def check_properties_length(text: str) -> None:
 
 
 def check_batchable(message: Message) -> None:
-    """What may not travel in a batch (spec 4.3); raises InvalidMessage."""
+    """What may not travel in a batch; raises InvalidMessage."""
     if not goes_alone(message):
         return
     if is_delayed(message):

@@ -11,7 +11,7 @@
 | client.admin.offsets | offsets of queues and groups, resets |
 | client.admin.configs | KV config, configuration and runtime figures of the servers |
 
-Reference: DefaultMQAdminExt; spec 2.2, 2.7, 2.9.
+Reference: DefaultMQAdminExt.
 """
 
 from __future__ import annotations

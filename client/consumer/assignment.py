@@ -8,6 +8,7 @@ than the subscription.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -42,10 +43,12 @@ M = TypeVar("M", bound=MessageExt)
 
 
 class FetchOptions(msgspec.Struct, frozen=True):
-    """`start`: for a group without a stored offset. `batch`: messages in one pull."""
+    """`start`: for a group without a stored offset. `batch`: messages in one pull. `commits`:
+    whether offsets are stored without being told to."""
 
     start: Position
     batch: int
+    commits: bool
 
 
 class Owner(Protocol[M]):
@@ -92,6 +95,7 @@ class Assignment(Generic[M]):
         self.arrived: Callable[[ProcessQueue[M]], None] = owner.arrived
         self.recovered: Callable[[MessageQueue], None] = owner.recovered
         instance.routes.on_change(self.route_changed)
+        instance.pool.on_disconnected.append(self._connection_lost)
 
     @property
     def queues(self) -> list[ProcessQueue[M]]:
@@ -229,6 +233,12 @@ class Assignment(Generic[M]):
                 self.remove(queue)
         self._start([self.add(queue) for queue in route.subscribe])
 
+    def _connection_lost(self, _address: str) -> None:
+        """Have every offset stored once more. A broker writes them down every few seconds only: one
+        that was killed has lost the last, and of a queue without news they would never be told."""
+        for pq in self.queues:
+            pq.committed = None
+
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Have a queue go on at another offset."""
         fetcher = self.fetchers[queue]
@@ -274,7 +284,12 @@ class Assignment(Generic[M]):
                 start = "begin"
             elif subscription.start is not None:
                 start = subscription.start
-        return await self._offsets.resolve(queue, start)
+        offset = await self._offsets.resolve(queue, start)
+        if start == "end" and self._options.commits:
+            # The end moves: who has the queue after this client would miss what came meanwhile.
+            with contextlib.suppress(RemotingError):  # the commits to come say it too
+                await self._store.store(queue, offset)
+        return offset
 
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         self._instance.routes.doubt(queue.topic, time.monotonic())

@@ -1,4 +1,4 @@
-"""What brokers and operators ask of a push consumer (spec 2.8): reset offsets, tell offsets and
+"""What brokers and operators ask of a push consumer: reset offsets, tell offsets and
 insides, work on one message now. Reference: ClientRemotingProcessor."""
 
 from __future__ import annotations

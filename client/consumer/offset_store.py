@@ -1,4 +1,4 @@
-"""Where a consumer group stands, kept by the brokers (RemoteBrokerOffsetStore; spec 2.5)."""
+"""Where a consumer group stands, kept by the brokers (RemoteBrokerOffsetStore)."""
 
 from __future__ import annotations
 

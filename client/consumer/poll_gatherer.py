@@ -39,7 +39,7 @@ LEAST_GATHERED = 16
 #: A round lasts so many times as long as a poll that is alone is held: it costs the broker no more
 #: to hold on, but each renewal costs the same for every child.
 ROUND = 2
-#: A held pull is answered some time after its suspend time (spec 3.5), seconds.
+#: A held pull is answered some time after its suspend time, seconds.
 HOLD_SLACK = 15.0
 #: Polls without news wait so long for each other before they go on, seconds. Meanwhile, the broker
 #: can tell the news to others.
@@ -147,6 +147,10 @@ class PollGatherer:
         self._outstanding[address] += 1
         try:
             return await poll.answer
+        except RemotingError:
+            # It may be that no broker is at this address any more.
+            self._forget(address, header.topic, header.queue_id)
+            raise
         finally:
             self._outstanding[address] -= 1
             if not self._outstanding[address]:
@@ -155,8 +159,15 @@ class PollGatherer:
     def forget(self, topic: str, queue_id: int) -> None:
         """The queue is not pulled any more. It may be one of another broker that is meant: that
         costs one wait at the broker."""
-        for queues in self._known.values():
+        for address in tuple(self._known):
+            self._forget(address, topic, queue_id)
+
+    def _forget(self, address: str, topic: str, queue_id: int) -> None:
+        queues = self._known.get(address)
+        if queues is not None:
             queues.pop((topic, queue_id), None)
+            if not queues:
+                del self._known[address]
 
     def _forget_broker(self, address: str) -> None:
         """Whatever wait there was has ended with the connection."""

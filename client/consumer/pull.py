@@ -112,9 +112,8 @@ class PullConsumer(PullOffsets):
             self.hooks.append(self._trace.hook)
         self._on_error = on_error
         self._puller = Puller(instance, group, MessageExt, suspend=suspend, share_polls=share_polls)
-        assignment = Assignment(
-            instance, group, self._puller, store, flow, FetchOptions(start, batch), self
-        )
+        fetching = FetchOptions(start, batch, auto_commit)
+        assignment = Assignment(instance, group, self._puller, store, flow, fetching, self)
         super().__init__(instance, assignment, Handout(flow), store, group)
         self._events = ConsumerEvents(
             instance, self.group, on_event, lambda: self._rebalancer.soon()
@@ -326,13 +325,12 @@ class PullConsumer(PullOffsets):
         """The next message, waiting for it; ends when the consumer is shut down."""
         handout = self._handout
         handout.release()
-        while True:
+        while self._life.running:
             messages = self._take(1)
             if messages:
                 return messages[0]
-            if not self._life.running:
-                raise StopAsyncIteration
             await handout.arrival.wait()
+        raise StopAsyncIteration
 
     def _take(self, count: int) -> list[MessageExt]:
         messages = self._shown(self._handout.take(count))

@@ -2,7 +2,7 @@
 
 A pull carries its own subscription (sysFlag bit 2), so it works without any heartbeat. The broker
 compares hashes of tags, and different tags may share one, so messages are filtered here again by
-the tag itself. Reference: PullAPIWrapper; spec 2.4, 3.3 to 3.5.
+the tag itself. Reference: PullAPIWrapper.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ or, in a loop of the application's own:
                 ...
 
 Delivery is at least once: the offset that is stored for the group never passes a message that is
-not done. Reference: DefaultMQPushConsumer; spec 6.6.
+not done. Reference: DefaultMQPushConsumer.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class PushConsumer(PushTopics):
             Puller(instance, group, self.message_type, suspend=suspend, share_polls=share_polls),
             self._store,
             flow,
-            FetchOptions(start, pull_batch_size),
+            FetchOptions(start, pull_batch_size, commits=True),
             self,
         )
         share_again = lambda: self._rebalancer.soon()  # noqa: E731 (it is made below)

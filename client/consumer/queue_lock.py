@@ -1,7 +1,7 @@
 """Locks that brokers keep for orderly consumers: a queue belongs to one client at a time.
 
 A broker forgets a lock 60 s after its last renewal; here it is taken for lost after 30 s, so that
-two clients never both believe that they hold it. Reference: RebalanceImpl.lockAll; spec 6.1.
+two clients never both believe that they hold it. Reference: RebalanceImpl.lockAll.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from remoting.bodies.queue_lock import (
 )
 from remoting.codes import RequestCode
 
-__all__ = ["LOCK_LIFE", "RENEWAL_PERIOD", "Locks", "QueueLocks"]
+__all__ = ["LOCK_LIFE", "LOCK_MEMORY", "RENEWAL_PERIOD", "Locks", "QueueLocks"]
 
 log = logging.getLogger(__name__)
 
 RENEWAL_PERIOD = 20.0
 #: A lock holds for so long after it was asked for, seconds.
 LOCK_LIFE = 30.0
+#: And for so long at the broker, seconds.
+LOCK_MEMORY = 60.0
 LOCK_TIMEOUT = 1.0
 
 
@@ -89,8 +91,9 @@ class QueueLocks:
         await asyncio.gather(*(ask(broker, some) for broker, some in _by_broker(queues)))
         return Locks(held, unknown, until)
 
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks up; best effort, for they end by themselves."""
+    async def unlock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Give locks up; returns those whose broker did not say that it has."""
+        unknown: set[MessageQueue] = set()
 
         async def tell(broker: str, some: list[MessageQueue]) -> None:
             body = UnlockBatchRequestBody(
@@ -105,6 +108,7 @@ class QueueLocks:
                     broker=broker,
                 )
             except RemotingError as error:
+                unknown.update(some)
                 log.info(
                     "queues of broker %s could not be unlocked: %s",
                     broker,
@@ -113,6 +117,7 @@ class QueueLocks:
                 )
 
         await asyncio.gather(*(tell(broker, some) for broker, some in _by_broker(queues)))
+        return unknown
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:

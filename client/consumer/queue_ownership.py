@@ -18,7 +18,7 @@ from client.consumer.consume_orderly import ConsumeOrderly
 from client.consumer.consume_service import ConsumeService, Queue
 from client.consumer.consumed_message import ConsumedMessage
 from client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
-from client.consumer.queue_lock import RENEWAL_PERIOD, QueueLocks
+from client.consumer.queue_lock import LOCK_MEMORY, RENEWAL_PERIOD, QueueLocks
 from client.consumer.subscription import Kind
 from client.instance import ClientInstance
 from client.log_fields import fields
@@ -57,8 +57,9 @@ class QueueOwnership:
         #: and those that may be another client's already.
         self._leaving: dict[MessageQueue, Queue] = {}
         self._abandoned: set[MessageQueue] = set()
-        #: Queues that a broker was asked to lock, with an answer that is not known yet or at all.
-        self._asked: set[MessageQueue] = set()
+        #: Queues that a broker may have locked, because what it was asked last has no answer (yet);
+        #: and until when, clock seconds.
+        self._asked: dict[MessageQueue, float] = {}
         self._closing = False
 
     async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
@@ -68,6 +69,7 @@ class QueueOwnership:
             return True
         lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
         await self.give_up(lost)
+        complete = await self._give_back(topic, share)
         wanted = [queue for queue in share if queue not in self._assignment.fetchers]
         gained = [
             queue for queue in wanted if queue not in self._leaving and queue not in self._abandoned
@@ -75,13 +77,15 @@ class QueueOwnership:
         until = 0.0
         unknown: set[MessageQueue] = set()
         if self._locks is not None and gained:
-            self._asked.update(gained)
+            self._asked.update(dict.fromkeys(gained, monotonic() + LOCK_MEMORY))
             locks = await self._locks.lock(gained)
             gained = [queue for queue in gained if queue in locks.held]
             until, unknown = locks.until, locks.unknown
         if self._closing:
             return True  # `close` unlocks what was asked for
-        self._asked.difference_update(queue for queue in wanted if queue not in unknown)
+        for queue in wanted:
+            if queue not in unknown:
+                self._asked.pop(queue, None)
         if topic not in self._assignment.subscriptions:
             if self._locks is not None:
                 await self._locks.unlock(gained)
@@ -93,7 +97,21 @@ class QueueOwnership:
             log.info("topic %s: gained %s, lost %s", topic, gained, lost, extra=fields(topic=topic))
             shown = self._instance.namespace.unwrap(topic)
             self._events.tell(ConsumerEventKind.QUEUES_CHANGED, shown)
-        return len(gained) == len(wanted)
+        return complete and len(gained) == len(wanted)
+
+    async def _give_back(self, topic: str, share: Sequence[MessageQueue]) -> bool:
+        """Unlock what may be locked for this client but is in another's share; False when a broker
+        does not say that it has: that client waits."""
+        others = [queue for queue in self._asked if queue.topic == topic and queue not in share]
+        if self._locks is None or not others:
+            return True
+        unknown = await self._locks.unlock(others)
+        now = monotonic()
+        unknown = {queue for queue in unknown if now < self._asked[queue]}
+        for queue in others:
+            if queue not in unknown:
+                del self._asked[queue]
+        return not unknown
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
         """Read these no more, and commit what is done of them."""
@@ -116,7 +134,8 @@ class QueueOwnership:
         if monotonic() < pq.locked_until:
             await self._committer.commit([pq])
         if self._locks is not None:
-            await self._locks.unlock([pq.queue])
+            unknown = await self._locks.unlock([pq.queue])
+            self._asked.update(dict.fromkeys(unknown, monotonic() + LOCK_MEMORY))
         del self._leaving[pq.queue]
         self._again()
 

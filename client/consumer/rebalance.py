@@ -1,9 +1,9 @@
 """Sharing the queues of a topic among the clients of a group.
 
-Every client computes the same division (client.consumer.rebalance_strategy). A
-broker tells the clients of a group when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); apart
-from that each looks every 20 s. While two of them see different lists, a queue may be read by both
-or by none: delivery is at least once. Spec 6.1, 6.6.
+Every client computes the same division (client.consumer.rebalance_strategy). A broker tells the
+clients of a group when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); apart from that each
+looks every 20 s. While two of them see different lists, a queue may be read by both or by none:
+delivery is at least once.
 """
 
 from __future__ import annotations

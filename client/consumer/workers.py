@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Messages that a worker takes before others have their turn.
 BURST = 32
+#: A handler that was cancelled is not waited for any longer than this, seconds.
+CANCEL_TIMEOUT = 5.0
 
 
 class _Worker:
@@ -179,4 +181,5 @@ class Workers:
             for worker in late:
                 worker.task.cancel()
             log.warning("%d handlers did not end within %g s", len(late), timeout)
-            await asyncio.gather(*(worker.task for worker in late), return_exceptions=True)
+            if late:
+                await asyncio.wait([worker.task for worker in late], timeout=CANCEL_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Splitting a list of messages into batches that a broker takes (spec 4.3).
+"""Splitting a list of messages into batches that a broker takes.
 
 One batch has one topic and one WAIT, and a body of at most `max_bytes`. A message too large to
 share a batch goes alone, as an ordinary send (which may also compress it).

@@ -1,6 +1,6 @@
 """The attempts of one send: which queue next, how long each may take, when to give up.
 
-Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (spec 6.5, RIP-63):
+Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RIP-63):
 
 - The first attempt and `retries` more; then, because a send should fail only when nothing is left,
   every queue not tried yet, one by one.

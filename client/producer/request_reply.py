@@ -8,7 +8,7 @@ A request is an ordinary message with three properties more: a correlation id, t
 reply is for, and how long that client waits (ms). The reply goes to the reply topic of the
 requester's cluster, and the broker that gets it pushes it over the requester's own connection
 (PUSH_REPLY_MESSAGE_TO_CLIENT); it finds the connection by the heartbeat, so every broker should
-have had one. Reference: DefaultMQProducerImpl.request, ClientRemotingProcessor; spec 2.8.
+have had one. Reference: DefaultMQProducerImpl.request, ClientRemotingProcessor.
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ class RequestReply:
         now = time.monotonic()
         waiting: list[asyncio.Task[bool]] = []
         until = now
-        for address in heartbeat.targets():
+        targets = heartbeat.targets()
+        for gone in self._introductions.keys() - set(targets):
+            del self._introductions[gone]
+        for address in targets:
             if address in heartbeat.versions:
                 continue
             introduction = self._introductions.get(address)

@@ -30,7 +30,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
     `msg_id` is the unique id the producer gave it; `offset_msg_id` names broker and physical
     offset. `queue_offset` is the index in `queue`; for a delayed message it belongs to the
-    schedule topic instead (spec 4.7). `recall_handle`, of a message with a timer, is what
+    schedule topic instead. `recall_handle`, of a message with a timer, is what
     `Producer.recall` takes. `region_id` is the broker's; `trace_on` says whether it wants sends to
     be traced.
     """

@@ -10,7 +10,7 @@
 Entering sends a half message, which no consumer sees; leaving tells the broker to commit it. What
 the broker was not told (the process died, the one-way request was lost, the state was UNKNOWN) it
 asks for later, of any producer of the group: the truth is where the local transaction was, and
-`check` looks there. Reference: TransactionMQProducer, TransactionListener; spec 2.6 and 6.7.
+`check` looks there. Reference: TransactionMQProducer, TransactionListener.
 """
 
 from __future__ import annotations

@@ -206,8 +206,8 @@ class FakeBroker(FakeServer):
         self.on(
             RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back, ConsumerSendMsgBackRequestHeader
         )
-        self.on(RequestCode.LOCK_BATCH_MQ, self.lock, None)
-        self.on(RequestCode.UNLOCK_BATCH_MQ, self.unlock, None)
+        self.on(RequestCode.LOCK_BATCH_MQ, lambda request: self.lock(request), None)
+        self.on(RequestCode.UNLOCK_BATCH_MQ, lambda request: self.unlock(request), None)
         self.on(RequestCode.CHECK_CLIENT_CONFIG, lambda request: self.check_answer, None)
 
     def store(

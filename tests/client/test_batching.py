@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from client.batching import MAX_PARENT_BYTES, Batching
-from client.errors import BodyError, RemoteSystemError, RemotingClosed, SystemBusy
+from client.errors import BodyError, RemoteSystemError, RemotingClosed, RemotingTimeout, SystemBusy
 from remoting.batch import MAX_CHILDREN, child_frames
 from remoting.codes import RequestCode, ResponseCode
 from remoting.frame import Command, decode_command, encode_response_frame
@@ -287,3 +287,31 @@ async def test_who_gave_up_is_not_asked_for_alone(
     assert isinstance(answers.pop(1), asyncio.CancelledError)
     assert remarks(answers) == ["0", "2"]
     assert broker.seen[COMMIT] == 2
+
+
+async def test_each_waits_as_long_as_it_said(batching: Batching, broker: Broker) -> None:
+    broker.batch = lambda children: None  # type: ignore[assignment, return-value]  # no answer
+    patient = asyncio.ensure_future(commit(batching, broker, 1, timeout=60.0))
+    async with asyncio.timeout(10):
+        with pytest.raises(RemotingTimeout):
+            await commit(batching, broker, 0, timeout=0.1)
+    assert broker.sizes == [2]
+    assert not patient.done()
+    patient.cancel()
+
+
+async def test_what_is_asked_again_has_only_the_rest_of_its_time(
+    batching: Batching, old_broker: Broker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float] = []
+    request = pool.request
+
+    def asked(*arguments: Any, timeout: float) -> Any:
+        timeouts.append(timeout)
+        return request(*arguments, timeout=timeout)
+
+    monkeypatch.setattr(pool, "request", asked)
+    assert remarks(await commits(batching, old_broker, 2, timeout=5.0)) == ["0", "1"]
+    parent, *alone = timeouts
+    assert len(alone) == 2
+    assert max(alone) < parent

@@ -1,8 +1,11 @@
 """Clients that live long, while topics and brokers come and go: what is gone is forgotten."""
 
+from time import monotonic
+
 import pytest
 
 from client.consumer.pull import PullConsumer
+from client.producer.producer import Producer
 from message.message import MessageQueue
 from remoting.codes import ResponseCode
 from remoting.request import Response
@@ -82,6 +85,34 @@ async def test_polls_to_brokers(cluster: FakeCluster) -> None:
         await until(lambda: broker.address not in polls._known)
         assert broker.address not in polls._outstanding
         assert cluster["b"].address in polls._known
+
+
+async def test_polls_to_brokers_that_stay_away(cluster: FakeCluster) -> None:
+    failures: list[MessageQueue] = []
+    async with PullConsumer(
+        "G", namesrv=cluster.namesrv, on_error=lambda queue, error: failures.append(queue)
+    ) as c:
+        polls = c._puller._polls
+        assert polls is not None
+        await c.assign("T")
+        broker = cluster["a"]
+        await until(lambda: broker.address in polls._known and broker.pulls)
+        await broker.stop()
+        await until(lambda: len(failures) >= 4)
+        await until(lambda: broker.address not in polls._outstanding)
+        assert broker.address not in polls._known
+
+
+async def test_brokers_that_were_told_of_a_requester(cluster: FakeCluster) -> None:
+    async with Producer("G", namesrv=cluster.namesrv) as producer:
+        await producer.queues("T")
+        replies, heartbeat = producer._replies, producer._instance.heartbeat
+        for brokers in ("ab", "a"):
+            cluster.put("T", *brokers)
+            await producer._instance.routes.poll()
+            heartbeat.versions.clear()
+            await replies._be_known(monotonic() + 10)
+            assert set(replies._introductions) == {cluster[name].address for name in brokers}
 
 
 async def test_opaques_of_queues_differ_after_some_have_gone(cluster: FakeCluster) -> None:

@@ -142,3 +142,17 @@ async def test_events_tell_names_without_the_namespace(cluster: FakeCluster, ord
     assert told[ConsumerEventKind.READING_RECOVERED] == str(A0)
     if orderly:
         assert told[ConsumerEventKind.LOCK_LOST] == str(A0)
+
+
+async def test_iteration_ends_with_the_consumer(cluster: FakeCluster) -> None:
+    """Not with what was read ahead, which comes to somebody else."""
+    for i in range(3):
+        cluster["a"].store("T", 0, b"%d" % i)
+    seen: list[bytes] = []
+    async with PullConsumer("G", namesrv=cluster.namesrv, start="begin") as consumer:
+        await consumer.assign("T")
+        async for message in consumer:
+            seen.append(message.body)
+            await consumer.shutdown()
+    assert seen == [b"0"]
+    assert cluster["a"].offsets["G", "T", 0] == 1

@@ -1,6 +1,7 @@
 """Push consumers whose handlers, operators and other clients do what nobody expects."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -329,3 +330,34 @@ async def test_a_message_that_is_refused_comes_again_less_and_less_often(
             await done.wait()
     assert cluster["a"].offsets["G", "T", 0] == 1
     assert pauses == ([5, 10, 20, 40, 80, 160, 300, 300, 300] if refused else [5] * 9)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_handler_that_can_not_be_cancelled_does_not_keep_the_consumer(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool
+) -> None:
+    """Nor the queues, and the locks, of everything else."""
+    monkeypatch.setattr("client.consumer.workers.CANCEL_TIMEOUT", 0.02)
+    monkeypatch.setattr("client.instance.CANCEL_TIMEOUT", 0.02)
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(message: ConsumedMessage) -> None:
+        begun.set()
+        while not end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await end.wait()
+
+    fill(cluster)
+    c = consumer(cluster, handler=stubborn, orderly=orderly, shutdown_timeout=0.02)
+    await c.start()
+    await begun.wait()
+    closing = asyncio.create_task(c.shutdown())
+    try:
+        await asyncio.wait([closing], timeout=10)
+        assert closing.done()
+    finally:
+        end.set()
+        await closing
+    assert cluster["a"].offsets["G", "T", 0] == 0
+    assert not cluster["a"].locks
+    assert c._instance.pool.addresses == []

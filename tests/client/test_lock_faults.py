@@ -1,0 +1,74 @@
+"""Locks whose broker was asked for them, or given them back, and did not say what became of it."""
+
+from typing import Any
+
+import pytest
+
+from client.consumer.push import PushConsumer
+from remoting.request import Request, Response
+from tests.client.fake_cluster import FakeCluster
+from tests.client.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client.consumer.queue_lock.LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("client.consumer.rebalance.RETRY_PERIOD", 0.02)
+
+
+def consumer(cluster: FakeCluster, name: str) -> PushConsumer:
+    """Of two, "1" gets the queues of broker a, and "2" those of b."""
+    return PushConsumer(
+        "G", {"T": "*"}, handler=lambda message: None, namesrv=cluster.namesrv, start="begin",
+        orderly=True, instance_name=name,
+    )  # fmt: skip
+
+
+def brokers_of(consumer: PushConsumer) -> set[str]:
+    return {queue.broker_name for queue in consumer.assignment}
+
+
+def joined(cluster: FakeCluster) -> None:
+    """Tell the group, as brokers do when a client is new."""
+    for broker in cluster.brokers.values():
+        broker.notify("G")
+
+
+async def test_a_lock_that_was_not_given_back_is_given_back_again(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody reads the queue for a minute."""
+    unlock = cluster["a"].unlock
+    silent = 4
+
+    def answer(request: Request[Any]) -> Response | None:
+        nonlocal silent
+        silent -= 1
+        return None if silent >= 0 else unlock(request)
+
+    monkeypatch.setattr(cluster["a"], "unlock", answer)
+    async with consumer(cluster, "2") as second:
+        await until(lambda: len(second.assignment) == 4)
+        async with consumer(cluster, "1") as first:
+            joined(cluster)
+            await until(lambda: len(first.assignment) == 2)
+            assert brokers_of(first) == {"a"}
+            assert brokers_of(second) == {"b"}
+
+
+async def test_a_lock_that_nobody_answered_for_is_given_back(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the queue is another client's share by then."""
+    broker, lock = cluster["a"], cluster["a"].lock
+    monkeypatch.setattr(broker, "lock", lambda request: lock(request) and None)
+    async with consumer(cluster, "2") as second:
+        await until(lambda: broker.locks)
+        monkeypatch.setattr(broker, "lock", lambda request: None)
+        async with consumer(cluster, "1") as first:
+            joined(cluster)
+            await until(lambda: brokers_of(second) == {"b"})
+            monkeypatch.setattr(broker, "lock", lock)
+            await until(lambda: len(first.assignment) == 2)
+            assert brokers_of(first) == {"a"}
+            assert brokers_of(second) == {"b"}
