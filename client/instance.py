@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 
 def client_id(instance_name: str, unit_name: str, ip: str, *, lasting: bool = False) -> str:
-    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds, unless the id is to be
-    the same in every run."""
+    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds, unless the id
+    is to be the same in every run."""
     if instance_name == "DEFAULT" and not lasting:
         instance_name = f"{os.getpid()}#{time.time_ns()}"
     return f"{ip}@{instance_name}" + (f"@{unit_name}" if unit_name else "")
