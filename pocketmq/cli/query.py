@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import datetime as dt
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from pocketmq.cli.options import Subparsers, count
+from pocketmq.cli.standard_files import discard_output
 from pocketmq.spark_session import SparkUnavailable, start
 from remoting.service import ExitCode
 from store.errors import StoreCorrupt, StoreError
@@ -24,8 +27,14 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from store.scan.snapshot import StoreSnapshot
+
 SHOWN_ROWS: Final = 100
 _SHOWN_CHARACTERS: Final = 60
+# Rows for JSON come a partition at a time, and Java holds one several times over until it is sent:
+# with the usual 128 MiB of messages, or a quarter of what a shuffle gives, it runs out of memory.
+_JSON_BYTES: Final = 16 * 1024 * 1024
+_JSON_SHUFFLED: Final = 64
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 _DESCRIPTION: Final = (
@@ -34,7 +43,8 @@ _DESCRIPTION: Final = (
     "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Topics whose names "
     "differ only by upper and lower case, which Spark does not tell apart, are no tables. Columns: "
     "topic, queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
-    "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes."
+    "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times are in UTC, in "
+    "the statement and in what is printed."
 )
 
 
@@ -74,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the rows; 0 when Spark could answer."""
     try:
         # Stores are looked at before Spark starts: that takes seconds.
-        topics = _topics(options.store)
+        stores = _snapshots(options.store)
         spark = _session()
     except SparkUnavailable as error:
         return _complain(str(error), ExitCode.UNAVAILABLE)
@@ -86,16 +96,21 @@ def run(options: argparse.Namespace) -> int:
     # PySpark logs every mistake in a statement with the whole stack of the JVM.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        _create_views(spark, options, topics)
+        if options.format == "json":
+            spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", _JSON_BYTES)
+            spark.conf.set("spark.sql.shuffle.partitions", _JSON_SHUFFLED)
+        _create_views(spark, options, stores)
         frame = spark.sql(options.sql)
         if options.format == "json":
             _print_json(frame, options.limit)
         else:
             _print_table(frame, options.limit or SHOWN_ROWS)
+    except _EnoughSeen:
+        discard_output()
     except AnalysisException as error:
         hint = ""
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            hint = f"\nTopics in the store: {', '.join(sorted(topics)) or 'none'}"
+            hint = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
         return _complain(_plain(error) + hint, ExitCode.USAGE)
     except PySparkException as error:
         text = _plain(error)
@@ -106,15 +121,40 @@ def run(options: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _topics(stores: Sequence[Path]) -> set[str]:
-    """The topics that have messages. Raises StoreError, SparkUnavailable."""
+class _EnoughSeen(Exception):
+    """Nobody reads the output any more."""
+
+
+def _snapshots(roots: Sequence[Path]) -> list[StoreSnapshot]:
+    """The stores as they are now. Raises StoreError, SparkUnavailable."""
     try:
         from store.scan.tail import take_snapshot
     except ImportError:
         raise SparkUnavailable(
             "PyArrow is not installed; type: pip install 'pocketmq[spark]'"
         ) from None
-    return {topic for root in stores for topic, _ in take_snapshot(root.expanduser()).queues}
+    try:
+        return [take_snapshot(root.expanduser()) for root in roots]
+    except OSError as error:
+        raise StoreError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+def _topics(stores: Iterable[StoreSnapshot]) -> set[str]:
+    """The topics that have messages."""
+    return {topic for store in stores for topic, _ in store.queues}
+
+
+def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
+    """Of the messages of a topic as they are stored, estimated."""
+    from store.scan.partitioning import Wanted
+
+    total = 0
+    for store in stores:
+        for queue in store.queues.values():
+            if queue.topic == topic:
+                with contextlib.suppress(FileNotFoundError):  # expired since
+                    total += Wanted(queue, queue.slice(store.root)).bytes()
+    return total
 
 
 def _session() -> SparkSession:
@@ -122,25 +162,37 @@ def _session() -> SparkSession:
     ours = str(Path(__file__).parents[2])
     paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    # The session reads times in statements as UTC; PySpark gives them in this process's time zone.
+    os.environ["TZ"] = "UTC"
+    if sys.platform != "win32":
+        time.tzset()
     return start("pocketmq query")
 
 
-def _create_views(spark: SparkSession, options: argparse.Namespace, topics: Iterable[str]) -> None:
+def _create_views(
+    spark: SparkSession, options: argparse.Namespace, stores: Sequence[StoreSnapshot]
+) -> None:
     """A view for each topic that the statement mentions, or for all if it asks what there is.
 
     Making a view costs a tenth of a second, and a store may have thousands of topics. Spark's names
     ignore case: topics whose names are one name to it get no view, for neither may answer for the
-    other.
+    other. A topic without messages only has a view where it is mentioned: brokers make several for
+    themselves.
     """
+    from store.scan.topic_table import configured_queues
+
     statement = options.sql.lower()
     everything = statement.lstrip().startswith(("show", "desc"))
     spark.conf.set(_PUSHDOWN, "true")
     named: dict[str, list[str]] = {}
-    for topic in sorted(topics):
+    for topic in sorted(_topics(stores)):
         named.setdefault(topic.lower(), []).append(topic)
+    stored = set(named)
+    for topic in sorted(set().union(*(configured_queues(store.root) for store in stores))):
+        named.setdefault(topic.lower(), [topic])
     for name, alike in named.items():
         mentions = statement.count(name)
-        if not mentions and not everything:
+        if not mentions and not (everything and name in stored):
             continue
         if len(alike) > 1:
             print(
@@ -154,6 +206,8 @@ def _create_views(spark: SparkSession, options: argparse.Namespace, topics: Iter
         reader = spark.read.format("rocketmq").option("subscribe", alike[0])
         reader.option("pushFilters", str(read_once).lower())
         reader.option("includeMetadata", str(options.metadata).lower())
+        if options.format == "json":
+            reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // _JSON_BYTES))
         # As JSON, since a directory may have a comma in its name.
         paths = [str(root.expanduser().absolute()) for root in options.store]
         reader.option("paths", msgspec.json.encode(paths).decode())
@@ -172,7 +226,9 @@ def _print_table(frame: DataFrame, limit: int) -> None:
         table.add_row(*(_shorter(_text(value)) for value in row))
     # Not into the width of a terminal when there is none.
     console = Console(width=None if sys.stdout.isatty() else 4096, markup=False, highlight=False)
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    _write(printed.get().encode(console.encoding))
     if len(rows) > limit:
         print(f"There are more than these {limit} rows; see --limit.", file=sys.stderr)
 
@@ -181,21 +237,42 @@ def _print_json(frame: DataFrame, limit: int | None) -> None:
     if limit is not None:
         frame = frame.limit(limit)
     for row in frame.toLocalIterator(prefetchPartitions=True):
-        sys.stdout.buffer.write(msgspec.json.encode(dict(_fields(row))) + b"\n")
-    sys.stdout.buffer.flush()
+        _write(msgspec.json.encode(_object(zip(row.__fields__, row, strict=True))) + b"\n")
 
 
-def _fields(row: Row) -> Iterator[tuple[str, Any]]:
+def _write(output: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(output)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise _EnoughSeen from None
+
+
+def _object(fields: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """Names and values for JSON: bodies as `pocketmq pull` has them, in `body`, or in
     `bodyBase64` where they are not UTF-8."""
-    for name, value in zip(row.__fields__, row, strict=True):
-        if isinstance(value, bytes | bytearray):
-            try:
-                yield name, value.decode()
-            except UnicodeDecodeError:
-                yield f"{name}Base64", base64.b64encode(value).decode()
-        else:
-            yield name, value
+    found = {}
+    for name, value in fields:
+        try:
+            found[name] = _json(value, bytes.decode)
+        except UnicodeDecodeError:
+            found[f"{name}Base64"] = _json(value, lambda body: base64.b64encode(body).decode())
+    return found
+
+
+def _json(value: Any, text_of: Callable[[bytes], str]) -> Any:
+    """A value for JSON, with `text_of` what is binary in it."""
+    if isinstance(value, bytes | bytearray):
+        return text_of(bytes(value))
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=dt.UTC)
+    if isinstance(value, Mapping):
+        return _object(value.items())
+    if isinstance(value, tuple):  # a Row
+        return _object(zip(cast("Row", value).__fields__, value, strict=True))
+    if isinstance(value, list):
+        return [_json(inner, text_of) for inner in value]
+    return value
 
 
 def _text(value: Any) -> str:

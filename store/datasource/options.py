@@ -98,7 +98,7 @@ class Options:
         if stored.stop is not None:
             ending = OffsetBounds(LATEST, {})
         return cls(
-            roots=tuple(text.roots()),
+            roots=text.roots(),
             topics=text.topics("subscribe"),
             topic_pattern=text.pattern("subscribePattern"),
             queues=text.assignment("assign"),
@@ -150,13 +150,24 @@ class _Reader:
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
 
-    def roots(self) -> Iterator[Path]:
-        """Directories, from ``load(A)``, ``load("A,B")``, ``load(["A", "B"])`` or a glob."""
-        given = self._given.get("path") or self._given.get("paths")
-        if not given:
-            raise OptionError("path", "", "the directory of a store is needed: load(DIR)")
-        for text in self._json("paths", list) if "path" not in self._given else given.split(","):
+    def roots(self) -> tuple[Path, ...]:
+        """Directories, from ``load(A)``, ``load("A,B")``, ``load(["A", "B"])`` or a glob. Each
+        once, by whatever names: a store that is read twice has every message twice."""
+        roots: dict[Path, Path] = {}
+        for root in self._places():
+            roots.setdefault(root.resolve(), root)
+        return tuple(roots.values())
+
+    def _places(self) -> Iterator[Path]:
+        name = "paths" if "path" not in self._given and "paths" in self._given else "path"
+        given = self._given.get(name, "")
+        places = self._json(name, list) if name == "paths" else given.split(",")
+        if not given or not places:
+            raise OptionError(name, given, "the directory of a store is needed: load(DIR)")
+        for text in places:
             place = str(text).strip()
+            if not place:  # as a path it would be the current directory
+                raise self._error(name, "one of the directories has no name")
             if place.startswith("file:"):
                 place = unquote(urlsplit(place).path)
             place = str(Path(place).expanduser())
@@ -166,7 +177,7 @@ class _Reader:
                 continue
             found = [Path(path).absolute() for path in sorted(glob(place))]
             if not found:
-                raise OptionError("path", given, f"nothing matches {place}")
+                raise self._error(name, f"nothing matches {place}")
             yield from found
 
     def topics(self, name: str) -> frozenset[str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from message.fastjson import FastjsonError, decode
 from store.datasource.filters import Pushed, push
 from store.datasource.options import OptionError, Options
 from store.datasource.schema import arrow_schema
@@ -25,6 +24,7 @@ from store.scan.segments import undisturbed
 from store.scan.selection import Selection
 from store.scan.snapshot import StoreSnapshot
 from store.scan.tail import take_snapshot
+from store.scan.topic_table import configured_queues
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class RocketMQReader(DataSourceReader):
     def _planned(self) -> Sequence[InputPartition]:
         options, pushed = self._options, self._pushed
         stores = [take_snapshot(root) for root in options.roots]
-        _check_names(stores, options)
+        _check_names(stores, options, self._lose)
         request = Request(
             wants=lambda topic, queue_id: (
                 options.wants(topic, queue_id) and pushed.wants(topic, queue_id)
@@ -122,27 +122,34 @@ class PushdownReader(RocketMQReader):
         return rest
 
 
-def _check_names(stores: Sequence[StoreSnapshot], options: Options) -> None:
-    """Raise OptionError for topics and queues that are named but do not exist."""
-    queues = {key for store in stores for key in store.queues}
-    topics = {topic for topic, _ in queues}.union(*map(_configured_topics, stores))
+def _check_names(
+    stores: Sequence[StoreSnapshot], options: Options, lose: Callable[[int, RecordsLost], None]
+) -> None:
+    """Raise OptionError for topics and queues that are named but do not exist; `lose` records that
+    are asked for of queues without any."""
+    # A queue without messages has no files: only the broker's table tells that it is there.
+    configured = [configured_queues(store.root) for store in stores]
+    topics = {topic for store in stores for topic, _ in store.queues}.union(*configured)
     option = "subscribe" if options.topics is not None else "assign"
     for topic in sorted(options.named_topics() - topics):
         raise OptionError(option, topic, f"no such topic; there are {', '.join(sorted(topics))}")
+
+    def has_messages(option: str, topic: str, queue_id: int) -> bool:
+        if any((topic, queue_id) in store.queues for store in stores):
+            return True
+        if not any(0 <= queue_id < table.get(topic, 0) for table in configured):
+            raise OptionError(option, f"{topic}/{queue_id}", "there is no such queue")
+        return False
+
+    for topic, queue_ids in (options.queues or {}).items():
+        for queue_id in sorted(queue_ids):
+            has_messages("assign", topic, queue_id)
     for name, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for topic, offsets in bounds.by_queue.items():
-            for queue_id in offsets:
-                if (topic, queue_id) not in queues:
-                    raise OptionError(name, f"{topic}/{queue_id}", "there is no such queue")
+            for queue_id, offset in offsets.items():
+                is_empty = not has_messages(name, topic, queue_id)
                 if not options.wants(topic, queue_id):
                     raise OptionError(name, f"{topic}/{queue_id}", "the queue is not read")
-
-
-def _configured_topics(store: StoreSnapshot) -> set[str]:
-    """Topics that the broker knows; they may have no message yet."""
-    path = store.root / "config" / "topics.json"
-    try:
-        table = decode(path.read_bytes())["topicConfigTable"]
-        return set(table)
-    except (OSError, FastjsonError, KeyError, TypeError):
-        return set()
+                if is_empty and offset > 0:
+                    reason = "the queue has no message"
+                    lose(offset, RecordsLost(topic, queue_id, 0, offset - 1, reason))

@@ -25,16 +25,19 @@ class RocketMQDataSource(DataSource):
         spark.read.format("rocketmq").option("subscribe", "orders").load("/var/rocketmq/store")
 
     Options (names as in Spark's Kafka source):
-        path: directory of a store, several with commas between them, or a glob.
+        path: directory of a store (storePathRootDir), several with commas between them, or a
+            glob; a store that is named twice is read once. Where a broker's storePathCommitLog is
+            elsewhere, a link to it named ``commitlog`` has to be made in that directory.
         subscribe, subscribePattern, assign: topics as ``a,b``, as a regular expression, or queues
             as ``{"a":[0,1]}``. Default: every topic but the internal ones.
         startingOffsets, endingOffsets: ``earliest``, ``latest``, or ``{"a":{"0":23,"1":-2}}`` with
-            -2 for the earliest and -1 for the latest; the end is not included.
+            -2 for the earliest and -1 for the latest; the end is not included. Of several stores
+            each one is read between these offsets of its own queue.
         startingTimestamp, endingTimestamp: of storing, in ms or ISO 8601; the end is not included.
             They win over offsets.
         minPartitions, maxRecordsPerPartition: how finely to split.
         failOnDataLoss (true): fail when records are corrupt or gone; false leaves them out and
-            logs how many.
+            logs how many, where it reads: to stderr of an executor's Python worker.
         includeSystemTopics (false): read internal, retry and dead-letter topics as well.
         includeMetadata (false): more columns: bornHost, storeHost, sysFlag, storeSize, bodyCRC,
             preparedTransactionOffset, offsetMsgId.

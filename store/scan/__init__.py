@@ -4,7 +4,8 @@ No Spark in here: `store.datasource` makes a Spark data source of it. The rooms,
 
 - `segments` maps files, `gather` collects byte ranges out of them, `heads` and `property_table`
   take records apart, `columns` makes Arrow arrays of them, `reader` does all that in blocks;
-- `snapshot` finds out what the consume queues know, `tail` what only the commit log knows;
+- `snapshot` finds out what the consume queues know, `tail` what only the commit log knows,
+  `topic_table` what the broker wrote down about topics;
 - `offsets`, `selection`, `partitioning` and `plan` choose what to read and split it.
 """
 

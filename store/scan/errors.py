@@ -11,7 +11,10 @@ class NoStore(StoreError):
     """A path that is not the root of a store."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"no store at {path}: it has no directory named commitlog")
+        hint = ""
+        if (path / "consumequeue").is_dir():
+            hint = "; where storePathCommitLog is elsewhere, make a link of that name to it"
+        super().__init__(f"no store at {path}: it has no directory named commitlog{hint}")
         self.path = path
 
 

@@ -90,6 +90,16 @@ def test_several_stores(tmp_path: Path) -> None:
     assert parse(path="store").roots == (Path.cwd() / "store",)
 
 
+def test_a_store_is_read_once_by_whatever_names(tmp_path: Path) -> None:
+    a, b, link = (tmp_path / name for name in ("a", "b", "link"))
+    a.mkdir()
+    b.mkdir()
+    link.symlink_to(a)
+    assert parse(path=f"{a},{b},{a}/").roots == (a, b)
+    assert parse(path=f"{link},{a}").roots == (link,)
+    assert parse(path=f"{tmp_path}/*").roots == (a, b)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -116,6 +126,8 @@ def test_several_stores(tmp_path: Path) -> None:
         ({"pushFilters": "maybe"}, "true or false"),
         ({"path": "/none/*/here"}, "nothing matches"),
         ({"path": ""}, "the directory of a store is needed"),
+        ({"path": "/a,"}, "one of the directories has no name"),
+        ({"path": "/a, ,/b"}, "one of the directories has no name"),
     ],
 )
 def test_what_cannot_be_meant(options: dict[str, str], message: str) -> None:
@@ -123,6 +135,21 @@ def test_what_cannot_be_meant(options: dict[str, str], message: str) -> None:
         parse(**options)
     name = list(options)[-1]
     assert f"option {name} = {options[name]!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ("[]", "the directory of a store is needed"),
+        ('["/a",""]', "one of the directories has no name"),
+        ('["/none/*/here"]', "nothing matches"),
+        ("/a", "a JSON list of paths"),
+    ],
+)
+def test_lists_of_paths_that_cannot_be_meant(paths: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        Options.parse({"paths": paths})
+    assert f"option paths = {paths!r}" in str(caught.value)
 
 
 def test_every_option_is_told_of_where_users_look() -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pocketmq.cli import main
+from pocketmq.cli import query as query_command
 from remoting.service import ExitCode
+from store.scan.tail import take_snapshot
 from tests.datasource.conftest import PROJECT
-from tests.store.made_store import MadeStore, damage
+from tests.store.made_store import NOW, MadeStore, damage, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def query(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command elsewhere than in the project's directory, as users do."""
+def query(*arguments: str | Path, head: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run the command elsewhere than in the project's directory, as users do; `head`: with a reader
+    that has seen enough before there is anything."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     from pocketmq.spark_session import SparkUnavailable, find_java
 
@@ -26,14 +34,28 @@ def query(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
     store = Path(arguments[-1])
-    return subprocess.run(
-        [sys.executable, "-m", "pocketmq", "query", *map(str, arguments)],
-        cwd=store.parent,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    output = subprocess.PIPE
+    if head:
+        reading, output = os.pipe()
+        os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "pocketmq", "query", *map(str, arguments)],
+            cwd=store.parent,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(PROJECT),
+                "PYSPARK_PYTHON": sys.executable,
+                "TZ": "Asia/Shanghai",
+            },
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        if head:
+            os.close(output)
 
 
 @pytest.mark.spark
@@ -64,6 +86,66 @@ def test_json_lines_and_odd_names(tmp_path: Path) -> None:
     assert rows[0]["properties"] == {"KEYS": "a b", "own": "1"}
     assert rows[2]["bodyBase64"] == "/wA="
     assert rows[2]["storeSize"] == 91 + 2 + 10
+
+
+@pytest.mark.spark
+def test_times_are_in_utc_whatever_the_machine_has(tmp_path: Path) -> None:
+    """As they are in the statement: what was printed can be asked for."""
+    store = MadeStore(tmp_path / "store")
+    store.put(store_timestamp=NOW)
+    root = store.write()
+    text = "2026-11-21 05:57:20.000"
+    sql = f"SELECT storeTimestamp FROM T WHERE storeTimestamp = '{text}'"
+    ended = query(sql, "--store", root)
+    assert text in ended.stdout, ended.stderr
+
+
+@pytest.mark.spark
+def test_values_within_values_as_json(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path / "store")
+    for body in (b"text", b"\xff"):
+        store.put(body=body, store_timestamp=NOW)
+    root = store.write()
+    sql = (
+        "SELECT struct(queueOffset AS at, body) AS one, array(body, body) AS two, "
+        "map('b', body) AS map, struct(storeTimestamp AS time) AS three FROM T ORDER BY queueOffset"
+    )
+    ended = query(sql, "--format", "json", "--store", root)
+    time = {"time": "2026-11-21T05:57:20Z"}
+    assert [json.loads(line) for line in ended.stdout.splitlines()] == [
+        {
+            "one": {"at": 0, "body": "text"},
+            "two": ["text", "text"],
+            "map": {"b": "text"},
+            "three": time,
+        },
+        {
+            "one": {"at": 1, "bodyBase64": "/w=="},
+            "twoBase64": ["/w==", "/w=="],
+            "map": {"bBase64": "/w=="},
+            "three": time,
+        },
+    ], ended.stderr
+
+
+@pytest.mark.spark
+def test_a_topic_without_messages_is_an_empty_table(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path / "store")
+    store.put("orders")
+    topics = b'{"topicConfigTable":{"later":{"readQueueNums":4},"Orders":{"readQueueNums":4}}}'
+    write(tmp_path / "store" / "config" / "topics.json", topics)
+    sql = "SELECT (SELECT count(*) FROM later) AS later, count(*) AS orders FROM orders"
+    ended = query(sql, "--format", "json", "--store", store.write())
+    assert ended.stdout == '{"later":0,"orders":1}\n', ended.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_reader_who_has_seen_enough(golden_killed: Path, form: str) -> None:
+    arguments = ("SELECT * FROM Flood", "--format", form, "--store", golden_killed)
+    ended = query(*arguments, head=True)
+    assert ended.returncode == ExitCode.OK, ended.stderr
+    assert "pocketmq/cli" not in ended.stderr  # of a traceback; PySpark's workers may show theirs
 
 
 @pytest.mark.spark
@@ -101,10 +183,50 @@ def test_a_corrupt_record(tmp_path: Path) -> None:
     assert f"at byte {places[3]}: T/0 has its record 3" in ended.stderr
 
 
+@pytest.mark.spark
+def test_json_takes_a_store_in_small_parts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java would run out of memory with those of a scan."""
+    store = MadeStore(tmp_path)
+    for n in range(100):
+        store.put(queue_id=n % 2, body=bytes(1000))
+    store.put("other")
+    snapshots = [take_snapshot(store.write())]
+    monkeypatch.setattr(query_command, "_JSON_BYTES", 10_000)
+    conf = "spark.sql.python.filterPushdown.enabled"
+    try:
+        for form, count in (("table", 1), ("json", 11)):
+            arguments = ["query", "SELECT * FROM t", "--format", form, "--store", str(tmp_path)]
+            options = parser().parse_args(arguments)
+            query_command._create_views(spark, options, snapshots)
+            assert spark.table("T").rdd.getNumPartitions() == count
+            assert not spark.catalog.tableExists("other")
+    finally:
+        spark.conf.unset(conf)
+        spark.catalog.dropTempView("T")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser()
+    query_command.add_parser(made.add_subparsers())
+    return made
+
+
 def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.USAGE
     assert f"error: no store at {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_store_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    # Not one without permission: root, as which tests may run, reads all.
+    path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    path.mkdir(parents=True)
+    (tmp_path / "commitlog").mkdir()
+    assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.USAGE
+    assert f"error: cannot read {path}: Is a directory" in capsys.readouterr().err
 
 
 def test_a_statement_and_a_store_are_needed(capsys: pytest.CaptureFixture[str]) -> None:

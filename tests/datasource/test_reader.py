@@ -125,6 +125,8 @@ def test_mistakes_show_at_load(tmp_path: Path, golden_clean: Path) -> None:
     [
         ({"subscribe": "Golden_plain,nothing"}, "'nothing': no such topic; there are .*Golden_big"),
         ({"assign": '{"nothing":[0]}'}, "'nothing': no such topic"),
+        ({"assign": '{"Golden_plain":[0,4]}'}, "'Golden_plain/4': there is no such queue"),
+        ({"assign": '{"Golden_plain":[-1]}'}, "'Golden_plain/-1': there is no such queue"),
         ({"startingOffsets": '{"Golden_plain":{"9":0}}'}, "'Golden_plain/9': there is no such"),
         (
             {"subscribe": "Golden_big", "endingOffsets": '{"Golden_plain":{"0":1}}'},
@@ -145,6 +147,37 @@ def test_a_topic_without_messages_is_empty(tmp_path: Path) -> None:
     assert reader.partitions() == []
     # Spark makes up a partition where there is none.
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_queues_without_messages_may_be_named(tmp_path: Path) -> None:
+    """They have no files; that they are there is written in topics.json."""
+    store = MadeStore(tmp_path)
+    for _ in range(3):
+        store.put()
+    topics = b'{"topicConfigTable":{"T":{"readQueueNums":2,"writeQueueNums":4},"odd":7}}'
+    write(tmp_path / "config" / "topics.json", topics)
+    root = store.write()
+    offsets = '{"T":{"0":1,"1":0,"2":-2,"3":0}}'
+    for options in ({"startingOffsets": offsets}, {"endingOffsets": '{"T":{"0":2,"3":0}}'}):
+        assert len(rows(source(root, **options).reader(BODY))) == 2
+    assert len(rows(source(root, assign='{"T":[0,3]}').reader(BODY))) == 3
+    with pytest.raises(OptionError, match="'T/4': there is no such queue"):
+        source(root, assign='{"T":[0,4]}').reader(BODY).partitions()
+    with pytest.raises(RecordsLost, match="T/3: the records 0 to 8 are gone"):
+        source(root, endingOffsets='{"T":{"3":9}}').reader(BODY).partitions()
+
+
+def test_a_commit_log_elsewhere_by_a_link(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path / "store")
+    for n in range(300):
+        store.put(entry=n < 290)
+    root = store.write(crashed=True)
+    (root / "commitlog").rename(tmp_path / "elsewhere")
+    with pytest.raises(NoStore, match="storePathCommitLog is elsewhere, make a link"):
+        source(root).schema()
+    (root / "commitlog").symlink_to(tmp_path / "elsewhere")
+    assert source(root).schema()
+    assert len(rows(source(root).reader(BODY))) == 300
 
 
 def test_offsets_and_times(tmp_path: Path) -> None:
