@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from message.properties import DEFAULT_REGION
+from message.limits import DEFAULT_REGION
 from remoting.official_config_keys import BROKER_KEYS
 from remoting.properties_file import ConfigError, load_config
 from store.config import StoreConfig

@@ -34,7 +34,7 @@ from client.trace_record import (
 from client.validation import is_delayed
 from message import properties as names
 from message.identity import InvalidMessageId, decode_offset_msg_id, new_unique_id
-from message.limits import TRACE_TOPIC
+from message.limits import DEFAULT_REGION, TRACE_TOPIC
 from message.message import Message, MessageExt
 
 __all__ = [
@@ -213,7 +213,7 @@ class ConsumeTrace:
                     msg_id=message.msg_id,
                     retry_times=message.reconsume_times,
                     keys=message.properties.get(names.KEYS, ""),
-                    region=message.properties.get(names.MSG_REGION, names.DEFAULT_REGION),
+                    region=message.properties.get(names.MSG_REGION, DEFAULT_REGION),
                 )
             )
 

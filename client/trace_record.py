@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
-from message.properties import DEFAULT_REGION
+from message.limits import DEFAULT_REGION
 
 __all__ = [
     "ConsumeReturn",

@@ -32,6 +32,9 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 ROCKSDB_CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 
+DEFAULT_REGION: Final = "DefaultRegion"
+"""What a broker calls its region (regionId) unless it is told otherwise."""
+
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"

@@ -41,7 +41,6 @@ TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 # Set by brokers.
 CLUSTER: Final = "CLUSTER"
 MSG_REGION: Final = "MSG_REGION"
-DEFAULT_REGION: Final = "DefaultRegion"
 TRACE_ON: Final = "TRACE_ON"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 REAL_TOPIC: Final = "REAL_TOPIC"

@@ -27,7 +27,7 @@ from message import properties as names
 from message import sysflag
 from message.batch_body import BatchBodyError
 from message.identity import new_unique_id
-from message.limits import RETRY_PREFIX
+from message.limits import DEFAULT_REGION, RETRY_PREFIX
 from message.properties import find
 from message.tags import tag_hash
 from remoting.bodies.registration import TopicConfig
@@ -97,7 +97,7 @@ class SendProcessor:
         # What prepared answers need (encode_stored_answer), and whether they say the right region.
         self._store_host = store_host.hex().upper().encode()
         self._trace_text = b"true" if config.trace_on else b"false"
-        self._plain = config.region_id == names.DEFAULT_REGION
+        self._plain = config.region_id == DEFAULT_REGION
         self.unflushed = UnflushedSends(config, store)
 
     def forget_targets(self) -> None:

@@ -18,6 +18,7 @@ from client.producer.result import SendResult, SendStatus
 from client.validation import check_properties, check_properties_length, check_property
 from message import properties as names
 from message.compression import CompressionType, compress
+from message.limits import DEFAULT_REGION
 from message.message import Message, MessageQueue
 from message.sysflag import COMPRESSED
 from remoting.codes import RequestCode
@@ -117,7 +118,7 @@ class Outgoing(msgspec.Struct):
             offset,
             ext.get("transactionId"),
             ext.get("recallHandle"),
-            ext.get(names.MSG_REGION, names.DEFAULT_REGION),
+            ext.get(names.MSG_REGION, DEFAULT_REGION),
             ext.get(names.TRACE_ON) != "false",
         )
 
@@ -128,7 +129,7 @@ class Outgoing(msgspec.Struct):
         if len(ids) != len(self.msg_ids):
             # An inner batch is one record: its messages share the one id.
             ids = [joined] * len(self.msg_ids)
-        region = answer.ext_fields.get(names.MSG_REGION, names.DEFAULT_REGION)
+        region = answer.ext_fields.get(names.MSG_REGION, DEFAULT_REGION)
         trace_on = answer.ext_fields.get(names.TRACE_ON) != "false"
         return [
             SendResult(

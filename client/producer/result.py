@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import msgspec
 
-from message import properties as names
+from message.limits import DEFAULT_REGION
 from message.message import MessageQueue
 from remoting.codes import ResponseCode
 
@@ -42,5 +42,5 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
-    region_id: str = names.DEFAULT_REGION
+    region_id: str = DEFAULT_REGION
     trace_on: bool = True

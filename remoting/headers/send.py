@@ -3,7 +3,7 @@ CONSUMER_SEND_MSG_BACK; RECALL_MESSAGE."""
 
 from msgspec import field
 
-from message.properties import DEFAULT_REGION
+from message.limits import DEFAULT_REGION
 from remoting.headers.base import I32, I64, Header, encode_entries, encode_json, pack_length
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from message.batch_body import iter_batch
 from message.checksum import body_crc
 from message.identity import encode_offset_msg_id, pack_host
+from message.limits import DEFAULT_REGION
 from message.message import MessageQueue
-from message.properties import DEFAULT_REGION
 from message.record import MAGIC_V1, encode_into, record_size
 from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from remoting.bodies.heartbeat import HeartbeatData
