@@ -51,7 +51,7 @@ from client.consumer.rebalance import Rebalancer
 from client.consumer.rebalance_strategy import Strategy, average
 from client.consumer.running_info import MIB, RunningInfo
 from client.consumer.trace_sender import TraceSender
-from client.errors import RemotingError
+from client.errors import NotRunning, RemotingError
 from client.instance import ClientInstance
 from client.lifecycle import Lifecycle
 from client.log_fields import fields
@@ -153,6 +153,7 @@ class PushConsumer(PushTopics):
         self._trace = TraceSender(group, trace, namesrv, options) if trace else None
         if self._trace is not None:
             self.hooks.append(self._trace.hook)
+        self._begun = False
         self._ended = asyncio.Event()
         instance = self._instance = ClientInstance(namesrv, lasting_id=broadcast, **options)
         group = self._wire_group = instance.namespace.wrap(group)  # from here on
@@ -258,7 +259,7 @@ class PushConsumer(PushTopics):
         await self._life.start()
 
     async def _begin(self) -> None:
-        self._running = True
+        self._running = self._begun = True
         self._info.started_at = time_ns() // 1_000_000
         if self._trace is not None:
             await self._trace.start()
@@ -282,8 +283,15 @@ class PushConsumer(PushTopics):
             instance.every(period, lambda: consumption.expire(age, assignment), "consume timeout")
 
     async def run(self) -> None:
-        """Consume until `shutdown` is called or this call is cancelled."""
-        async with self:
+        """Consume until `shutdown` has been called or this call is cancelled. Raises as `start`
+        does, but not NotRunning once it has consumed."""
+        try:
+            async with self:
+                await self._ended.wait()
+        except NotRunning:
+            # A handler may be quicker with `shutdown` than `start` is with its end.
+            if not self._begun:
+                raise
             await self._ended.wait()
 
     async def shutdown(self) -> None:

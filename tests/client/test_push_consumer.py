@@ -489,6 +489,28 @@ async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> Non
     assert cluster["a"].offsets.get(("G", "T", 0)) in (None, 0)
 
 
+async def test_a_handler_may_be_quicker_than_the_start(cluster: FakeCluster) -> None:
+    """As in `pocketmq.sync`, where `run` is asked for by another thread after `start`."""
+    cluster["a"].store("T", 0, b"x")
+    c = consumer(cluster)
+
+    @c.on("T")
+    async def handle(message: ConsumedMessage) -> None:
+        await c.shutdown()
+
+    async with asyncio.timeout(5):
+        await c.start()
+        await c._ended.wait()
+        await c.run()
+
+
+async def test_run_after_a_shutdown_that_came_first(cluster: FakeCluster) -> None:
+    c = consumer(cluster, {"T": "*"}, handler=lambda m: None)
+    await c.shutdown()
+    with pytest.raises(NotRunning):
+        await c.run()
+
+
 async def test_run_ends_by_cancellation(cluster: FakeCluster) -> None:
     bodies = fill(cluster)
     seen: set[bytes] = set()
