@@ -189,8 +189,7 @@ class TimerService:
         record = self._next = self._next or self._read_next()
         if record is not None:
             now = min(now, record.store_timestamp)
-        precision = self.index.precision
-        self._now_slot = max(self._now_slot, now // precision * precision)
+        self._now_slot = max(self._now_slot, self.index.floor(now))
 
     def _deliver_next(self) -> bool:
         """Do one step of delivering what is due; False when nothing is."""
@@ -282,8 +281,7 @@ class TimerService:
         """For a message that was due when it was stored, as one that is stored anew after its time
         may be: one slot for all that are in the queue by now, since some may take others back."""
         if self._late_slot < self._now_slot:
-            precision = self.index.precision
-            self._late_slot = max(self._now_slot, self._clock() // precision * precision)
+            self._late_slot = max(self._now_slot, self.index.floor(self._clock()))
         return self._late_slot
 
     # --- a message ----------------------------------------------------------------------------
@@ -302,8 +300,6 @@ class TimerService:
         dropped with an error in the log.
         """
         properties = record.properties
-        if not roll and names.TIMER_DEL_UNIQKEY in properties:
-            return
         if deleted and delete_key(properties) in deleted:
             return
         draft = draft_of(record) if roll else returned(record)
@@ -341,9 +337,8 @@ class TimerService:
         """Store a message in the timer topic once more, for later; False when the store refuses."""
         draft = draft_of(record)
         rolled = _rolled(record)
-        precision = self.index.precision
         later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
-        draft.properties[names.TIMER_OUT_MS] = str(later // precision * precision)
+        draft.properties[names.TIMER_OUT_MS] = str(self.index.floor(later))
         draft.properties[names.TIMER_ROLL_TIMES] = str(rolled + 1)
         return self._drafts.put(draft, direct=True).ok
 

@@ -1,8 +1,7 @@
 """Message ids: the producer's unique id, the broker's offset message id, and packed hosts.
 
-All ids are upper-case hexadecimal text. Readers take both lengths
-(32 characters with an IPv4 address, 56 with an IPv6 one) and lower case, which the Go client uses
-in part.
+All ids are upper-case hexadecimal text. Readers take both lengths (32 characters with an IPv4
+address, 56 with an IPv6 one) and lower case, which the Go client uses in part.
 """
 
 import ipaddress

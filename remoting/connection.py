@@ -1,7 +1,7 @@
 """The calling side: one connection to a server, many requests in flight.
 
-Requests are pipelined and answered in any order. What the server asks of the client
-comes in on the same connection and is executed by a dispatcher, as on a server.
+Requests are pipelined and answered in any order. What the server asks of the client comes in
+on the same connection and is executed by a dispatcher, as on a server.
 """
 
 import asyncio

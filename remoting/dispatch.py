@@ -29,11 +29,14 @@ is to be dispatched alone. If it raises, none of them was executed."""
 
 
 class Route(NamedTuple):
-    """Who serves a request code, the class of its extFields, and who serves many of it at once."""
+    """Who serves a request code, the class of its extFields, and who serves many of it at once.
+
+    `registered` is the handler that the code was registered with, also when that is wrapped."""
 
     code: int
     handler: Handler
     header: type[Header] | None
+    registered: Handler
     run: RunHandler | None = None
 
 
@@ -84,7 +87,7 @@ class Dispatcher:
             raise ValueError(
                 f"request code {code} is served by {self._routes[code].handler} already"
             )
-        self._routes[code] = Route(code, handler, header, run)
+        self._routes[code] = Route(code, handler, header, handler, run)
 
     def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
         """Serves ``code`` by ``wrapper(its handler)`` from now on, also in batches, one by one.
@@ -95,7 +98,7 @@ class Dispatcher:
         route = self._routes.get(int(code))
         if route is None:
             raise ValueError(f"request code {int(code)} is served by nobody")
-        self._routes[route.code] = Route(route.code, wrapper(route.handler), route.header)
+        self._routes[route.code] = route._replace(handler=wrapper(route.handler), run=None)
 
     def dispatch(self, request: Request[Any]) -> Answer:
         """Runs the request's handler; never raises.

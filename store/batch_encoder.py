@@ -1,5 +1,4 @@
-"""The messages of a batch body as records, written straight to where the commit log
-gathers them.
+"""The messages of a batch body as records, written straight to where the commit log gathers them.
 
 A batch is taken apart first: that refuses a bad one before anything is written, and tells how many
 bytes its records have. Then it is encoded at its place.

@@ -1,7 +1,6 @@
 """What can be read from an open store: messages of a queue, offsets, times.
 
-Reference: DefaultMessageStore.getMessage,
-ConsumeQueue.binarySearchInQueueByTime.
+Reference: DefaultMessageStore.getMessage, ConsumeQueue.binarySearchInQueueByTime.
 """
 
 from __future__ import annotations

@@ -100,13 +100,13 @@ class TimerIndex:
         anew then. Raises DiskFull.
         """
         magic = DEFAULT
-        slot = self._floor(deliver)
+        slot = self.floor(deliver)
         ahead = slot - now_slot - self._window
         if ahead >= 0:
             magic |= ROLL
             # Half the window, if it would be left with a short rest otherwise.
             short = ahead < self._window // 3
-            slot = self._floor(now_slot + (self._window // 2 if short else self._window))
+            slot = self.floor(now_slot + (self._window // 2 if short else self._window))
         if delete:
             magic |= DELETE
         known = self._wheel.get(slot)
@@ -137,7 +137,7 @@ class TimerIndex:
         position = NOWHERE if known is None else known.last
         while position != NOWHERE:
             unit = self._log.unit(position)
-            if unit is None or self._floor(unit.slot) != slot or unit.previous >= position:
+            if unit is None or self.floor(unit.slot) != slot or unit.previous >= position:
                 log.error("slot %d: there is no unit of it at %d in the timer log", slot, position)
                 return
             yield unit
@@ -187,7 +187,7 @@ class TimerIndex:
         wheel.open()
         # However long ago that was: slots tell their time, and what is overdue goes before what is
         # new. Only without a checkpoint the wheel may have much that was delivered.
-        oldest = self._floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
+        oldest = self.floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(checkpoint.log_flushed, units.begin)):
@@ -207,5 +207,6 @@ class TimerIndex:
             if unit.slot >= self.read_time:
                 self._wheel.link(unit.slot, position, -1 if unit.magic & DELETE else 1)
 
-    def _floor(self, time: int) -> int:
+    def floor(self, time: int) -> int:
+        """The slot that a time lies in."""
         return time // self.precision * self.precision

@@ -16,7 +16,6 @@ Strategy); docs/batch-protocol.md lists where this differs.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 import logging
 import random
@@ -251,10 +250,7 @@ class BatchProcessor:
 
     def _served_alike(self, code: int, route: Route) -> bool:
         served = self._dispatcher.codes.get(code)
-        # Dispatcher.wrap changes the handler of one code: what it wraps is still the same one.
-        if served is None:
-            return False
-        return bool(inspect.unwrap(served.handler) == inspect.unwrap(route.handler))
+        return served is not None and served.registered == route.registered
 
     def _answer_later(
         self,

@@ -1,8 +1,8 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: reading a queue, with long polling.
 
 A pull passes the checks in the reference's order, reads the queue, and is answered with what the
-store found, or held when it found nothing and may wait. A held pull is executed again
-when a message arrives or its time is over, and then answered whatever it finds. Reference: broker
+store found, or held when it found nothing and may wait. A held pull is executed again when a
+message arrives or its time is over, and then answered whatever it finds. Reference: broker
 PullMessageProcessor.
 """
 

@@ -11,6 +11,7 @@ from client.consumer.consume_service import ConsumeService, Queue, ServiceOwner,
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.flow_control import FlowControl
+from client.pauses import growing
 
 __all__ = ["ConsumeConcurrently"]
 
@@ -108,8 +109,10 @@ class ConsumeConcurrently(ConsumeService):
                 self._finish(message)
             else:
                 message.reconsume_times += 1
-                delay = LOCAL_RETRY_DELAY * 2 ** min(max(message.refusals - 1, 0), 10)
-                self._later(min(delay, LONGEST_LOCAL_RETRY_DELAY), self._retry, message)
+                # While it is not refused but not answered, the pause stays as it is.
+                times = max(message.refusals, 1)
+                delay = growing(LOCAL_RETRY_DELAY, LONGEST_LOCAL_RETRY_DELAY, times)
+                self._later(delay, self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:
         if message.process_queue.paused:

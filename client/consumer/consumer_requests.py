@@ -1,5 +1,5 @@
-"""What brokers and operators ask of a push consumer: reset offsets, tell offsets and
-insides, work on one message now. Reference: ClientRemotingProcessor."""
+"""What brokers and operators ask of a push consumer: reset offsets, tell offsets and insides, work
+on one message now. Reference: ClientRemotingProcessor."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from client.consumer.process_queue import ProcessQueue
 from client.consumer.puller import Puller, PullResult, PullStatus
 from client.errors import RemotingError
 from client.log_fields import fields
+from client.pauses import growing
 from message.message import MessageExt, MessageQueue
 
 __all__ = ["QueueFetcher", "Reader"]
@@ -115,7 +116,7 @@ class QueueFetcher(Generic[M]):
                         extra=fields(error, queue=pq.queue, group=self._puller.group),
                     )
                 self._reader.failed(pq.queue, error, failures)
-                await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(failures - 1, 8), LONGEST_PAUSE))
+                await asyncio.sleep(growing(FIRST_PAUSE, LONGEST_PAUSE, failures))
                 continue
             if failures:
                 log.info(

@@ -33,6 +33,7 @@ from client.errors import (
     Try,
     is_silence,
 )
+from client.pauses import growing
 from client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from message.message import MessageQueue
 from remoting.codes import ResponseCode
@@ -187,4 +188,4 @@ def _pause(failures: Iterable[Try], broker_name: str) -> float:
     )
     if not times:
         return 0.0
-    return min(FIRST_PAUSE * 2.0 ** min(times - 1, 10), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+    return growing(FIRST_PAUSE, LONGEST_PAUSE, times) * random.uniform(0.5, 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import Any
 
 from broker.broker import Broker
@@ -70,7 +69,6 @@ class CheckRounds:
         return patient
 
     def _counting(self, serve: Handler) -> Handler:
-        @functools.wraps(serve)
         def handle(request: Request[Any]) -> Answer:
             answer = serve(request)
             if request.header.from_transaction_check:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -134,7 +133,6 @@ class Faults:
 
     def _wrap(self, code: int, dispatchers: Iterable[Dispatcher]) -> None:
         def wrapper(serve: Handler) -> Handler:
-            @functools.wraps(serve)
             def handle(request: Request[Any]) -> Answer:
                 for fault in self._by_code.get(code, ()):
                     if fault.takes(request):

@@ -476,7 +476,7 @@ async def test_shutdown_has_a_deadline(
     assert cluster["a"].offsets.get(("G", "T", 0)) in (None, 0)
 
 
-async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> None:
+def shut_down_by_its_handler(cluster: FakeCluster) -> PushConsumer:
     cluster["a"].store("T", 0, b"x")
     c = consumer(cluster)
 
@@ -484,6 +484,11 @@ async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> Non
     async def handle(message: ConsumedMessage) -> None:
         await c.shutdown()
 
+    return c
+
+
+async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> None:
+    c = shut_down_by_its_handler(cluster)
     async with asyncio.timeout(5):
         await c.run()
     assert cluster["a"].offsets.get(("G", "T", 0)) in (None, 0)
@@ -491,13 +496,7 @@ async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> Non
 
 async def test_a_handler_may_be_quicker_than_the_start(cluster: FakeCluster) -> None:
     """As in `pocketmq.sync`, where `run` is asked for by another thread after `start`."""
-    cluster["a"].store("T", 0, b"x")
-    c = consumer(cluster)
-
-    @c.on("T")
-    async def handle(message: ConsumedMessage) -> None:
-        await c.shutdown()
-
+    c = shut_down_by_its_handler(cluster)
     async with asyncio.timeout(5):
         await c.start()
         await c._ended.wait()
