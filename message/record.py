@@ -52,9 +52,12 @@ _MAGIC_AND_FLAG: Final = Struct(">I28xi")  # from byte 4
 # Looked up once: each attribute lookup in encode_into shows at two hundred thousand calls/s.
 _pack_head_v4: Final = _HEAD_V4.pack_into
 _pack_u16: Final = _U16.pack_into
-_unpack_head_v4: Final = _HEAD_V4.unpack_from
+unpack_head: Final = _HEAD_V4.unpack_from
+"""`size` to `body_length` of a :class:`Record`, where both hosts are IPv4."""
 
-MIN_RECORD: Final = _HEAD_V4.size + 1 + 2
+HEAD_SIZE: Final = _HEAD_V4.size
+"""88 bytes."""
+MIN_RECORD: Final = HEAD_SIZE + 1 + 2
 """91 bytes: a v1 record with IPv4 hosts and nothing in it."""
 
 
@@ -233,7 +236,7 @@ def decode_parts(data: bytes | memoryview, at: int, check_crc: bool = True) -> P
     """What `decode` gives as a Record, for those who make something else of it: body and properties
     are slices of `data`, so bytes of their own if `data` is bytes. Raises as it does."""
     try:
-        head = _unpack_head_v4(data, at)
+        head = unpack_head(data, at)
         body_begin = at + 88
         hosts = head[7] >> 4 & 3
         if hosts:

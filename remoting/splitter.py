@@ -45,7 +45,7 @@ class FrameSplitter:
         start = 0
         if self._missing:
             start = self._missing
-            self._gathered += data[:start]
+            self._gathered += memoryview(data)[:start]
             self._missing = max(start - len(data), 0)
             if self._missing:
                 return
@@ -65,7 +65,7 @@ class FrameSplitter:
             start += 4
             end = start + length
             if end > size:
-                self._gathered += data[start:]
+                self._gathered += memoryview(data)[start:]
                 self._missing = end - size
                 return
             if length <= _COPY_LIMIT:

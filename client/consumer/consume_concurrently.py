@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from client.consumer.consume_service import ConsumeService, Queue, ServiceOwner, describe
+from client.consumer.consume_service import (
+    Begun,
+    ConsumeService,
+    Queue,
+    ServiceOwner,
+    describe,
+)
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.flow_control import FlowControl
+from client.consumer.handlers import Batched, is_failure
+from client.consumer.process_queue import MESSAGE_OVERHEAD
 from client.pauses import growing
 
 __all__ = ["ConsumeConcurrently"]
@@ -54,33 +63,91 @@ class ConsumeConcurrently(ConsumeService):
                 message.began = monotonic()
                 message.settled = False
                 return message
-        ready = self._ready
-        while ready:
-            pq = ready[0]
-            buffer = pq.buffer
-            # A queue that was dropped, paused or sought elsewhere is found out here.
-            if not buffer or pq.dropped or pq.paused:
-                ready.popleft()
-                pq.ready = False
-                continue
-            message = self._hand_out(pq)
-            if not buffer:
-                ready.popleft()
-                pq.ready = False
-            elif len(ready) > 1:
-                ready.rotate(-1)
-            return message
+        pq = self._first_ready()
+        if pq is None:
+            return None
+        message = self._hand_out(pq)
+        self._next_turn(pq)
+        return message
+
+    def run(self, count: int) -> Begun | None:
+        """`take`, `consume` and `succeeded` without their calls, which are half of the time that a
+        message takes, for handlers that do not wait. A queue has its turn for all of the messages,
+        as far as it has them."""
+        owner = self._owner
+        if self._again or not owner.plain:
+            return super().run(count)
+        handlers, topics, flow = owner.handlers, self._stats.topics, self._flow
+        while count and (pq := self._first_ready()) is not None:
+            if pq.retries or owner.renames_all:
+                return super().run(count)
+            # Whatever a handler does to its consumer holds from the next message on.
+            while count and pq.buffer and not (pq.dropped or pq.paused or self.stopped):
+                count -= 1
+                message = pq.buffer.popleft()
+                offset = message.queue_offset
+                pq.unfinished[offset] = message
+                message.process_queue = pq
+                message.counted = len(message.body) + MESSAGE_OVERHEAD
+                message.outcome = owner
+                began = message.began = monotonic()
+                handler = handlers.get(message.topic)
+                rest: Awaitable[None] | None = None
+                if handler is None or type(handler) is Batched:
+                    rest = owner.consume(message)
+                else:
+                    try:
+                        result = handler(message)  # type: ignore[operator]  # not Batched
+                    except BaseException as error:
+                        if not is_failure(error):
+                            raise
+                        rest = self.failed(message, error)
+                    else:
+                        if result is not None and inspect.isawaitable(result):
+                            rest = owner.awaited(message, result)
+                if rest is not None:
+                    self._next_turn(pq)
+                    return Begun(message, rest, count)
+                if message.settled:
+                    continue
+                message.settled = True
+                if pq.unfinished.get(offset) is not message:
+                    continue
+                del pq.unfinished[offset]
+                if not pq.dropped:
+                    flow.remove_one(pq, message.counted)
+                stats = topics[message.topic]
+                stats.ok += 1
+                now = pq.consumed_at = monotonic()
+                stats.seconds += now - began
+            self._next_turn(pq)
         return None
+
+    def _first_ready(self) -> Queue | None:
+        """The queue whose turn it is."""
+        ready = self._ready
+        while ready and not self.stopped:
+            pq = ready[0]
+            if pq.buffer and not (pq.dropped or pq.paused):
+                return pq
+            # It was dropped, paused or sought elsewhere.
+            ready.popleft()
+            pq.ready = False
+        return None
+
+    def _next_turn(self, pq: Queue) -> None:
+        """The first queue had its turn."""
+        if pq.buffer:
+            self._ready.rotate(-1)
+        else:
+            self._ready.popleft()
+            pq.ready = False
 
     def succeeded(self, message: ConsumedMessage) -> None:
         if message.settled:
             return
         message.settled = True
-        # As `_finish`, without its call.
-        pq: Queue = message.process_queue
-        if pq.done(message):
-            if not pq.dropped:
-                self._flow.remove_one(pq, message.counted)
+        if self._finish(message):
             self._count(message, ok=True)
 
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:

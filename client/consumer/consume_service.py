@@ -10,21 +10,30 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
 from client.consumer.flow_control import FlowControl
+from client.consumer.handlers import AnyHandler
 from client.consumer.process_queue import ProcessQueue, message_size
 from client.log_fields import fields
 
-__all__ = ["ConsumeService", "Queue", "ServiceOwner", "describe"]
+__all__ = ["Begun", "ConsumeService", "Queue", "ServiceOwner", "describe"]
 
 log = logging.getLogger(__name__)
 
 Queue = ProcessQueue[ConsumedMessage]
+
+
+class Begun(NamedTuple):
+    """Work that has to wait: `rest` is to be awaited; `left` more messages may have their turn."""
+
+    message: ConsumedMessage
+    rest: Awaitable[None]
+    left: int
 
 
 class ServiceOwner(Outcome, Protocol):
@@ -34,8 +43,22 @@ class ServiceOwner(Outcome, Protocol):
     renames_all: bool
     """Whether `shown_topic` says anything new of messages that come for the first time."""
 
+    handlers: Mapping[str, AnyHandler]
+    """By the topic that the application sees."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether a handler is all that is to be called for a message."""
+
     def wake(self) -> None:
         """`take` may have something again."""
+
+    def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
+        """Work on a message, here and now if its handler does not wait; else it gives back what
+        remains, which raises nothing but a cancellation."""
+
+    async def awaited(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
+        """What remains when a handler gave something to be awaited."""
 
     def shown_topic(self, message: ConsumedMessage) -> str:
         """The topic that the application sees."""
@@ -64,6 +87,17 @@ class ConsumeService(ABC):
             pq.ready = True
             self._ready.append(pq)
         self._owner.wake()
+
+    def run(self, count: int) -> Begun | None:
+        """Have up to `count` messages worked on; ends with the first whose work has to wait."""
+        for left in reversed(range(count)):
+            message = self.take()
+            if message is None:
+                break
+            work = self._owner.consume(message)
+            if work is not None:
+                return Begun(message, work, left)
+        return None
 
     @abstractmethod
     def take(self) -> ConsumedMessage | None:

@@ -9,7 +9,8 @@ from time import monotonic
 from client.consumer.assignment import Assignment
 from client.consumer.consume_service import Queue
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.consumption import Consumption, is_failure
+from client.consumer.consumption import Consumption
+from client.consumer.handlers import is_failure
 from client.consumer.offset_store import OffsetStore
 from client.consumer.running_info import RunningInfo
 from client.errors import RemotingError

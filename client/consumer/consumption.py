@@ -19,7 +19,7 @@ from client.consumer.consume_service import ConsumeService
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.flow_control import FlowControl
-from client.consumer.handlers import AnyHandler, Batched
+from client.consumer.handlers import AnyHandler, Batched, is_failure
 from client.consumer.send_back import SendBack
 from client.consumer.workers import Workers
 from client.instance import ClientInstance
@@ -28,7 +28,7 @@ from message import properties as names
 from message.limits import RETRY_PREFIX
 from message.message import MessageQueue
 
-__all__ = ["ConsumeOptions", "Consumption", "is_failure"]
+__all__ = ["ConsumeOptions", "Consumption"]
 
 log = logging.getLogger(__name__)
 
@@ -55,18 +55,6 @@ class ConsumeOptions(msgspec.Struct, frozen=True):
     @property
     def retry_topic(self) -> str:
         return RETRY_PREFIX + self.group
-
-
-def is_failure(error: BaseException) -> bool:
-    """Whether work that raised this has failed, rather than been cancelled from outside.
-
-    A cancellation that nobody asked of the present task is what the work waited for: a task of the
-    handler's own that was cancelled. Who ends the program is not held up.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is None or not task.cancelling()
-    return not isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
 
 
 class _Work(NamedTuple):
@@ -96,9 +84,7 @@ class Consumption:
         self.renames_all = bool(instance.namespace)
         self.stats = ConsumeStats(monotonic)
         self.service = self._make_service(instance, options, flow)
-        self.workers = Workers(
-            options.concurrency, self.service, instance.spawn, self._consume, self._overdue
-        )
+        self.workers = Workers(options.concurrency, self.service, instance.spawn, self._overdue)
         self._instance = instance
         self.group = instance.namespace.unwrap(options.group)
         self._retry_topic = options.retry_topic
@@ -164,9 +150,11 @@ class Consumption:
             result = await result
         return result
 
-    def _consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
-        """Work on a message, here and now if its handler does not wait: no coroutine is made for
-        it then."""
+    @property
+    def plain(self) -> bool:
+        return not self._hooks
+
+    def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
         handler = self.handlers.get(message.topic)
         if handler is None or type(handler) is Batched or self._hooks:
             return self._consume_observed(message, handler)
@@ -177,11 +165,11 @@ class Consumption:
                 raise
             return self.service.failed(message, error)
         if result is not None and inspect.isawaitable(result):
-            return self._await(message, result)
+            return self.awaited(message, result)
         self.service.succeeded(message)
         return None
 
-    async def _await(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
+    async def awaited(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
         try:
             await result
         except BaseException as error:
@@ -293,7 +281,7 @@ class Consumption:
         late = [
             message
             for pq in assignment.queues
-            for message in pq.unfinished
+            for message in pq.unfinished.values()
             if message.began <= limit and not message.settled
         ]
         for message in late:

@@ -164,4 +164,4 @@ class QueueFetcher(Generic[M]):
         # Whether what is handed out counts is the consumer's choice.
         both = pq.count > len(pq.buffer)
         pq.cut(end)
-        self._flow.recount(pq, [*(pq.unfinished if both else ()), *pq.buffer])
+        self._flow.recount(pq, [*(pq.unfinished.values() if both else ()), *pq.buffer])

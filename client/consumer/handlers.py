@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
 from client.consumer.consumed_message import ConsumedMessage
 
-__all__ = ["MAX_BATCH", "AnyHandler", "BatchHandler", "Batched", "Handler", "handler_of"]
+__all__ = [
+    "MAX_BATCH",
+    "AnyHandler",
+    "BatchHandler",
+    "Batched",
+    "Handler",
+    "handler_of",
+    "is_failure",
+]
 
 Handler: TypeAlias = Callable[[ConsumedMessage], Awaitable[object] | object]
 """Works on a message; a plain function is called in the event loop, which waits for it."""
@@ -53,3 +62,15 @@ def handler_of(function: Handler | BatchHandler | None, batch: int | None) -> An
     if function is None:
         raise ValueError("batch needs a handler")
     return Batched(function, batch)  # type: ignore[arg-type]
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether work that raised this has failed, rather than been cancelled from outside.
+
+    A cancellation that nobody asked of the present task is what the work waited for: a task of the
+    handler's own that was cancelled. Who ends the program is not held up.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return not isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)

@@ -13,7 +13,7 @@ Messages are handed out in the order of the queue and may be done in any. Refere
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from message.limits import RETRY_PREFIX
@@ -37,6 +37,8 @@ class ProcessQueue(Generic[M]):
 
     Attributes:
         buffer: read ahead, not handed out.
+        unfinished: handed out and not done, by offset. In order: a message that was put back is
+            handed out again before others are.
         retries: it is one of the group's retry topic.
         dropped: the queue is read by somebody else from now on; nothing more is handed out.
         paused: nothing is pulled or handed out for now.
@@ -49,8 +51,6 @@ class ProcessQueue(Generic[M]):
     """
 
     __slots__ = (
-        "_in_work",
-        "_unfinished",
         "buffer",
         "busy",
         "commit_failed",
@@ -66,6 +66,7 @@ class ProcessQueue(Generic[M]):
         "ready",
         "retries",
         "size",
+        "unfinished",
     )
 
     def __init__(self, queue: MessageQueue) -> None:
@@ -84,10 +85,7 @@ class ProcessQueue(Generic[M]):
         self.locked_until = 0.0
         self.pulled_at: float | None = None
         self.consumed_at: float | None = None
-        # Handed out, in order. What is done leaves from the front, so the first one is not done;
-        # the dict says which of the others are not.
-        self._in_work: deque[M] = deque()
-        self._unfinished: dict[int, M] = {}
+        self.unfinished: dict[int, M] = {}
 
     @property
     def position(self) -> int | None:
@@ -100,28 +98,20 @@ class ProcessQueue(Generic[M]):
     @property
     def safe_offset(self) -> int | None:
         """Everything before it is done; None before the first offset is known."""
-        if not self._in_work:
+        first = next(iter(self.unfinished), None)
+        if first is None:
             return self.position
-        first = self._in_work[0].queue_offset
         # What was put back may lie before what is still in work.
         return min(first, self.buffer[0].queue_offset) if self.buffer else first
 
     @property
     def span(self) -> int:
-        """From the first message that is not done to the last one that was read."""
-        first = self._in_work[0] if self._in_work else self.buffer[0] if self.buffer else None
-        last = self.buffer[-1] if self.buffer else self._in_work[-1] if self._in_work else None
-        return 0 if first is None or last is None else last.queue_offset - first.queue_offset
-
-    @property
-    def unfinished(self) -> Iterator[M]:
-        """What is handed out and not done, in order of handing out."""
-        return iter(self._unfinished.values())
-
-    @property
-    def in_work(self) -> int:
-        """How many are handed out and not done."""
-        return len(self._unfinished)
+        """From the first message that is not done to the last one."""
+        unfinished, buffer = self.unfinished, self.buffer
+        if not buffer:
+            return next(reversed(unfinished)) - next(iter(unfinished)) if unfinished else 0
+        first = next(iter(unfinished)) if unfinished else buffer[0].queue_offset
+        return buffer[-1].queue_offset - first
 
     def accept(self, messages: Sequence[M], next_offset: int) -> None:
         """What a pull brought; the next one begins at `next_offset`."""
@@ -136,32 +126,27 @@ class ProcessQueue(Generic[M]):
             buffer.clear()
         else:
             messages = [buffer.popleft() for _ in range(count)]
-        self._in_work.extend(messages)
-        self._unfinished.update({message.queue_offset: message for message in messages})
+        self.unfinished.update({message.queue_offset: message for message in messages})
         return messages
 
     def take_one(self) -> M:
         """Hand out the next message; there must be one."""
         message = self.buffer.popleft()
-        self._in_work.append(message)
-        self._unfinished[message.queue_offset] = message
+        self.unfinished[message.queue_offset] = message
         return message
 
     def done(self, message: M) -> bool:
         """The work on a message has ended; False for one that is not in work (any more)."""
-        unfinished = self._unfinished
+        unfinished = self.unfinished
         offset = message.queue_offset
         if unfinished.get(offset) is not message:
             return False
         del unfinished[offset]
-        in_work = self._in_work
-        while in_work and in_work[0].queue_offset not in unfinished:
-            in_work.popleft()
         return True
 
     def holds(self, message: M) -> bool:
         """Whether the message is handed out and not done."""
-        return self._unfinished.get(message.queue_offset) is message
+        return self.unfinished.get(message.queue_offset) is message
 
     def put_back(self, message: M) -> bool:
         """The message is handed out again, before all that follow it in the queue; but not before
@@ -169,10 +154,8 @@ class ProcessQueue(Generic[M]):
         if not self.holds(message):
             return False
         offset = message.queue_offset
-        del self._unfinished[offset]
-        in_work, buffer = self._in_work, self.buffer
-        while in_work and in_work[-1].queue_offset not in self._unfinished:
-            in_work.pop()
+        del self.unfinished[offset]
+        buffer = self.buffer
         before: list[M] = []
         while buffer and buffer[0].queue_offset < offset:
             before.append(buffer.popleft())
@@ -182,8 +165,7 @@ class ProcessQueue(Generic[M]):
 
     def release(self) -> None:
         """Everything handed out is done."""
-        self._in_work.clear()
-        self._unfinished.clear()
+        self.unfinished.clear()
 
     def drop_buffer(self) -> None:
         """Forget what was read ahead; the next pull would bring it again."""
@@ -200,6 +182,5 @@ class ProcessQueue(Generic[M]):
         """Go on at an offset up to `next_offset`; of what was read and what is in work, only what
         is before it counts."""
         self.buffer = deque(m for m in self.buffer if m.queue_offset < offset)
-        self._in_work = deque(m for m in self._in_work if m.queue_offset < offset)
-        self._unfinished = {at: m for at, m in self._unfinished.items() if at < offset}
+        self.unfinished = {at: m for at, m in self.unfinished.items() if at < offset}
         self.next_offset = offset

@@ -22,7 +22,7 @@ from client.log_fields import fields
 from message import properties as names
 from message.compression import CompressionError
 from message.message import MessageExt, MessageQueue
-from message.record import Parts, RecordError, decode_parts
+from message.record import RecordError
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.frame import Command
@@ -195,27 +195,14 @@ class Puller(Generic[M]):
         self, result: PullResult[M], answer: Command, queue: MessageQueue, expression: Expression
     ) -> None:
         tags = expression.tags
-        everything = tags.matches_all
         messages = result.messages
-        make = self._message_type.from_parts
-        broker_name = queue.broker_name
-        # Cutting bytes is quicker than cutting a view and copying each piece.
-        body = bytes(answer.body)
-        at, end = 0, len(body)
-        offset: int | None = None
         try:
-            while at < end:
-                parts = decode_parts(body, at)
-                try:
-                    message = make(parts, broker_name)
-                except CompressionError as error:
-                    message = self._as_stored(parts, queue, error)
-                if everything or tags.matches(message.properties.get(names.TAGS)):
-                    messages.append(message)
-                offset = message.queue_offset
-                at += message.store_size
+            # Cutting bytes is quicker than cutting a view and copying each piece.
+            self._message_type.read_into(
+                messages, bytes(answer.body), queue.broker_name, self._as_stored
+            )
         except RecordError as error:
-            if offset is None:
+            if not messages:
                 raise BodyError(
                     f"the record at {queue} offset {result.next_begin_offset} or before is not "
                     f"one: {error}; seek past it to go on",
@@ -223,16 +210,16 @@ class Puller(Generic[M]):
                 ) from error
             # What came before it counts; the next pull begins with the one that is broken.
             log.warning("pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group))
-            result.next_begin_offset = offset + 1
+            result.next_begin_offset = messages[-1].queue_offset + 1
+        if not tags.matches_all:
+            result.messages = [m for m in messages if tags.matches(m.properties.get(names.TAGS))]
 
-    def _as_stored(self, parts: Parts, queue: MessageQueue, error: CompressionError) -> M:
+    def _as_stored(self, message: M, error: CompressionError) -> None:
         """Compressed by something else than it says: the user may know by what."""
-        message = self._message_type.from_parts(parts, queue.broker_name, None)
         log.warning(
             "%s offset %d is handed out as stored: %s",
-            queue,
+            message.queue,
             message.queue_offset,
             error,
-            extra=fields(queue=queue, group=self.group),
+            extra=fields(queue=message.queue, group=self.group),
         )
-        return message

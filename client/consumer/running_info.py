@@ -64,8 +64,8 @@ class RunningInfo:
         }
 
     def _queue_info(self, pq: Queue) -> ProcessQueueInfo:
-        cached = [*pq.unfinished, *pq.buffer]
-        in_order = list(pq.unfinished) if self.orderly else []
+        cached = [*pq.unfinished.values(), *pq.buffer]
+        in_order = list(pq.unfinished.values()) if self.orderly else []
         return ProcessQueueInfo(
             cached_msg_count=len(cached),
             cached_msg_min_offset=_offset(cached, 0),

@@ -21,7 +21,7 @@ __all__ = ["Workers"]
 
 log = logging.getLogger(__name__)
 
-#: Messages that a worker takes before others have their turn.
+#: Messages that a worker works on before others have their turn.
 BURST = 32
 #: A handler that was cancelled is not waited for any longer than this, seconds.
 CANCEL_TIMEOUT = 5.0
@@ -42,9 +42,7 @@ class _Worker:
 class Workers:
     """Up to `limit` workers on the messages of a service.
 
-    `consume` does the work on a message and tells the service how it ended; what it returns, if
-    anything, is awaited for that, and raises nothing but a cancellation. `overdue` is told of a
-    message whose work was ended by `expire`.
+    `overdue` is told of a message whose work was ended by `expire`.
     """
 
     def __init__(
@@ -52,7 +50,6 @@ class Workers:
         limit: int,
         service: ConsumeService,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
-        consume: Callable[[ConsumedMessage], Awaitable[None] | None],
         overdue: Callable[[ConsumedMessage], Awaitable[None]],
     ) -> None:
         if limit < 1:
@@ -60,7 +57,6 @@ class Workers:
         self._limit = limit
         self._service = service
         self._spawn = spawn
-        self._consume = consume
         self._overdue = overdue
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
@@ -106,28 +102,22 @@ class Workers:
         self.wake()
 
     async def _work(self, worker: _Worker) -> None:
-        take = self._service.take
-        consume = self._consume
+        run = self._service.run
         try:
             while not self._closing:
-                for _ in range(BURST):
-                    message = take()
-                    if message is None:
-                        break
-                    worker.message = message
-                    work = consume(message)
-                    if work is None:
-                        continue
+                left = BURST
+                while (begun := run(left)) is not None:
+                    worker.message, rest, left = begun
                     try:
-                        await work
+                        await rest
                     except asyncio.CancelledError:
                         if not self._forgiven(worker):
                             raise
                         worker.message = None  # what follows is not to be ended as well
-                        await self._overdue(message)
+                        await self._overdue(begun.message)
                     if worker.expired:
                         self._forgiven(worker)  # the work ended all the same
-                worker.message = None
+                    worker.message = None
                 if self._closing:
                     return
                 worker.idle = asyncio.get_running_loop().create_future()

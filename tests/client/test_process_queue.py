@@ -86,8 +86,8 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         left = [m.queue_offset for m in self.in_work + self.read]
         safe = self.pq.safe_offset
         assert safe == (min(left) if left else self.pq.next_offset)
-        assert self.pq.in_work == len(self.in_work)
-        assert sorted(m.queue_offset for m in self.pq.unfinished) == sorted(
+        assert len(self.pq.unfinished) == len(self.in_work)
+        assert sorted(m.queue_offset for m in self.pq.unfinished.values()) == sorted(
             m.queue_offset for m in self.in_work
         )
         position = self.read[0].queue_offset if self.read else self.pq.next_offset

@@ -1,0 +1,88 @@
+"""`MessageExt.read_into` is quick with what most records are; the long way says what is right."""
+
+import zlib
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message import record as records
+from message.checksum import body_crc
+from message.compression import CompressionError
+from message.message import MessageExt
+from message.record import RecordError, decode_parts
+from tests.message.test_record import a_record, encoded, fields
+
+
+@st.composite
+def pulled(draw: st.DrawFn) -> bytes:
+    """Records as an answer to a pull has them: most alike, some not, a few broken."""
+    topic = draw(st.sampled_from([b"T", b"", b"TopicTest", b"t" * 200]))
+    common = {
+        "topic": topic,
+        "magic": records.MAGIC_V2 if len(topic) > records.MAX_TOPIC_V1 else records.MAGIC_V1,
+    }
+    data = b""
+    for _ in range(draw(st.integers(0, 6))):
+        body = draw(st.binary(max_size=30))
+        values: dict[str, Any] = common | {"body": body, "body_crc": body_crc(body)}
+        kind = draw(st.sampled_from(["alike"] * 4 + ["any", "compressed", "other topic"]))
+        if kind == "any":
+            data += encoded(draw(fields()))
+            continue
+        if kind == "compressed":
+            body = draw(st.sampled_from([zlib.compress(body), body or b"no zlib"]))
+            values |= {"body": body, "body_crc": body_crc(body), "sys_flag": 0x1}
+        elif kind == "other topic":
+            values["topic"] = draw(st.sampled_from([b"T", b"U", b"TopicTest2"]))
+        data += a_record(**values)
+    damaged = bytearray(data)
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2])) if data else 0):
+        damaged[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(damaged[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else damaged)
+
+
+def the_long_way(data: bytes) -> tuple[list[MessageExt], list[str], str]:
+    messages: list[MessageExt] = []
+    undecodable: list[str] = []
+    at = 0
+    try:
+        while at < len(data):
+            parts = decode_parts(data, at)
+            try:
+                message = MessageExt.from_parts(parts, "b")
+            except CompressionError as error:
+                message = MessageExt.from_parts(parts, "b", None)
+                undecodable.append(str(error))
+            messages.append(message)
+            at += message.store_size
+    except RecordError as error:
+        return messages, undecodable, str(error)
+    return messages, undecodable, ""
+
+
+@given(pulled())
+def test_both_ways_give_the_same(data: bytes) -> None:
+    messages: list[MessageExt] = []
+    undecodable: list[str] = []
+    error = ""
+    try:
+        MessageExt.read_into(messages, data, "b", lambda _, why: undecodable.append(str(why)))
+    except RecordError as raised:
+        error = str(raised)
+    assert (messages, undecodable, error) == the_long_way(data)
+
+
+def test_records_alike_are_read_to_the_end() -> None:
+    """The quick way is taken at all: it makes no text of its own for each topic."""
+    data = b"".join(
+        a_record(queue_offset=at, body=b"%d" % at, body_crc=body_crc(b"%d" % at))
+        for at in range(100)
+    )
+    messages: list[MessageExt] = []
+    MessageExt.read_into(messages, data, "b", lambda *_: None)
+    assert [(m.queue_offset, m.body) for m in messages] == [(at, b"%d" % at) for at in range(100)]
+    assert {(m.topic, m.tags, m.broker_name, m.sys_flag) for m in messages} == {
+        ("TopicTest", "TagA", "b", 0)
+    }
+    assert len({id(m.topic) for m in messages[1:]}) == 1
