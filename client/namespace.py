@@ -12,7 +12,7 @@ code never sees the prefix. Reference: NamespaceUtil.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from client.errors import InvalidName
 from message import properties as names

@@ -8,6 +8,7 @@ Each message is, big-endian::
 The broker stores each as a record of its own; magic and CRC are placeholders nobody reads.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from struct import error as StructError
@@ -18,6 +19,8 @@ from message.limits import MAX_PROPERTIES
 
 _HEAD: Final = Struct(">iiiii")
 _PROPERTIES_LENGTH: Final = Struct(">h")
+_pack_head: Final = _HEAD.pack
+_pack_length: Final = _PROPERTIES_LENGTH.pack
 _unpack_head: Final = _HEAD.unpack_from
 _new_item: Final = tuple.__new__
 
@@ -37,32 +40,62 @@ class BatchItem(NamedTuple):
     properties: bytes
 
 
-def item_size(body_length: int, properties_length: int) -> int:
-    """Bytes a message with these lengths takes in a batch body."""
-    return MIN_ITEM + body_length + properties_length
+class BatchBody:
+    """A batch body that grows; `size` in bytes."""
+
+    __slots__ = ("_pieces", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[bytes] = []  # of each message as many as `add` says
+
+    def add(self, flag: int, body: bytes, properties: bytes, limit: int) -> int:
+        """Add a message; returns its bytes. 0, and nothing is added, when the whole would have more
+        than `limit` bytes; but the first message has none. `properties` are encoded, and of at
+        most 32 767 bytes."""
+        body_length = len(body)
+        properties_length = len(properties)
+        size = MIN_ITEM + body_length + properties_length
+        whole = self.size + size
+        if whole > limit and self.size:
+            return 0
+        self.size = whole
+        self._pieces += (
+            _pack_head(size, 0, 0, flag, body_length),
+            body,
+            _pack_length(properties_length),
+            properties,
+        )
+        return size
+
+    def encode(self) -> bytes:
+        """All of it."""
+        return b"".join(self._pieces)
+
+    def first(self) -> tuple[int, bytes, bytes]:
+        """The flag, the body and the encoded properties of its first message; there must be one."""
+        head, body, _, properties = self._pieces[:4]
+        return _unpack_head(head)[3], body, properties
+
+    def clear(self) -> None:
+        """Let go of the messages; the size stays."""
+        self._pieces.clear()
 
 
-def encode_batch(messages: Iterable[tuple[int, ReadableBuffer, bytes]]) -> bytes:
-    """Join messages given as (flag, body, encoded properties) to a batch body.
+def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """A whole batch body, of messages given as (flag, body, encoded properties).
 
     Raises:
         BatchBodyError: properties of more than 32 767 bytes.
     """
-    parts: list[ReadableBuffer] = []
+    whole = BatchBody()
     for flag, body, properties in messages:
-        body_length = len(body)
-        properties_length = len(properties)
-        if properties_length > MAX_PROPERTIES:
+        if len(properties) > MAX_PROPERTIES:
             raise BatchBodyError(
-                f"properties of {properties_length} bytes, {MAX_PROPERTIES} are allowed"
+                f"properties of {len(properties)} bytes, {MAX_PROPERTIES} are allowed"
             )
-        parts += (
-            _HEAD.pack(MIN_ITEM + body_length + properties_length, 0, 0, flag, body_length),
-            body,
-            _PROPERTIES_LENGTH.pack(properties_length),
-            properties,
-        )
-    return b"".join(parts)
+        whole.add(flag, body, properties, sys.maxsize)
+    return whole.encode()
 
 
 def iter_batch(body: ReadableBuffer) -> Iterator[BatchItem]:

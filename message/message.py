@@ -1,7 +1,6 @@
 """Messages as users hold them: to be sent, and as received."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -33,8 +32,7 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """A message to send.
 
     Attributes:
@@ -56,7 +54,7 @@ class Message:
     body: bytes
     tags: str | None = None
     keys: Sequence[str] = ()
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = {}  # each has its own
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True

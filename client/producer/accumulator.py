@@ -26,7 +26,6 @@ from client.errors import NotRunning, RemotingClosed, RemotingError
 from client.log_fields import fields
 from client.producer.batch import BatchPart, batch_properties
 from client.producer.result import SendResult
-from message.batch_body import item_size
 from message.identity import new_unique_id
 from message.message import Message, MessageQueue
 
@@ -64,7 +63,7 @@ class Batch:
     @property
     def weight(self) -> int:
         """Bytes of memory that its messages take, about."""
-        return self.part.size + OVERHEAD * len(self.part.msg_ids)
+        return self.part.body.size + OVERHEAD * len(self.part.msg_ids)
 
 
 class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -100,7 +99,7 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def size(self) -> int:
         """Bytes of their batch's body."""
-        return self._batch.part.size
+        return self._batch.part.body.size
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back as soon as the broker has answered, or will not."""
@@ -180,23 +179,23 @@ class Accumulator:
         """Add a checked message; raises InvalidMessage for its properties."""
         msg_id = new_unique_id()
         properties = batch_properties(message, msg_id)
-        size = item_size(len(message.body), len(properties))
         key = (message.topic, queue)
         batch = self._growing.get(key)
-        if batch is not None and (
-            batch.part.full_for(size, self._max_bytes)
-            or batch.part.wait_stored is not message.wait_stored
-        ):
-            self._close(batch)
-            batch = None
+        size = 0
+        if batch is not None:
+            if batch.part.wait_stored is message.wait_stored:
+                size = batch.part.add(message, properties, msg_id, self._max_bytes)
+            if not size:
+                self._close(batch)
+                batch = None
         if batch is None:
             batch = self._open(key, message.wait_stored)
+            size = batch.part.add(message, properties, msg_id, self._max_bytes)
         part = batch.part
-        posted = Posted(batch, part.add(message, properties, size, msg_id), msg_id)
         self.buffered += size + OVERHEAD
-        if part.size >= self._max_bytes:
+        if part.body.size >= self._max_bytes:
             self._close(batch)
-        return posted
+        return Posted(batch, len(part.msg_ids) - 1, msg_id)
 
     def limit(self, max_bytes: int) -> None:
         """From now on batches have bodies of so many bytes at most, within reason."""
@@ -290,7 +289,7 @@ class Accumulator:
 
     def _answered(self, batch: Batch, error: RemotingError | None) -> None:
         if error is not None:
-            count = len(batch.part.items)
+            count = len(batch.part.msg_ids)
             topic, queue = batch.key
             log.warning(
                 "%d gathered messages to topic %s: %s",
@@ -300,7 +299,7 @@ class Accumulator:
                 extra=fields(error, topic=topic, queue_id=queue and queue.queue_id),
             )
         batch.error = error
-        batch.part.items.clear()
+        batch.part.body.clear()
         self.buffered -= batch.weight
         self._unanswered.discard(batch.done)
         if not batch.done.done():

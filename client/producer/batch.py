@@ -12,7 +12,7 @@ import msgspec
 
 from client.producer.outgoing import Outgoing, message_properties, wait_property
 from client.validation import check_batchable, check_message, check_properties_length
-from message.batch_body import encode_batch, item_size
+from message.batch_body import BatchBody
 from message.message import Message
 from remoting.codes import RequestCode
 
@@ -24,34 +24,33 @@ MAX_BATCH_MESSAGES = 10_000
 #: Properties text that fits in any case, characters.
 SHORT = 30_000
 
-Item = tuple[int, bytes | bytearray | memoryview, bytes]
-
 
 class BatchPart(msgspec.Struct):
     """Messages that travel together. `indexes` are their places in the list that was split."""
 
     topic: str
     wait_stored: bool
-    size: int = 0
+    body: BatchBody = msgspec.field(default_factory=BatchBody)
     indexes: list[int] = msgspec.field(default_factory=list)
-    items: list[Item] = msgspec.field(default_factory=list)
     msg_ids: list[str] = msgspec.field(default_factory=list)
 
-    def add(self, message: Message, properties: bytes, size: int, msg_id: str) -> int:
-        """One message more, of `size` bytes in the batch body; returns its place."""
-        self.size += size
-        self.items.append((message.flag, message.body, properties))
+    def add(self, message: Message, properties: bytes, msg_id: str, max_bytes: int) -> int:
+        """One message more; returns its bytes in the body, 0 when it must go into the next batch
+        because that would have more than `max_bytes`, or too many messages."""
         msg_ids = self.msg_ids
-        msg_ids.append(msg_id)
-        return len(msg_ids) - 1
-
-    def full_for(self, size: int, max_bytes: int) -> bool:
-        """Whether a message of `size` bytes must go into the next batch."""
-        return self.size + size > max_bytes or len(self.items) >= MAX_BATCH_MESSAGES
+        if len(msg_ids) >= MAX_BATCH_MESSAGES:
+            return 0
+        content = message.body
+        if type(content) is not bytes:
+            content = bytes(content)  # it may change until the batch leaves
+        size = self.body.add(message.flag, content, properties, max_bytes)
+        if size:
+            msg_ids.append(msg_id)
+        return size
 
     def single(self, extra: str = "") -> Outgoing:
         """Its one message, as an ordinary send; raises InvalidMessage for its properties."""
-        [(flag, body, properties)] = self.items
+        flag, body, properties = self.body.first()
         text = properties.decode() + extra + wait_property(self.wait_stored)
         check_properties_length(text)
         return Outgoing(
@@ -72,7 +71,7 @@ class BatchPart(msgspec.Struct):
         return Outgoing(
             RequestCode.SEND_BATCH_MESSAGE,
             self.topic,
-            encode_batch(self.items),
+            self.body.encode(),
             extra + wait_property(self.wait_stored),
             self.msg_ids,
             batch=True,
@@ -104,14 +103,13 @@ def _parts(
         wait = message.wait_stored
         msg_id = new_id()
         properties = batch_properties(message, msg_id)
-        size = item_size(len(message.body), len(properties))
         key = (message.topic, wait)
         part = growing.get(key)
-        if part is None or part.full_for(size, max_bytes):
+        if part is None or not part.add(message, properties, msg_id, max_bytes):
             if part is not None:
                 yield part
             part = growing[key] = BatchPart(message.topic, wait)
-        part.add(message, properties, size, msg_id)
+            part.add(message, properties, msg_id, max_bytes)
         part.indexes.append(index)
     yield from growing.values()
 

@@ -90,6 +90,6 @@ class BatchSender:
     ) -> list[SendResult]:
         """Send one batch, as an ordinary send if it is one message. Raises SendError,
         NoRouteInfo."""
-        if len(part.items) == 1:
+        if len(part.msg_ids) == 1:
             return [await self._sender.send(part.single(self._extra), queue, deadline)]
         return await self._sender.send_batch(part.outgoing(self._extra), queue, deadline)

@@ -138,8 +138,10 @@ class Outgoing(msgspec.Struct):
                 offset_msg_id,
                 stored,
                 offset + index,
-                region_id=region,
-                trace_on=trace_on,
+                None,
+                None,
+                region,
+                trace_on,
             )
             for index, (msg_id, offset_msg_id) in enumerate(zip(self.msg_ids, ids, strict=True))
         ]

@@ -14,6 +14,7 @@ from client.producer.batch import BatchPart
 from client.producer.hooks import SendContext, SendKind
 from client.producer.producer import Producer
 from client.producer.result import SendResult, SendStatus
+from message.batch_body import iter_batch
 from message.message import Message, MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.send import SendMessageResponseHeader
@@ -34,7 +35,7 @@ class Wire:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
-        self.batches.append(([bytes(body) for _, body, _ in part.items], queue))
+        self.batches.append(([bytes(item.body) for item in iter_batch(part.body.encode())], queue))
         answer = asyncio.get_running_loop().create_future()
         self.answers.append(answer)
         ids = list(part.msg_ids)

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from client.errors import BatchSendError, InvalidMessage, SendError
 from client.producer.hooks import SendContext, SendKind

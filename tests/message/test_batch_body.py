@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.batch_body import BatchBodyError, encode_batch, item_size, iter_batch
+from message.batch_body import MIN_ITEM, BatchBody, BatchBodyError, encode_batch, iter_batch
 
 messages = st.lists(
     st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=80), st.binary(max_size=80)),
@@ -15,7 +15,7 @@ messages = st.lists(
 @given(messages)
 def test_round_trip(items: list[tuple[int, bytes, bytes]]) -> None:
     body = encode_batch(items)
-    assert len(body) == sum(item_size(len(b), len(p)) for _, b, p in items)
+    assert len(body) == sum(MIN_ITEM + len(b) + len(p) for _, b, p in items)
     found = list(iter_batch(body))
     assert [(item.flag, bytes(item.body), item.properties) for item in found] == items
 
@@ -43,7 +43,27 @@ def test_any_bytes_are_a_body_or_an_error(raw: bytes) -> None:
         items = list(iter_batch(raw))
     except BatchBodyError:
         return
-    assert sum(item_size(len(i.body), len(i.properties)) for i in items) == len(raw)
+    assert sum(MIN_ITEM + len(i.body) + len(i.properties) for i in items) == len(raw)
+
+
+@given(messages.filter(bool), st.integers(0, 300))
+def test_a_body_grows_up_to_its_limit(items: list[tuple[int, bytes, bytes]], limit: int) -> None:
+    body = BatchBody()
+    taken = []
+    for item in items:
+        before = body.size
+        size = body.add(*item, limit)
+        assert body.size == before + size
+        if size:
+            taken.append(item)
+        else:
+            assert before + MIN_ITEM + len(item[1]) + len(item[2]) > limit
+    assert body.size <= limit or len(taken) == 1
+    assert body.first() == items[0] == taken[0]
+    assert body.encode() == encode_batch(taken)
+    assert len(body.encode()) == body.size
+    body.clear()
+    assert body.encode() == b""
 
 
 EXAMPLE = bytes.fromhex(
