@@ -10,13 +10,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.interop.harness.official import PROJECT, Unavailable
+from tests.interop.harness.official import Unavailable
 
 from . import contenders, report
 from .clients.comparison import MEASURES, compare
 from .contenders import Contender
 from .generator import LoadGenerator
 from .measures import loads
+from .stolen_time import StolenTime
 from .work_directory import work_directory
 
 WARM_UP = 500_000
@@ -41,10 +42,11 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     options = arguments()
     console = Console()
+    stolen = StolenTime()
     with ExitStack() as cleanup:
         directory = cleanup.enter_context(work_directory("pocketmq-bench-", options.keep))
         if options.clients:
-            return measure_clients(directory, console, options)
+            return measure_clients(directory, console, options, stolen)
         try:
             generator = LoadGenerator.build(directory)
         except Unavailable as missing:
@@ -68,11 +70,13 @@ def main() -> int:
     for contender in filter(None, (official, ours)):
         if contender.refused:
             console.print(f"{contender.name} refused {contender.refused} messages as too busy")
-    console.print(f"written to {report.write(found, PROJECT / 'bench' / 'results')}")
+    report.keep(found, console, stolen)
     return _status(found, options.check)
 
 
-def measure_clients(directory: Path, console: Console, options: argparse.Namespace) -> int:
+def measure_clients(
+    directory: Path, console: Console, options: argparse.Namespace, stolen: StolenTime
+) -> int:
     try:
         ours, official = compare(directory, console, rounds=options.rounds, scale=options.scale)
     except Unavailable as missing:
@@ -83,7 +87,7 @@ def measure_clients(directory: Path, console: Console, options: argparse.Namespa
     for client in ours, official:
         if client.failed:
             console.print(f"{client.name}: {client.failed} sends failed")
-    console.print(f"written to {report.write(found, PROJECT / 'bench' / 'results', 'clients-')}")
+    report.keep(found, console, stolen, "clients-")
     return _status(found, options.check)
 
 

@@ -6,13 +6,15 @@ import json
 import platform
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from tests.interop.harness.official import PROJECT
+
 from .contenders import Figures
 from .measures import MEASURES, Measure
+from .stolen_time import StolenTime
 
 
 def verdict(measure: Measure, value: float | None, ratio: float | None) -> str:
@@ -93,15 +95,22 @@ def show(found: list[dict[str, object]], console: Console) -> None:
     console.print(table)
 
 
-def write(found: list[dict[str, object]], directory: Path, prefix: str = "") -> Path:
-    """Keep the figures of every run as JSON, in a file whose name begins with `prefix`; returns
-    the file."""
+def keep(
+    found: list[dict[str, object]], console: Console, stolen: StolenTime, prefix: str = ""
+) -> None:
+    """Write the figures of every run as JSON to bench/results, into a file whose name begins with
+    `prefix`, and say so; and how much of the machine's time was `stolen` meanwhile, if it was
+    much."""
+    directory = PROJECT / "bench" / "results"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
     machine = {
         "python": platform.python_version(),
         "system": platform.platform(),
         "machine": platform.machine(),
+        "stolen_percent": stolen.percent,
     }
     path.write_text(json.dumps({"machine": machine, "measures": found}, indent=1) + "\n")
-    return path
+    if (warning := stolen.warning()) is not None:
+        console.print(warning)
+    console.print(f"written to {path}")

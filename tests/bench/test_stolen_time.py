@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from bench.stolen_time import StolenTime
+
+
+def ticks(stat: Path, idle: int, steal: int) -> None:
+    stat.write_text(f"cpu  100 20 30 {idle} 5 0 5 {steal} 7 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
+
+
+def test_the_share_since_the_beginning(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    ticks(stat, idle=1000, steal=500)
+    stolen = StolenTime(stat)
+    ticks(stat, idle=1070, steal=530)
+    assert stolen.percent == pytest.approx(30)
+    warning = stolen.warning()
+    assert warning is not None
+    assert "30 %" in warning
+
+
+def test_little_is_not_worth_a_word(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    ticks(stat, idle=1000, steal=500)
+    stolen = StolenTime(stat)
+    ticks(stat, idle=1990, steal=510)
+    assert stolen.percent == pytest.approx(1)
+    assert stolen.warning() is None
+
+
+@pytest.mark.parametrize("text", [None, "", "cpu 1 2 3\n", "intr what\n"])
+def test_a_system_that_does_not_tell(tmp_path: Path, text: str | None) -> None:
+    stat = tmp_path / "stat"
+    if text is not None:
+        stat.write_text(text)
+    stolen = StolenTime(stat)
+    assert stolen.percent is None
+    assert stolen.warning() is None
