@@ -82,7 +82,7 @@ async def consumer(**options: Any) -> PushConsumer:
         queue_datas=[QueueData(broker_name="b", perm=6, read_queue_nums=QUEUES)],
     )
     instance.routes._learn(TopicRoute(TOPIC, route))
-    instance.pool.request = answer  # type: ignore[method-assign]
+    instance.pool.request = answer  # type: ignore[method-assign, assignment]
     instance.running = made._running = True
     made._assignment._begin(TOPIC, Kind.SHARED, EVERYTHING, None, instance.routes.known(TOPIC))
     for queue_id in range(QUEUES):

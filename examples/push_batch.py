@@ -5,7 +5,7 @@ import asyncio
 from pocketmq import ConsumedMessage, PushConsumer, ReconsumeLater
 
 consumer = PushConsumer("archive", namesrv="127.0.0.1:9876", start="begin")
-archived = set()
+archived: set[bytes] = set()
 
 
 @consumer.on("orders", "new", batch=100)

@@ -6,11 +6,11 @@ import asyncio
 import ssl
 import sys
 
-from pocketmq import Credentials, Message, Producer
+from pocketmq import ClientOptions, Credentials, Message, Producer
 
 
 async def main(authority: str, access_key: str, secret_key: str) -> None:
-    options = {
+    options: ClientOptions = {
         "credentials": Credentials(access_key, secret_key),
         "tls": ssl.create_default_context(cafile=authority),
         "namespace": "shop1",

@@ -1,12 +1,13 @@
 """Tests of an application with a RocketMQ of their own: pytest examples/test_orders.py"""
 
 from pocketmq import Message, Producer
+from pocketmq.testing import RocketMQ
 from remoting.codes import RequestCode, ResponseCode
 
 pytest_plugins = ["pocketmq.testing"]  # in a project of your own: nothing, or in conftest.py
 
 
-async def test_a_busy_broker_is_asked_again(rocketmq) -> None:
+async def test_a_busy_broker_is_asked_again(rocketmq: RocketMQ) -> None:
     await rocketmq.create_topic("orders", queues=1)
     async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
         with rocketmq.fail(RequestCode.SEND_MESSAGE_V2, ResponseCode.SYSTEM_BUSY, times=1):
@@ -14,7 +15,7 @@ async def test_a_busy_broker_is_asked_again(rocketmq) -> None:
     assert [message.body for message in await rocketmq.drain("orders")] == [b"two coffees"]
 
 
-async def test_a_reminder_comes_after_ten_seconds(rocketmq) -> None:
+async def test_a_reminder_comes_after_ten_seconds(rocketmq: RocketMQ) -> None:
     async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
         await producer.send(Message("reminders", b"wake up", delay_level=3))
     assert await rocketmq.drain("reminders") == []

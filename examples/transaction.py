@@ -18,6 +18,7 @@ async def main() -> None:
         message = Message("orders", b"two coffees", keys=["o-1"])
         async with producer.transaction(message) as transaction:
             orders.add("o-1")
+        assert transaction.state is not None  # the block has ended
         print(transaction.half.status.name, transaction.state.name)
 
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         TransactionNotPrepared,
         Try,
     )
+    from client.options import ClientOptions
     from client.producer.hooks import SendContext, SendHook, SendKind
     from client.producer.producer import Producer
     from client.producer.result import SendResult, SendStatus
@@ -86,6 +87,7 @@ __all__ = [
     "ByMachineRoom",
     "ClientError",
     "ClientErrorCode",
+    "ClientOptions",
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeHook",
@@ -177,6 +179,7 @@ _MODULES = {
         "circle",
     ),
     "client.credentials": ("Credentials",),
+    "client.options": ("ClientOptions",),
     "client.errors": (
         "BatchSendError",
         "BrokerNotFound",

@@ -186,12 +186,8 @@ class Stub:
         for argument in (*every, arguments.kwarg):
             if argument is not None and argument.annotation is not None:
                 argument.annotation = ast.parse(self._type(argument.annotation), mode="eval").body
-        # Values that are names of the module, or computed, say nothing to a type checker.
-        shown = lambda value: (  # noqa: E731
-            value if value is None or isinstance(value, ast.Constant) else ast.Constant(...)
-        )
-        arguments.defaults = [shown(value) for value in arguments.defaults]
-        arguments.kw_defaults = [shown(value) for value in arguments.kw_defaults]
+        arguments.defaults = [_shown(value) for value in arguments.defaults]
+        arguments.kw_defaults = [value and _shown(value) for value in arguments.kw_defaults]
         return ast.unparse(arguments)
 
     def _type(self, annotation: ast.expr | None) -> str:
@@ -226,6 +222,11 @@ def _plain_name(name: str) -> str:
     return {"__aenter__": "__enter__", "__aexit__": "__exit__", "__anext__": "__iter__"}.get(
         name, name
     )
+
+
+def _shown(value: ast.expr) -> ast.expr:
+    """A default: values that are names of the module, or computed, say nothing to a checker."""
+    return value if isinstance(value, ast.Constant) else ast.Constant(...)
 
 
 def _unquoted(annotation: ast.expr) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from client.errors import RemotingError
 from client.producer.delivery import Delivery, RetryPolicy
@@ -147,7 +147,7 @@ async def drive(
     seed: int,
     clock: Callable[[], float],
     savable: Callable[[int], bool],
-    trouble: Callable[[], Awaitable[None]] | None = None,
+    trouble: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Let every client send `rate` messages a second through the scenario, at moments that only
     `seed` decides; returns when the last send has ended. `trouble` is what else happens."""
