@@ -61,7 +61,11 @@ class KVConfig:
     def _parse(text: str | None) -> dict[str, dict[str, str]]:
         if text is None:
             return {}
-        return fastjson.decode_into(text, _File).config_table
+        try:
+            # Not fastjson first: to it an entry with the key $ref is no entry.
+            return msgspec.json.decode(text, type=_File).config_table
+        except (msgspec.DecodeError, RecursionError):
+            return fastjson.decode_into(text, _File).config_table
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Sets a value. Raises :class:`KVConfigError`; nothing is changed then."""

@@ -93,7 +93,9 @@ class RouteTable:
         Refused is the first registration of a broker that lists exactly one topic: it is the
         update of one topic by a broker that this name server has forgotten, and its route would
         lack all the others. The reference keeps such a broker's group as a ghost without address;
-        here nothing remains of it.
+        here nothing remains of it. Nor does anything remain of a registration that a newer one
+        outdoes; in the reference it still sets the group's zone and enableActingMaster. A group
+        whose broker names another cluster moves there, which the reference lists in both.
         """
         at = BrokerAddress(header.cluster_name, header.broker_addr)
         wrapper = body.topic_config_serialize_wrapper
@@ -146,6 +148,9 @@ class RouteTable:
                 topics.values(),
                 changed=changed,
                 read_only=acting and group.enable_acting_master,
+            )
+            self.topics.register_mappings(
+                header.broker_name, wrapper.topic_queue_mapping_info_map, changed=changed
             )
             if (
                 self._config.delete_topic_with_broker_registration
@@ -327,6 +332,7 @@ class RouteTable:
             broker_datas=groups,
             filter_server_table=filter_servers,
             queue_datas=[rows[name] for name in names],
+            topic_queue_mapping_by_broker=self.topics.mappings(topic),
         )
 
     def cluster_info(self) -> ClusterInfo:

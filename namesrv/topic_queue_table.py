@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from remoting.bodies.registration import TopicConfig
-from remoting.bodies.route import QueueData
+from remoting.bodies.route import QueueData, TopicQueueMappingInfo
 
 log = logging.getLogger("namesrv.topic_queue_table")
 
@@ -19,10 +19,16 @@ class TopicQueueTable:
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
     def get(self, topic: str) -> Mapping[str, QueueData]:
         """The queues of a topic by broker name; empty for an unknown one."""
         return self._topics.get(topic, {})
+
+    def mappings(self, topic: str) -> dict[str, TopicQueueMappingInfo] | None:
+        """The queue mappings of a static topic by broker name, not to be changed; None for any
+        other."""
+        return self._mappings.get(topic)
 
     def names(self) -> list[str]:
         """All topics."""
@@ -71,6 +77,21 @@ class TopicQueueTable:
                 log.info("topic changed, %s OLD: %s NEW: %s", topic.topic_name, known, queues)
             rows[broker_name] = queues
 
+    def register_mappings(
+        self, broker_name: str, mappings: Mapping[str, TopicQueueMappingInfo], *, changed: bool
+    ) -> None:
+        """Takes the queue mappings of a group's registration; those not mentioned stay.
+
+        A mapping is dropped with the topic's queues at the group. The reference keeps it for ever,
+        also for a topic that is made anew and is not static then.
+        """
+        for topic, mapping in mappings.items():
+            if broker_name not in self.get(topic):
+                continue
+            known = self._mappings.setdefault(topic, {})
+            if changed or broker_name not in known:
+                known[broker_name] = mapping
+
     def add(self, topic: str, rows: Iterable[QueueData]) -> None:
         """Sets the queues of a topic at the groups that ``rows`` name."""
         for queues in rows:
@@ -79,17 +100,22 @@ class TopicQueueTable:
     def drop(self, topic: str) -> None:
         """Forgets a topic."""
         self._topics.pop(topic, None)
+        self._mappings.pop(topic, None)
 
     def drop_at(self, topic: str, broker_names: Iterable[str]) -> None:
         """Forgets a topic's queues at some groups."""
         rows = self._topics.get(topic)
         if rows is None:
             return
+        mappings = self._mappings.get(topic, {})
         for broker_name in broker_names:
             if rows.pop(broker_name, None) is not None:
                 log.info("topic %s is no longer at %s", topic, broker_name)
+            mappings.pop(broker_name, None)
         if not rows:
             del self._topics[topic]
+        if not mappings:
+            self._mappings.pop(topic, None)
 
     def drop_broker(self, broker_name: str, *, keep: Collection[str] = ()) -> None:
         """Forgets all queues of a group but those of the topics in ``keep``."""

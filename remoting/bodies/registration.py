@@ -8,6 +8,7 @@ import msgspec
 from msgspec import field
 
 from remoting.bodies.base import Body
+from remoting.bodies.route import TopicQueueMappingInfo
 from remoting.errors import BodyError
 
 MAPPING_SECTION_VERSION = 413
@@ -68,13 +69,14 @@ class TopicConfig(Body):
 
 
 class TopicConfigSerializeWrapper(Body):
-    """The topic table of a broker. The mappings are those of static topics, kept as they came."""
+    """The topic table of a broker. The mappings are those of static topics, by topic; of the detail
+    map nothing is read."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
-    topic_queue_mapping_info_map: dict[str, Any] = field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
 
 
 class RegisterBrokerBody(Body):
@@ -94,7 +96,7 @@ class RegisterBrokerBody(Body):
         parts += (_sized(topic.to_text().encode()) for topic in topics)
         parts.append(_sized(msgspec.json.encode(self.filter_server_list)))
         parts.append(_I32.pack(len(mappings)))
-        parts += (_sized(msgspec.json.encode(mapping)) for mapping in mappings)
+        parts += (_sized(mapping.encode()) for mapping in mappings)
         return zlib.compress(b"".join(parts), 9)
 
     @classmethod
@@ -112,8 +114,8 @@ class RegisterBrokerBody(Body):
         filter_servers = reader.json(list[str])
         if broker_version >= MAPPING_SECTION_VERSION:
             for _ in range(reader.count()):
-                mapping = reader.json(dict[str, Any])
-                wrapper.topic_queue_mapping_info_map[str(mapping.get("topic"))] = mapping
+                mapping = TopicQueueMappingInfo.decode(reader.block())
+                wrapper.topic_queue_mapping_info_map[mapping.topic] = mapping
         return cls(filter_server_list=filter_servers, topic_config_serialize_wrapper=wrapper)
 
 

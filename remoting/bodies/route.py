@@ -1,7 +1,6 @@
 """The route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
 
 import re
-from typing import Any
 
 from msgspec import field
 
@@ -28,17 +27,33 @@ class BrokerData(Body):
     zone_name: str | None = None
 
 
+class TopicQueueMappingInfo(Body):
+    """What a broker group, `bname`, has of a static topic: physical queue by logical one.
+
+    epoch: the larger one counts where two groups claim the same queue.
+    """
+
+    bname: str = ""
+    curr_id_map: dict[int, int] = field(default_factory=dict)
+    dirty: bool = False
+    epoch: int = 0
+    scope: str = "__global__"
+    topic: str = ""
+    total_queues: int = 0
+
+
 class TopicRouteData(Body):
     """Where a topic's queues are.
 
-    order_topic_conf (``b0:4;b1:4``) fixes the queues of strictly ordered topics.
+    order_topic_conf (``b0:4;b1:4``) fixes the queues of strictly ordered topics;
+    topic_queue_mapping_by_broker is that of a static topic, by broker name.
     """
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = field(default_factory=list)
-    topic_queue_mapping_by_broker: dict[str, Any] | None = None
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
     def encode(self, standard_json: bool = False) -> bytes:
         """Compact text: the Go client splits broker_addrs by hand. ``standard_json`` also escapes

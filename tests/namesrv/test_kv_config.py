@@ -40,6 +40,17 @@ def test_the_file_is_the_official_one(path: Path) -> None:
     assert open_config(path).get("NS", "a") == "1"
 
 
+@pytest.mark.parametrize("value", ["v", "$", "$.configTable.OTHER"])
+def test_no_key_is_taken_for_a_reference(path: Path, value: str) -> None:
+    """fastjson writes {"$ref": …} for an object met twice; texts are never written so."""
+    config = open_config(path)
+    config.put("OTHER", "key", "1")
+    config.put("$ref", "$ref", value)
+    again = open_config(path)
+    assert again.namespace("$ref") == {"$ref": value}
+    assert again.namespace("OTHER") == {"key": "1"}
+
+
 def test_deleting(path: Path) -> None:
     config = open_config(path)
     config.delete("NS", "none")

@@ -22,13 +22,15 @@ from tests.namesrv.registrations import body, header, topic
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
-async def ask(connection: Connection, code: int, data: bytes = b"", **ext_fields: Any) -> Command:
+async def ask(
+    connection: Connection, code: int, data: bytes = b"", /, **ext_fields: Any
+) -> Command:
     return await connection.request(
         code, body=data, ext_fields={k: str(v) for k, v in ext_fields.items()}
     )
 
 
-async def ok(connection: Connection, code: int, data: bytes = b"", **ext_fields: Any) -> Command:
+async def ok(connection: Connection, code: int, data: bytes = b"", /, **ext_fields: Any) -> Command:
     answer = await ask(connection, code, data, **ext_fields)
     assert (answer.code, answer.remark) == (0, None)
     return answer
@@ -44,7 +46,9 @@ async def register(
     )
 
 
-def as_release(server: NameServer, version: int, code: int, data: bytes = b"", **ext: Any) -> Any:
+def as_release(
+    server: NameServer, version: int, code: int, data: bytes = b"", /, **ext: Any
+) -> Any:
     """The answer to a request of a peer of another release, without a socket."""
     frame = encode_command(
         code, 1, ext_fields={k: str(v) for k, v in ext.items()}, body=data, version=version

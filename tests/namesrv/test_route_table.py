@@ -6,6 +6,8 @@ from namesrv.config import NamesrvConfig
 from namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, RouteTable
 from remoting.bodies.registration import DataVersion
 from remoting.bodies.route import QueueData
+from remoting.headers import RegisterBrokerRequestHeader
+from tests.namesrv.conftest import Clock
 from tests.namesrv.registrations import body, header, topic
 
 CHANNEL = object()
@@ -166,7 +168,7 @@ def test_filter_servers_are_shown_until_they_are_gone(table: RouteTable) -> None
 # Acting masters
 
 
-def acting(broker_id: int, address: str) -> object:
+def acting(broker_id: int, address: str) -> RegisterBrokerRequestHeader:
     return header(broker_id=broker_id, address=address, enable_acting_master=True)
 
 
@@ -277,7 +279,7 @@ def test_an_address_lives_on_in_another_cluster(table: RouteTable) -> None:
     assert is_empty(table)
 
 
-def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock) -> None:
+def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock: Clock) -> None:
     default, own = object(), object()
     table.register_broker(header("b0"), body("A", "B"), default)
     table.register_broker(
@@ -298,7 +300,7 @@ def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock) -> N
     assert table.expire() == []
 
 
-def test_signs_of_life_put_expiry_off(table: RouteTable, clock) -> None:
+def test_signs_of_life_put_expiry_off(table: RouteTable, clock: Clock) -> None:
     table.register_broker(header(), body("A", "B"), CHANNEL)
     clock.advance(LIVENESS_WINDOW)
     table.touch("c0", "10.0.0.1:10911")
@@ -312,7 +314,7 @@ def test_signs_of_life_put_expiry_off(table: RouteTable, clock) -> None:
     assert table.expire() == [CHANNEL]
 
 
-def test_an_address_whose_id_was_taken_over_expires_alone(table: RouteTable, clock) -> None:
+def test_an_address_whose_id_was_taken_over_expires_alone(table: RouteTable, clock: Clock) -> None:
     table.register_broker(header(), body("A", "B"), "old")
     clock.advance(1000)
     table.register_broker(header(address="10.0.0.9:10911"), body("A", "B"), "new")

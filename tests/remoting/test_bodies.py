@@ -33,7 +33,12 @@ from remoting.bodies.offset import (
 )
 from remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
 from remoting.bodies.registration import DataVersion, RegisterBrokerBody, TopicConfig
-from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from remoting.bodies.route import (
+    BrokerData,
+    QueueData,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
 from remoting.bodies.running_info import ConsumerRunningInfo
 from remoting.bodies.subscription_group import SubscriptionGroupConfig
 from remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
@@ -204,7 +209,7 @@ class TestRegistration:
     def test_compressed_round_trip(self) -> None:
         body = RegisterBrokerBody.decode(self.PLAIN.encode())
         wrapper = body.topic_config_serialize_wrapper
-        wrapper.topic_queue_mapping_info_map["T"] = {"topic": "T", "totalQueues": 3}
+        wrapper.topic_queue_mapping_info_map["T"] = TopicQueueMappingInfo(topic="T", total_queues=3)
         data = body.encode_compressed()
         assert data[:2] == b"\x78\xda"
         decoded = RegisterBrokerBody.decode_compressed(data, 479)
