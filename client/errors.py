@@ -252,6 +252,15 @@ class TransactionNotPrepared(ClientError):
         self.result = result
 
 
+def once_more(error: RemotingError) -> RemotingError:
+    """The same error for somebody else who waits: raising the one that all share would have it keep
+    what each of them has at hand."""
+    own: RemotingError = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.__cause__ = error.__cause__
+    return own
+
+
 def is_silence(error: BaseException) -> bool:
     """Whether the error means that no answer came, as opposed to an error answer."""
     return isinstance(error, RemotingConnectError | RemotingTimeout | RemotingClosed)

@@ -59,10 +59,15 @@ class ConsumeConcurrently(ConsumeService):
             return None
         while self._again:
             message = self._again.popleft()
-            if message.process_queue.holds(message) and not message.process_queue.dropped:
-                message.began = monotonic()
-                message.settled = False
-                return message
+            again: Queue = message.process_queue
+            if again.dropped or not again.holds(message):
+                continue
+            if again.paused:
+                self._retry(message)
+                continue
+            message.began = monotonic()
+            message.settled = False
+            return message
         pq = self._first_ready()
         if pq is None:
             return None
@@ -75,14 +80,15 @@ class ConsumeConcurrently(ConsumeService):
         message takes, for handlers that do not wait. A queue has its turn for all of the messages,
         as far as it has them."""
         owner = self._owner
-        if self._again or not owner.plain:
+        if self._again:
             return super().run(count)
         handlers, topics, flow = owner.handlers, self._stats.topics, self._flow
+        hooks = owner.hooks
         while count and (pq := self._first_ready()) is not None:
-            if pq.retries or owner.renames_all:
+            if hooks or pq.retries or owner.renames_all:
                 return super().run(count)
             # Whatever a handler does to its consumer holds from the next message on.
-            while count and pq.buffer and not (pq.dropped or pq.paused or self.stopped):
+            while count and pq.buffer and not (hooks or pq.dropped or pq.paused or self.stopped):
                 count -= 1
                 message = pq.buffer.popleft()
                 offset = message.queue_offset

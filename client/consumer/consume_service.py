@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sized
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -47,8 +47,8 @@ class ServiceOwner(Outcome, Protocol):
     """By the topic that the application sees."""
 
     @property
-    def plain(self) -> bool:
-        """Whether a handler is all that is to be called for a message."""
+    def hooks(self) -> Sized:
+        """What is called beside the handlers; may change at any time."""
 
     def wake(self) -> None:
         """`take` may have something again."""

@@ -80,7 +80,7 @@ class Consumption:
     ) -> None:
         """`handlers` by topic as the application knows it; none: there is iteration."""
         self.handlers = handlers
-        self._hooks = hooks
+        self.hooks = hooks
         self.renames_all = bool(instance.namespace)
         self.stats = ConsumeStats(monotonic)
         self.service = self._make_service(instance, options, flow)
@@ -150,13 +150,9 @@ class Consumption:
             result = await result
         return result
 
-    @property
-    def plain(self) -> bool:
-        return not self._hooks
-
     def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
         handler = self.handlers.get(message.topic)
-        if handler is None or type(handler) is Batched or self._hooks:
+        if handler is None or type(handler) is Batched or self.hooks:
             return self._consume_observed(message, handler)
         try:
             result = handler(message)  # type: ignore[operator]  # no Batched comes here
@@ -220,7 +216,7 @@ class Consumption:
     def _begin(self, messages: list[ConsumedMessage]) -> _Work:
         context = ConsumeContext(self.group, self._instance.client_id, messages)
         work = self._observed[id(messages[0])] = _Work(messages, context)
-        self._hooks.before(context)
+        self.hooks.before(context)
         return work
 
     def _end(
@@ -230,7 +226,7 @@ class Consumption:
         work = self._observed.pop(id(first), None)
         if work is not None:
             work.context.ended(error, timed_out=timed_out)
-            self._hooks.after(work.context)
+            self.hooks.after(work.context)
         return work
 
     # Iteration
@@ -249,7 +245,7 @@ class Consumption:
 
     def entered(self, message: ConsumedMessage) -> None:
         self._entered[id(message)] = asyncio.current_task()
-        if self._hooks:
+        if self.hooks:
             self._begin([message])
 
     def worked(self, message: ConsumedMessage, error: BaseException | None) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from client.errors import NotRunning, RemotingClosed, RemotingError
+from client.errors import NotRunning, RemotingClosed, RemotingError, once_more
 from client.log_fields import fields
 from client.producer.batch import BatchPart, batch_properties
 from client.producer.result import SendResult
@@ -70,8 +70,9 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A message on its way: awaiting it gives its SendResult or raises its error, at any time and
     any number of times. Whether anybody waits makes no difference to the message."""
 
-    # A struct is made in a third of the time, and nothing that it holds leads back to it, so the
-    # collector need not look at the thousands that an application may keep.
+    # A struct is made in a third of the time, and nothing that it holds leads back to it (an error
+    # that is raised would), so the collector need not look at the thousands that an application
+    # may keep.
     _batch: Batch
     _index: int
     msg_id: str
@@ -113,8 +114,7 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
             batch.waiters.append(waiter)
             yield from waiter
         if batch.error is not None:
-            # Else each of those who wait would add the way to it to what the one before has seen.
-            raise batch.error.with_traceback(None)
+            raise once_more(batch.error)
         return batch.results[self._index]
 
 

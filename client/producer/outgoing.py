@@ -188,8 +188,9 @@ def message_properties(message: Message, msg_id: str) -> str:
     if message.properties:
         check_properties(message.properties)
         text += names.encode(message.properties)
-    if not -0x8000_0000 <= message.flag <= 0x7FFF_FFFF:
-        raise InvalidMessage(f"flag {message.flag} does not fit 32 bits")
+    flag = message.flag
+    if not isinstance(flag, int) or not -0x8000_0000 <= flag <= 0x7FFF_FFFF:
+        raise InvalidMessage(f"flag {flag!r} is no integer of 32 bits")
     return text
 
 

@@ -1,6 +1,9 @@
 import asyncio
+import contextlib
 import gc
 import traceback
+import weakref
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -45,8 +48,8 @@ class Wire:
             for offset, msg_id in enumerate(ids)
         ]
 
-    def spawn(self, work: object, name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
@@ -138,7 +141,11 @@ async def test_batches_of_one_queue_follow_one_another(wire: Wire) -> None:
     await until(lambda: wire.answers)
     last = add(accumulator, b"last", queue=QUEUE)[0]
     for index in range(3):
-        await until(lambda index=index: len(wire.answers) == index + 1)
+
+        def asked(count: int = index + 1) -> bool:
+            return len(wire.answers) == count
+
+        await until(asked)
         await asyncio.sleep(0.002)
         assert len(wire.answers) == index + 1
         wire.answer(index)
@@ -173,6 +180,30 @@ async def test_a_failed_batch_fails_its_messages_and_no_others(wire: Wire) -> No
         await first
     assert (await second).status is SendStatus.SEND_OK
     assert accumulator.buffered == 0
+
+
+async def test_a_failure_keeps_nothing_of_those_who_waited_for_it(wire: Wire) -> None:
+    class Kept:
+        """Something that an application has while it waits."""
+
+    accumulator = wire.accumulator(linger=0.0)
+    alive: list[weakref.ref[Kept]] = []
+
+    async def wait() -> None:
+        kept = Kept()
+        alive.append(weakref.ref(kept))
+        [posted] = add(accumulator, b"x")
+        with contextlib.suppress(RemotingTimeout):
+            await posted
+
+    waiting = asyncio.gather(wait(), wait())
+    await until(lambda: wire.answers)
+    wire.answer(0, RemotingTimeout("no answer"))
+    await waiting
+    del waiting
+    wire.answers.clear()
+    gc.collect()
+    assert [each() for each in alive] == [None, None]
 
 
 async def test_who_stops_waiting_stops_nobody_else(wire: Wire) -> None:

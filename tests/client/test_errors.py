@@ -1,6 +1,17 @@
 """What errors tell besides their class."""
 
-from client.errors import BatchSendError, NoRouteInfo, SendError, Try
+import pytest
+
+from client.errors import (
+    BatchSendError,
+    BrokerNotFound,
+    NoRouteInfo,
+    NotRunning,
+    RemotingError,
+    SendError,
+    Try,
+    once_more,
+)
 from message.message import Message, MessageQueue
 from remoting.errors import SystemBusy
 
@@ -22,3 +33,27 @@ def test_a_batch_error_without_a_route_has_no_tries() -> None:
     error = BatchSendError(NoRouteInfo("T"), [None], [Message("T", b"x")])
     assert error.tries == ()
     assert "No route info of this topic: T" in str(error)
+
+
+BUSY = SystemBusy("too many", "broker-a")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BUSY,
+        SendError("T", 0.5, [Try(QUEUE, 0.5, BUSY)], BUSY),
+        NoRouteInfo("T"),
+        BrokerNotFound("broker-a"),
+        NotRunning("producer"),
+        RemotingError(1, "as it is", "broker-a"),
+    ],
+)
+def test_an_error_for_somebody_else_tells_the_same(error: RemotingError) -> None:
+    with pytest.raises(type(error)) as raised:
+        raise error from BUSY
+    other = once_more(raised.value)
+    assert type(other) is type(error)
+    assert (str(other), repr(other), vars(other)) == (str(error), repr(error), vars(error))
+    assert other.__cause__ is BUSY
+    assert other.__traceback__ is None

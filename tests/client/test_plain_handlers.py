@@ -6,10 +6,13 @@ from itertools import groupby
 
 import pytest
 
+from client.consumer.consume_hooks import ConsumeContext
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.push import PushConsumer
 from client.consumer.workers import BURST
 from message.message import MessageQueue
+from remoting.codes import ResponseCode
+from remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -96,6 +99,59 @@ async def test_what_a_handler_does_to_its_consumer_holds_from_the_next_message_o
         c.resume()
         await until(lambda: len(seen) == 20)
     assert seen == [b"%d" % number for number in range(20)]
+
+
+async def test_a_pause_holds_for_messages_whose_second_turn_has_come(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.01)
+    fill(cluster, 5)
+    cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
+    again: list[bytes] = []
+    c = consumer(cluster)
+
+    @c.on("T")
+    async def handle(message: ConsumedMessage) -> None:
+        if not message.reconsume_times:
+            raise ReconsumeLater
+        again.append(message.body)
+        c.pause()
+
+    async with c:
+        for count in range(1, 6):
+            await until(lambda count=count: len(again) >= count)  # type: ignore[misc]
+            await asyncio.sleep(0.02)
+            assert len(again) == count
+            c.resume()
+    assert sorted(again) == [b"%d" % number for number in range(5)]
+    assert cluster["a"].offsets["G", "T", 0] == 5
+
+
+async def test_a_hook_that_a_handler_adds_is_called_from_the_next_message_on(
+    cluster: FakeCluster,
+) -> None:
+    bodies = fill(cluster, 20)
+    seen: list[bytes] = []
+    observed: list[bytes] = []
+    c = consumer(cluster)
+
+    class Hook:
+        def before_consume(self, context: ConsumeContext) -> None:
+            observed.extend(message.body for message in context.messages)
+
+        def after_consume(self, context: ConsumeContext) -> None:
+            pass
+
+    @c.on("T")
+    def handle(message: ConsumedMessage) -> None:
+        seen.append(message.body)
+        if len(seen) == 5:
+            c.hooks.append(Hook())
+
+    async with c:
+        await until(lambda: len(seen) == 20)
+    assert seen == bodies
+    assert observed == bodies[5:]
 
 
 async def test_a_failure_concerns_its_message_only(

@@ -135,8 +135,8 @@ def test_delay_levels_end_at_18(level: int) -> None:
         message_properties(message(delay_level=level), "ID")
 
 
-@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1])
-def test_flags_have_32_bits(flag: int) -> None:
+@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, 1.0, 0.0, "1", None])
+def test_flags_are_integers_of_32_bits(flag: Any) -> None:
     with pytest.raises(InvalidMessage, match="32 bits"):
         message_properties(message(flag=flag), "ID")
 
