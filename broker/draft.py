@@ -7,7 +7,7 @@ or committed ones), passes through `Drafts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from message import properties as names
 from message.record import Record
 from message.tags import tag_hash
+from remoting.codes import ResponseCode
+from remoting.errors import RemotingError
 from store.message_store import MessageStore
 from store.results import PutResult
 
@@ -58,8 +60,10 @@ class Drafts:
     def put(self, draft: Draft, *, direct: bool = False) -> PutResult:
         """Store it, after the detours unless `direct`; waiting for the disk is the caller's.
 
-        Raises RemotingError when a detour refuses it.
+        Raises RemotingError when a detour refuses it, or it is said to be an inner batch.
         """
+        if not draft.accepted:
+            refuse_inner(draft.properties)
         if not direct:
             topic = draft.topic
             for detour in self.detours:
@@ -82,6 +86,15 @@ class Drafts:
             prepared_transaction_offset=draft.prepared_transaction_offset,
             tags_code=tags_code,
             accepted=draft.accepted,
+        )
+
+
+def refuse_inner(properties: Mapping[str, str]) -> None:
+    """Raises MESSAGE_ILLEGAL for what says how many messages it is. Official brokers take that for
+    a number wherever they read it in a log, and do not read on when it is none."""
+    if names.INNER_NUM in properties:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property {names.INNER_NUM} is for inner batches only"
         )
 
 

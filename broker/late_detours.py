@@ -16,6 +16,7 @@ from broker.draft import Draft
 from message import properties as names
 from message.limits import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from message.recall_handle import RecallHandle
+from message.sysflag import TRANSACTION_PREPARED
 from remoting.codes import ResponseCode
 from remoting.errors import RemotingError
 from store.config import StoreConfig
@@ -40,11 +41,13 @@ class DelayDetour:
     def __call__(self, draft: Draft) -> None:
         """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is no number."""
         properties = draft.properties
-        if names.DELAY not in properties:
+        if names.DELAY not in properties or draft.sys_flag & TRANSACTION_PREPARED:
             return
-        level = min(delay_level(properties), len(self._levels))
+        level, most = delay_level(properties), len(self._levels)
+        if level > most:
+            level = most
+            properties[names.DELAY] = str(most)
         if level > 0:
-            properties[names.DELAY] = str(level)
             _move(draft, SCHEDULE_TOPIC, level - 1)
 
 
@@ -66,7 +69,7 @@ class TimerDetour:
         """A time that has come needs no detour. Raises RemotingError: MESSAGE_ILLEGAL for a time
         that is no number or too far away, SYSTEM_ERROR for too many messages of one time."""
         properties = draft.properties
-        if not any(name in properties for name in _TIMES):
+        if draft.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):
             return
         if delay_level(properties) > 0:
             # A delay level counts more than a time.

@@ -108,7 +108,7 @@ class SendProcessor:
         """Store one message or one batch; None when the answer waits for the disk."""
         header = request.header
         target = self._targets.get(header.topic)
-        if target is None or header.sys_flag & sysflag.TRANSACTION_PREPARED or self.unflushed.full:
+        if target is None or self.unflushed.full:
             return self._send_checked(request)
         properties: str = header.properties
         # Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer
@@ -118,6 +118,7 @@ class SendProcessor:
             or "TIMER_DEL" in properties
             or "TRAN_MSG" in properties
             or "POP_CK" in properties
+            or "INNER_NUM" in properties
         ):
             return self._send_checked(request)
         body = request.body
@@ -190,6 +191,8 @@ class SendProcessor:
                     "[OVERLOAD]system busy, start flow control for a while: "
                     f"{waiting.count} sends of {waiting.size} bytes wait for the disk",
                 )
+            if not request.body:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             header: SendHeader = request.header
             is_new = not self._checks.knows(header.topic)
             topic = self._checks.topic(header)
@@ -200,8 +203,6 @@ class SendProcessor:
                     f"request queueId[{header.queue_id}] is illegal, topic {topic.topic_name} has "
                     f"{topic.read_queue_nums} read and {topic.write_queue_nums} write queues",
                 )
-            if not request.body:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             if header.batch:
                 answer = self._send_batch(request, topic, target)
             else:
@@ -243,10 +244,8 @@ class SendProcessor:
             if destination.dead_letter:
                 topic = destination.topic
                 target = self._target(topic)
-                queue_id = -1
+                queue_id = 0
                 properties[names.DELAY] = "-1"
-        if header.sys_flag & sysflag.TRANSACTION_PREPARED:
-            properties[names.TRAN_MSG] = "true"
         if queue_id < 0:
             queue_id = self._random_queue(target)
         unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())

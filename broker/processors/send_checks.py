@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
+from broker.draft import refuse_inner
+from broker.late_detours import delay_level
 from broker.queue_locks import QueueLocks
 from broker.subscription_group import SubscriptionGroups
 from broker.topic_config import PERM_WRITE, TopicConfigs
@@ -143,12 +145,13 @@ class SendChecks:
 def refuse_special(properties: Mapping[str, str]) -> None:
     """Refuse what must not be readable at once, as a property of a whole batch.
 
-    Raises MESSAGE_ILLEGAL for delayed and timed messages.
+    Raises MESSAGE_ILLEGAL for delayed and timed messages, and for inner batches.
     """
-    delay = properties.get(names.DELAY, "0")
-    if delay.isdigit() and int(delay) > 0:
+    refuse_inner(properties)
+    if delay_level(properties) > 0:
         raise RemotingError(
-            ResponseCode.MESSAGE_ILLEGAL, f"a batch can not be delayed: {names.DELAY}={delay}"
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a batch can not be delayed: {names.DELAY}={properties[names.DELAY]}",
         )
     for name in TIMER_PROPERTIES:
         if name in properties:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
-from message import sysflag
 from message.identity import new_unique_id
 from message.properties import find
 from message.tags import tag_hash
@@ -72,11 +71,11 @@ class RunSendProcessor(SendProcessor):
             if (
                 target is None
                 or header.batch
-                or sys_flag & sysflag.TRANSACTION_PREPARED
                 or "DELAY" in properties
                 or "TIMER_DEL" in properties
                 or "TRAN_MSG" in properties
                 or "POP_CK" in properties
+                or "INNER_NUM" in properties
                 or queue_id >= target.queue_limit
                 or not body
             ):

@@ -11,6 +11,7 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.draft import Draft, draft_of
+from broker.late_detours import delay_level
 from message import properties as names
 from message import sysflag
 from message.limits import HALF_TOPIC
@@ -45,8 +46,8 @@ class HalfDetour:
         if (
             properties.get(names.TRAN_MSG, "").lower() != "true"
             # Committed, and those that a consumer sent back later, keep the property.
-            or draft.sys_flag & sysflag.TRANSACTION_MASK == sysflag.TRANSACTION_COMMIT
-            or draft.reconsume_times > 0
+            or draft.accepted
+            or (draft.reconsume_times > 0 and delay_level(properties) > 0)
         ):
             return
         if self._config.reject_transaction_message:

@@ -109,6 +109,8 @@ async def test_sizes(start_broker: StartBroker, connect: Connect, topic: str) ->
     "properties",
     [
         {"DELAY": "3"},
+        {"DELAY": "+3"},
+        {"DELAY": "x"},
         {"TIMER_DELAY_SEC": "10"},
         {"TIMER_DELAY_MS": "10"},
         {"TIMER_DELIVER_MS": "1"},

@@ -154,14 +154,6 @@ async def test_transactions_can_be_forbidden(
     assert (await producer.send(topic)).code == 0
 
 
-async def test_a_message_that_was_consumed_before_is_no_half_message(
-    broker: Broker, producer: Producer, topic: str
-) -> None:
-    answer = await producer.send(topic, properties={"TRAN_MSG": "true"}, reconsume_times=1)
-    assert answer.code == 0
-    assert len(records(broker, topic)) == 1
-
-
 async def test_a_delay_begins_with_the_commit(
     broker: Broker, producer: Producer, clock: Clock, topic: str
 ) -> None:
