@@ -212,7 +212,7 @@ class BatchAnswers:
 
 def is_heard(request: Request[Any]) -> bool:
     """Whether an answer given now is going to reach the client, as far as one can know."""
-    channel: object = request.channel
+    channel = request.channel
     if request.oneway or request.connection.closed:
         return False
     return channel.hears() if isinstance(channel, BatchAnswers) else channel is request.connection

@@ -69,7 +69,7 @@ class Channel(Protocol):
         """Answers now or later; does nothing when the peer is gone."""
 
 
-class RequestConnection(Protocol):
+class RequestConnection(Channel, Protocol):
     """What handlers may ask of the connection that a request came over."""
 
     peer: tuple[str, int]

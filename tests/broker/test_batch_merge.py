@@ -47,6 +47,7 @@ def pull_frame(opaque: int, *, serialize_type: int = 0, **fields: Any) -> bytes:
 
 
 def body_of(response: Response) -> bytes:
+    assert not isinstance(response.body, bytes | bytearray | memoryview)
     return b"".join(response.body)
 
 

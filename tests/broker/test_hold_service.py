@@ -38,6 +38,9 @@ class FakeStore:
     def max_offset(self, topic: str, queue_id: int) -> int:
         return self.ends.get((topic, queue_id), 0)
 
+    def properties_at(self, topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
+        raise NotImplementedError  # a test that looks at properties says them
+
     def append(self, tags_code: int = 0, queue_id: int = QUEUE) -> None:
         offset = self.max_offset(TOPIC, queue_id)
         self.ends[TOPIC, queue_id] = offset + 1
@@ -333,7 +336,7 @@ async def test_properties_decide_who_wakes(holding: Holding, connection: FakeCon
         asked.append((topic, queue_id, offset))
         return {"offset": str(offset)} if offset < 2 else None
 
-    holding.store.properties_at = properties_at  # type: ignore[attr-defined]
+    holding.store.properties_at = properties_at  # type: ignore[method-assign]
     requests = []
     for wanted in ("0", "1", "5"):
         request = pull(connection)

@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -62,7 +62,7 @@ class LateMachine(RuleBasedStateMachine):
         self.run(broker.start())
         return broker
 
-    def send(self, due: int, **properties: str) -> bytes:
+    def send(self, due: int, **properties: Any) -> bytes:
         body = b"%d" % len(self.due)
         self.due[body] = due
         self.broker.send(body, **properties)

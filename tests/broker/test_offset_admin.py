@@ -119,7 +119,8 @@ async def test_what_can_not_be_reset(consumer: Client, topic: str) -> None:
         ({"queue_id": 0, "offset": 7}, 1, "Target offset 7 not in consume queue range [0-5]"),
         ({"queue_id": 99}, 1, "has no queue 99"),
     ):
-        answer = await reset(consumer, **{"topic": topic, **fields})
+        asked: dict[str, Any] = {"topic": topic, **fields}
+        answer = await reset(consumer, **asked)
         assert answer.code == code
         assert remark in (answer.remark or "")
     assert await committed(consumer, topic) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,9 @@ async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: LateBro
         "REAL_QID": "7",
     }
     # The time of delivery in place of the tags code.
-    assert broker.store.queues[SCHEDULE_TOPIC][2].entry(0)[2] == START + 10_000
+    entry = broker.store.queues[SCHEDULE_TOPIC][2].entry(0)
+    assert entry is not None
+    assert entry[2] == START + 10_000
 
 
 async def test_it_comes_when_it_is_due_and_not_before(broker: LateBroker, time: FakeTime) -> None:
@@ -221,7 +224,7 @@ async def test_a_message_that_can_not_be_delivered_does_not_hold_up_the_others(
 
 @pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
 async def test_a_smaller_limit_of_size_is_for_those_that_come_then(
-    broker: LateBroker, time: FakeTime, delay: dict[str, str]
+    broker: LateBroker, time: FakeTime, delay: dict[str, Any]
 ) -> None:
     body = bytes(2000)
     broker.send(body, **delay)

@@ -57,7 +57,8 @@ async def bodies(client: Client, topic: str, **fields: Any) -> list[bytes]:
 
 async def test_a_pull_with_an_expression(client: Client, topic: str) -> None:
     await send(client, topic, "17", "18", "", "70", "no number")
-    asked = {"subscription": "age BETWEEN 18 AND 65.5 OR age IS NULL", "expression_type": "SQL92"}
+    expression = "age BETWEEN 18 AND 65.5 OR age IS NULL"
+    asked: dict[str, Any] = {"subscription": expression, "expression_type": "SQL92"}
 
     answer = await client.pull(topic, **asked)
 

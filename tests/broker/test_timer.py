@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,7 @@ async def test_the_precision_is_a_setting(tmp_path: Path, time: FakeTime) -> Non
 
 
 async def test_the_first_of_several_properties_counts(broker: LateBroker, time: FakeTime) -> None:
-    times = {"TIMER_DELIVER_MS": "no number", "TIMER_DELAY_MS": "2000", "TIMER_DELAY_SEC": "1"}
-    broker.send(b"m", **times)
+    broker.send(b"m", TIMER_DELIVER_MS="no number", TIMER_DELAY_MS="2000", TIMER_DELAY_SEC="1")
     time.advance(1_000)
     assert broker.bodies() == [b"m"]
 
@@ -96,7 +96,7 @@ async def test_a_time_that_has_come_is_no_delay(broker: LateBroker, deliver: int
         {"TIMER_DELIVER_MS": str(START), "TIMER_DEL_UNIQKEY": "T+m"},
     ],
 )
-async def test_an_illegal_time_is_refused(broker: LateBroker, properties: dict[str, str]) -> None:
+async def test_an_illegal_time_is_refused(broker: LateBroker, properties: dict[str, Any]) -> None:
     with pytest.raises(RemotingError) as refusal:
         broker.send(b"m", **properties)
     assert refusal.value.code == 13

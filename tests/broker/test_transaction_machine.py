@@ -194,7 +194,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def round(self) -> set[bytes]:
         before = len(self.read(TRANS_CHECK_MAX_TIME_TOPIC))
         asyncio.run(self.checks.check())
-        asked = Counter()
+        asked: Counter[bytes] = Counter()
         for header, half in self.connection.asked:
             body = bytes(half.body)
             asked[body] += 1

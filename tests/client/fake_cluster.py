@@ -368,7 +368,7 @@ class FakeBroker(FakeServer):
             return Response(ResponseCode.QUERY_NOT_FOUND, "Not found")
         return Response(header=QueryConsumerOffsetResponseHeader(offset=offset))
 
-    def update_offset(self, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
+    def update_offset(self, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response | None:
         header = request.header
         if self.commit_answer.code == ResponseCode.SUCCESS:
             assert header.queue_id is not None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -88,7 +88,7 @@ async def commits(batching: Batching, broker: Broker, count: int, **options: Any
     )
 
 
-def remarks(answers: list[Any]) -> list[Any]:
+def remarks(answers: Sequence[Any]) -> list[Any]:
     return [getattr(answer, "remark", answer) for answer in answers]
 
 

@@ -58,7 +58,7 @@ async def test_every_request_is_signed(cluster: FakeCluster) -> None:
         seen.append((request.code, request.ext_fields, bytes(request.body)))
         return dispatch(request)  # type: ignore[return-value]
 
-    broker.dispatcher.dispatch = look  # type: ignore[method-assign, assignment]
+    broker.dispatcher.dispatch = look  # type: ignore[method-assign]
     await broker.stop()
     await broker.start()
     async with Producer("PG", namesrv=cluster.namesrv, credentials=CREDENTIALS) as p:

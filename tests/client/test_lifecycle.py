@@ -190,6 +190,7 @@ async def test_a_start_that_meets_a_shutdown_begins_nothing(
 
 async def test_a_shutdown_that_meets_the_end_of_a_start(make: Make, cluster: FakeCluster) -> None:
     """Whichever of the two comes first, in the same turn of the loop or the next ones."""
+    outcome: object
     outcomes = set()
     for turns in range(30):
         client = make(namesrv=cluster.namesrv)

@@ -65,7 +65,7 @@ async def test_errors_of_on_error_do_not_end_assign(cluster: FakeCluster) -> Non
 
         async def fail(queue: MessageQueue) -> int | None:
             if failing:
-                raise SystemBusy(ResponseCode.SYSTEM_BUSY, "as the test says")
+                raise SystemBusy("as the test says")
             return await read(queue)
 
         c._store.read = fail  # type: ignore[method-assign]

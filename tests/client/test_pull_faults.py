@@ -35,8 +35,9 @@ def test_periods_without_a_pause(seconds: float) -> None:
     with pytest.raises(ValueError, match="auto_commit_interval must be above 0 seconds"):
         PullConsumer("G", namesrv="127.0.0.1:9876", auto_commit_interval=seconds)
     for option in ("commit_interval", "consume_timeout"):
+        options: Any = {option: seconds}
         with pytest.raises(ValueError, match=f"{option} must be above 0 seconds"):
-            PushConsumer("G", {}, namesrv="127.0.0.1:9876", **{option: seconds})
+            PushConsumer("G", {}, namesrv="127.0.0.1:9876", **options)
 
 
 @pytest.mark.parametrize("bound", [0, -1])
@@ -79,7 +80,7 @@ async def test_a_share_is_not_taken_of_a_topic_that_is_given_up(
         assert await c.poll(timeout=10)
         assert await c.poll(timeout=0) == []
         update = broker.update_offset
-        broker.update_offset = lambda request: None  # type: ignore[method-assign, return-value]
+        broker.update_offset = lambda request: None  # type: ignore[method-assign]
         c._assignment.remove(MessageQueue("T", "b", 1))
         sharing = asyncio.create_task(c._rebalanced("T", [MessageQueue("T", "b", 1)]))
         await until(lambda: broker.seen[COMMIT])

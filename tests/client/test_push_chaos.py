@@ -32,8 +32,8 @@ class Ledger:
         for name, broker in cluster.brokers.items():
             broker.update_offset = self._checked(name, broker.update_offset)  # type: ignore[method-assign]
 
-    def _checked(self, name: str, store: Callable[[Request[Any]], Response]) -> Any:
-        def update(request: Request[Any]) -> Response:
+    def _checked(self, name: str, store: Callable[[Request[Any]], Response | None]) -> Any:
+        def update(request: Request[Any]) -> Response | None:
             header = request.header
             queue = MessageQueue(header.topic, name, header.queue_id)
             missing = set(range(header.commit_offset)) - self.done[queue]

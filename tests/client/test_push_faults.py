@@ -65,7 +65,10 @@ async def test_a_message_whose_work_ends_itself_comes_again(
         "G", namesrv=cluster.namesrv, start="begin", concurrency=1,
         hooks=[Hook()] if kind == "hooked" else [],
     )  # fmt: skip
-    c.on("T", **({"batch": 1} if kind == "batch" else {}))(handler)
+    if kind == "batch":
+        c.on("T", batch=1)(handler)
+    else:
+        c.on("T")(handler)
     fill(cluster)
     async with c:
         await until(lambda: len(seen) == 3)
@@ -203,7 +206,7 @@ async def test_a_commit_that_hangs_keeps_no_lock(
     async with consumer(cluster, handler=lambda m: seen.append(m.body), orderly=True) as c:
         await until(lambda: len(seen) == 3 and len(c.assignment) == 4)
         assert cluster["b"].locks
-        cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign, return-value]
+        cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign]
     assert cluster["b"].locks == cluster["a"].locks == {}
 
 
@@ -214,7 +217,7 @@ async def test_a_topic_that_is_given_up_is_not_taken_again(cluster: FakeCluster)
     fill(cluster)
     async with consumer(cluster, handler=lambda m: seen.append(m.body)) as c:
         await until(lambda: len(seen) == 3)
-        cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign, return-value]
+        cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign]
         before = cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET]
         ending = asyncio.create_task(c.unsubscribe("T"))
         await until(lambda: cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET] > before)

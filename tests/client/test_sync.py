@@ -56,9 +56,9 @@ def test_sending_and_reading(elsewhere: FakeCluster) -> None:
         producer.send_batch([Message("T", b"1"), Message("T", b"2")])
         posted = producer.post(Message("T", b"3"))
         assert posted.result().queue_offset == 3
-        assert producer.client_id == producer._client.client_id
+        assert producer.client_id == producer._client.client_id  # type: ignore[attr-defined]  # private
         producer.timeout = 7.0
-        assert producer._client.timeout == 7.0
+        assert producer._client.timeout == 7.0  # type: ignore[attr-defined]  # private
     with sync.PullConsumer("CG", namesrv=elsewhere.namesrv, start="begin") as consumer:
         consumer.assign("T")
         got = []
@@ -97,7 +97,7 @@ def test_errors_come_through(elsewhere: FakeCluster) -> None:
         with pytest.raises(NoRouteInfo):
             producer.send(Message("nowhere", b"x"))
         with pytest.raises(AttributeError):
-            producer.no_such_thing  # noqa: B018
+            producer.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
     producer.shutdown()
     with pytest.raises(NotRunning):
         producer.start()
@@ -142,7 +142,7 @@ def put(cluster: FakeCluster, *bodies: bytes) -> None:
             producer.send(Message("T", body))
 
 
-def consumer(cluster: FakeCluster, *args: Any, **options: Any) -> Any:
+def consumer(cluster: FakeCluster, *args: Any, **options: Any) -> sync.PushConsumer:
     return sync.PushConsumer("CG", *args, namesrv=cluster.namesrv, start="begin", **options)
 
 
@@ -180,7 +180,7 @@ def until(condition: Any) -> None:
 def test_run_ends_when_a_handler_says_so(elsewhere: FakeCluster) -> None:
     put(elsewhere, b"0", b"1")
     threads = threading.active_count()
-    c = consumer(elsewhere, {"T": "*"}, handler=lambda message: c.shutdown())
+    c: sync.PushConsumer = consumer(elsewhere, {"T": "*"}, handler=lambda message: c.shutdown())
     c.run()
     until(lambda: threading.active_count() == threads)
     assert elsewhere["a"].unregistered[-1].consumer_group == "CG"
@@ -263,8 +263,8 @@ def test_methods_are_those_of_the_asyncio_class() -> None:
         name for name, _ in inspect.getmembers(Producer, inspect.isfunction) if name[0] != "_"
     }
     assert public <= set(dir(sync.Producer))
-    assert sync.Producer.send.__doc__ == Producer.send.__doc__  # type: ignore[attr-defined]
-    assert list(inspect.signature(sync.Producer.send).parameters) == list(  # type: ignore[attr-defined]
+    assert sync.Producer.send.__doc__ == Producer.send.__doc__
+    assert list(inspect.signature(sync.Producer.send).parameters) == list(
         inspect.signature(Producer.send).parameters
     )
     assert sync.Producer.__name__ == "Producer"
@@ -350,7 +350,7 @@ def test_who_shuts_down_second_waits_for_the_end(elsewhere: FakeCluster) -> None
     threading.Timer(0.05, release.set).start()
     c.shutdown()
     assert release.is_set()
-    assert c._thread is None
+    assert c._thread is None  # type: ignore[attr-defined]  # private
     first.join()
 
 

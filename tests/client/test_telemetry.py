@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ async def test_a_timer_is_a_delay(
     cluster: FakeCluster,
     spans: InMemorySpanExporter,
     provider: TracerProvider,
-    late: dict[str, int],
+    late: dict[str, Any],
 ) -> None:
     async with Producer("PG", namesrv=cluster.namesrv, hooks=[OpenTelemetryHook(provider)]) as p:
         await p.send(Message("T", b"x", **late))
@@ -151,7 +152,9 @@ def ended(spans: InMemorySpanExporter, kind: SpanKind) -> list[ReadableSpan]:
 
 def span_id(span: ReadableSpan | None) -> int:
     assert span is not None
-    return span.get_span_context().span_id
+    own = span.get_span_context()
+    assert own is not None
+    return own.span_id
 
 
 async def test_the_work_of_handlers_is_a_span(

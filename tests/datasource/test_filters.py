@@ -67,7 +67,8 @@ def test_topics_and_queue_ids() -> None:
     ],
 )
 def test_offsets(column: str, field: str, kind: Any, span: Range) -> None:
-    assert pushed(kind((column,), 7)).selection == Selection(**{field: span})
+    expected: Any = {field: span}
+    assert pushed(kind((column,), 7)).selection == Selection(**expected)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,8 @@ def test_offsets(column: str, field: str, kind: Any, span: Range) -> None:
     ],
 )
 def test_times(column: str, field: str, kind: Any, time: datetime, span: Range) -> None:
-    assert pushed(kind((column,), time)).selection == Selection(**{field: span})
+    expected: Any = {field: span}
+    assert pushed(kind((column,), time)).selection == Selection(**expected)
 
 
 def test_tags_narrow_and_stay_with_spark() -> None:

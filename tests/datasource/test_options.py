@@ -21,7 +21,7 @@ def parse(**options: str) -> Options:
 def test_defaults() -> None:
     options = parse()
     assert options.roots == (Path("/store"),)
-    assert options.topics is options.topic_pattern is options.queues is None
+    assert (options.topics, options.topic_pattern, options.queues) == (None, None, None)
     assert options.starting == OffsetBounds(EARLIEST, {})
     assert options.ending == OffsetBounds(LATEST, {})
     assert options.stored == Range()

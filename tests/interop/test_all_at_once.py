@@ -6,9 +6,10 @@ The official Java client of both releases, the Go client and our own, over 50 to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,8 @@ async def test_everything_at_once(
         GoCrowd(go, namesrv).applications,
     ]
     own = OurCrowd(namesrv, tmp_path).applications
-    topics = {name for crowd in (*blocking, own) for names in crowd.values() for name in names}
+    crowds: list[Mapping[Any, list[str]]] = [*blocking, own]
+    topics = {name for crowd in crowds for names in crowd.values() for name in names}
     async with Admin(namesrv=namesrv) as admin:
         for topic in topics:
             assert len(await admin.create_topic(topic, queues=4)) == len(brokers)

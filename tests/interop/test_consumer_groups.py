@@ -57,8 +57,9 @@ class Group:
         got: list[Message] = []
         missing = {0, 1, 2, 3}
         while missing:
-            [message] = self.collect(member, 1, 20_000) or [None]
-            assert message, f"nothing more, of the queues {missing} the end is missing"
+            more = self.collect(member, 1, 20_000)
+            assert more, f"nothing more, of the queues {missing} the end is missing"
+            [message] = more
             got.append(message)
             if message["queueOffset"] == last:
                 missing.discard(message["queueId"])

@@ -92,14 +92,13 @@ def test_entries_of_consume_queues_are_alike(
         messages = [{"body": "m", "tags": tag} for tag in ("TagA", "标签", "TagA") * 8]
         send(java, cluster.address, topic, messages)
         # The official broker fills its consume queues a moment later.
-        where = {"topic": topic, "queueId": "0"}
-        wire.until(
-            lambda address=address, where=where: (
-                wire.call(address, GET_MAX_OFFSET, where).ext_fields["offset"] == "24"
-            ),
-            "the consume queue's entries",
-        )
-        answers = []
+
+        def filled(address: str = address) -> bool:
+            where = {"topic": topic, "queueId": "0"}
+            return wire.call(address, GET_MAX_OFFSET, where).ext_fields["offset"] == "24"
+
+        wire.until(filled, "the consume queue's entries")
+        answers: list[tuple[int, str | None, Any]] = []
         for number, index, count, group in (
             (0, 0, 2, ""),
             (0, 1, 99, "nobody"),

@@ -205,7 +205,7 @@ def test_waiting_messages_change_hands(
     send(java, namesrv, topic, [{"body": "at once"}])
     done = [{"body": "done level", "delayLevel": 1}, {"body": "done time", "delaySec": 1}]
     # The second broker of this pair needs some seconds to start: some are due by then.
-    waiting = [
+    waiting: list[dict[str, Any]] = [
         {"body": "level 2", "delayLevel": 2},
         {"body": "level 3", "delayLevel": 3},
         {"body": "time 16", "delaySec": 16},

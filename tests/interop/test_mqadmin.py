@@ -186,18 +186,17 @@ def test_broker_status_counts_timed_messages(
             table: dict[str, str] = json.loads(wire.call(at, GET_RUNTIME_INFO).body)["table"]
             return table
 
-        before = int(figures()["timerCongestNum"])
+        wanted = int(figures()["timerCongestNum"]) + 3
+
+        def in_the_wheel(at: str = cluster.broker.address, wanted: int = wanted) -> bool:
+            now = figures(at)
+            return int(now["timerCongestNum"]) == wanted and now["timerOffsetBehind"] == "0"
+
         java(
             "send", namesrv=cluster.address, group="PG", topic=new_topic, mode="sync",
             messages=[{"body": "later", "delaySec": 3000}] * 3,
         )  # fmt: skip
-        wire.until(
-            lambda wanted=before + 3, figures=figures: (
-                int(figures()["timerCongestNum"]) == wanted
-                and figures()["timerOffsetBehind"] == "0"
-            ),
-            "the timed messages in the wheel",
-        )
+        wire.until(in_the_wheel, "the timed messages in the wheel")
         assert int(figures()["timerReadBehind"]) <= 2
         assert float(figures()["timerDequeueTps"]) >= 0
 

@@ -153,8 +153,8 @@ def test_write_permission_of_a_broker(both: Both, new_topic: str) -> None:
         assert ours[0] == official[0]
         assert int(ours[2]) > 10
         assert permission() == expected
-    official, ours = both("wipeWritePerm", "-b", "nobody")
-    assert normal(ours) == normal(official)
+    refused, refused_by_ours = both("wipeWritePerm", "-b", "nobody")
+    assert normal(refused_by_ours) == normal(refused)
 
 
 async def test_a_slave_in_the_route(
@@ -184,7 +184,11 @@ async def test_a_slave_in_the_route(
             await connection.close()
     # Who is silent is forgotten, at once when its connection is lost.
     for cluster in clusters:
-        wire.until(lambda at=cluster.address: not _knows_slave(at, new_topic), "the slave gone")
+
+        def gone(at: str = cluster.address) -> bool:
+            return not _knows_slave(at, new_topic)
+
+        wire.until(gone, "the slave gone")
 
 
 def _knows_slave(namesrv: str, topic: str) -> bool:

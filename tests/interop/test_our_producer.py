@@ -121,7 +121,7 @@ async def test_transactions(keen: Cluster, topic: str) -> None:
             with pytest.raises(ZeroDivisionError):
                 await producer.send_in_transaction(
                     Message(topic, b"unknown, committed"),
-                    lambda message, half: fail(),  # type: ignore[func-returns-value]
+                    lambda message, half: fail(),
                 )
             [message] = await receive(consumer, 1)
             assert message.body == b"unknown, committed"

@@ -49,7 +49,7 @@ def read(store: Path, name: str) -> Any:
     return tables.fastjson((store / "config" / name).read_text())
 
 
-def call(broker: Server, code: int, body: bytes = b"", **fields: str) -> Any:
+def call(broker: Server, code: int, body: bytes = b"", /, **fields: str) -> Any:
     answer = wire.call(broker.address, code, fields, body)
     assert answer.code == 0, answer.remark
     return tables.fastjson(answer.body.decode()) if answer.body else answer.ext_fields

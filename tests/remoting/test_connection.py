@@ -1,6 +1,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
@@ -32,6 +33,10 @@ def address(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
+def transport_of(peer: RawPeer) -> asyncio.Transport:
+    return cast(asyncio.Transport, peer.writer.transport)  # a socket's reads as well as it writes
+
+
 class RawServer:
     """A server that does what a test tells it to; its one connection is ``peer``."""
 
@@ -49,7 +54,7 @@ class RawServer:
         self.peers.append(peer)
         self.accepted.put_nowait(peer)
 
-    async def open(self, **options: object) -> tuple[Connection, RawPeer]:
+    async def open(self, **options: Any) -> tuple[Connection, RawPeer]:
         connection = await Connection.open(address(self.port), **options)
         return connection, await self.accepted.get()
 
@@ -109,7 +114,7 @@ async def test_requests_of_one_turn_leave_in_one_write(raw: RawServer) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(transport, name)
 
-    connection._stream._transport = Spy()
+    connection._stream._transport = Spy()  # type: ignore[assignment]  # passes all on
     asked = [asyncio.ensure_future(connection.request(10, None, b"x")) for _ in range(50)]
     for _ in asked:
         command = await peer.read()
@@ -218,7 +223,7 @@ async def test_a_server_that_does_not_read_makes_senders_wait(raw: RawServer, ki
         else:
             await connection.request(10, None, block, timeout=60.0)
 
-    peer.reader._transport.pause_reading()
+    transport_of(peer).pause_reading()
     senders = [asyncio.ensure_future(send())]
     while connection._stream.writable:
         senders.append(asyncio.ensure_future(send()))
@@ -229,7 +234,7 @@ async def test_a_server_that_does_not_read_makes_senders_wait(raw: RawServer, ki
         await connection.request(10, timeout=0.05)
     assert not late.done()
     assert connection._stream._transport.get_write_buffer_size() == blocked
-    peer.reader._transport.resume_reading()
+    transport_of(peer).resume_reading()
     for _ in range(len(senders) + 1):
         command = await peer.read()
         peer.send(frame(0, command.opaque, flag=1))
@@ -239,7 +244,7 @@ async def test_a_server_that_does_not_read_makes_senders_wait(raw: RawServer, ki
 
 async def test_senders_that_wait_end_when_the_server_goes(raw: RawServer) -> None:
     connection, peer = await raw.open()
-    peer.reader._transport.pause_reading()
+    transport_of(peer).pause_reading()
     while connection._stream.writable:
         await connection.send_oneway(10, None, b"x" * (1 << 20))
         await asyncio.sleep(0)
@@ -281,7 +286,7 @@ async def test_an_asynchronous_push_handler(raw: RawServer) -> None:
     dispatcher = Dispatcher()
     release = asyncio.Event()
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: Request[Any]) -> Response:
         await release.wait()
         return Response(body=b"later")
 
@@ -299,7 +304,7 @@ async def test_a_oneway_push_is_not_answered(raw: RawServer) -> None:
     dispatcher = Dispatcher()
     arrived = asyncio.Event()
 
-    def handle(request: Request) -> Response:
+    def handle(request: Request[Any]) -> Response:
         arrived.set()
         return Response()
 

@@ -1,6 +1,7 @@
 """Hosts that are no names, and the address that stands for every interface."""
 
 import socket
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ async def test_a_host_that_is_no_name_can_not_be_listened_on() -> None:
 async def test_the_address_of_every_interface_takes_ipv4_as_well() -> None:
     peers: list[str] = []
 
-    def serve(request: Request) -> Response:
+    def serve(request: Request[Any]) -> Response:
         peers.append(request.connection.peer[0])
         return Response()
 

@@ -1,5 +1,8 @@
+from __future__ import annotations
+
 import asyncio
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -20,7 +23,7 @@ class SteppedLoop:
     def create_future(self) -> asyncio.Future[str]:
         return self.real.create_future()
 
-    def call_at(self, when, callback):
+    def call_at(self, when: float, callback: Callable[[], object]) -> SteppedTimer:
         timer = SteppedTimer(when, callback)
         self.timers.append(timer)
         return timer
@@ -36,7 +39,7 @@ class SteppedLoop:
 
 
 class SteppedTimer:
-    def __init__(self, when, callback) -> None:
+    def __init__(self, when: float, callback: Callable[[], object]) -> None:
         self.when = when
         self.callback = callback
         self.cancelled = False
@@ -47,7 +50,10 @@ class SteppedTimer:
 
 def make() -> tuple[SteppedLoop, PendingRequests[str]]:
     loop = SteppedLoop()
-    return loop, PendingRequests(loop, lambda timeout: TimeoutError(f"{timeout} s"))
+    return loop, PendingRequests(
+        loop,  # type: ignore[arg-type]  # what is used of a loop
+        lambda timeout: TimeoutError(f"{timeout} s"),
+    )
 
 
 async def test_an_answer_reaches_its_request_once() -> None:

@@ -154,7 +154,7 @@ async def test_a_closed_pool_connects_no_more(monkeypatch: pytest.MonkeyPatch) -
 async def test_pushed_requests_reach_the_pools_dispatcher() -> None:
     dispatcher = Dispatcher()
 
-    def who(request: Request) -> Response:
+    def who(request: Request[Any]) -> Response:
         return Response(body=b"me")
 
     dispatcher.register(307, who)

@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -102,8 +103,8 @@ async def test_oneway_requests_are_executed_and_never_answered() -> None:
 async def test_an_answer_that_can_not_be_written_fails_its_request_only() -> None:
     connection, transport = connected(Echo())
 
-    def wrong(request: Request) -> Response:
-        return Response(ext_fields={"key": object()}, body=b"x")
+    def wrong(request: Request[Any]) -> Response:
+        return Response(ext_fields={"key": object()}, body=b"x")  # type: ignore[dict-item]
 
     connection._server.dispatcher.register(78, wrong)
     connection.data_received(frame(78, 1) + frame(ECHO, 2))
@@ -271,7 +272,7 @@ async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
         assert len(server.tasks) == 1, "an operation that began is carried through"
         echo.release.set()
         await asyncio.gather(*server.tasks)
-        called = []
+        called: list[object] = []
         request.connection.add_close_callback(called.append)
         assert called == [request.connection]
 
@@ -279,10 +280,10 @@ async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
 # Any bytes, in any pieces
 
 
-def serve(pieces: list[bytes]) -> tuple[FakeTransport, list[Request]]:
+def serve(pieces: list[bytes]) -> tuple[FakeTransport, list[Request[Any]]]:
     """What a connection that receives ``pieces`` answers and executes."""
 
-    async def run() -> tuple[FakeTransport, list[Request]]:
+    async def run() -> tuple[FakeTransport, list[Request[Any]]]:
         connection, transport = connected(echo := Echo())
         for piece in pieces:
             if not transport.ended:
@@ -346,7 +347,7 @@ def test_a_changed_byte_does_no_more_than_close_the_connection(
 # Writes
 
 
-def connected(processor: Echo, **options: object) -> tuple[ServerConnection, FakeTransport]:
+def connected(processor: Echo, **options: Any) -> tuple[ServerConnection, FakeTransport]:
     dispatcher = Dispatcher()
     processor.register(dispatcher)
     server = RemotingServer(dispatcher, **options)
@@ -368,7 +369,7 @@ async def test_all_answers_of_one_read_leave_in_one_write() -> None:
 async def test_a_reply_during_the_read_joins_its_write() -> None:
     connection, transport = connected(processor := Echo())
 
-    def reply_at_once(request: Request) -> None:
+    def reply_at_once(request: Request[Any]) -> None:
         request.reply(Response(remark="at once"))
 
     dispatcher = connection._server.dispatcher
@@ -629,6 +630,7 @@ async def test_a_thousand_idle_connections_cost_others_nothing() -> None:
 
 async def test_what_answers_acknowledge_is_stored_before_they_leave() -> None:
     written: list[int] = []
+    transport: FakeTransport
     connection, transport = connected(
         Echo(), before_answers=lambda: written.append(len(transport.writes))
     )

@@ -10,6 +10,7 @@ import pytest
 
 from store.allocation import FileAllocator
 from store.errors import DiskFull
+from tests.store.conftest import StoreBench
 
 SIZE = 16 * 1024
 
@@ -22,7 +23,7 @@ def allocator(bench: Any) -> Any:
     allocator.stop()
 
 
-def path_of(bench: Any, base: int) -> Path:
+def path_of(bench: StoreBench, base: int) -> Path:
     return bench.root / f"{base:020d}"
 
 

@@ -59,7 +59,7 @@ def check(items: list[Item], suffix: bytes = b"", place: int = 1000) -> list[Rec
     records = list(iter_records(data, strict=True))
     assert len(records) == len(items)
     for index, (record, (flag, body, properties)) in enumerate(zip(records, items, strict=True)):
-        assert (record.flag, record.body, record.topic) == (flag, body, "Topic")
+        assert (record.flag, bytes(record.body), record.topic) == (flag, body, "Topic")
         assert (record.queue_id, record.queue_offset) == (2, 40 + index)
         assert record.physical_offset == place
         separator = b"\x02" if properties and suffix and properties[-1:] != b"\x02" else b""

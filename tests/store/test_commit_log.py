@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from message.record import iter_records
 from store.files import Files
+from store.results import PutResult
 
 
 @pytest.fixture
@@ -44,12 +46,11 @@ async def test_what_was_put_is_written_at_the_end_of_the_turn(bench: Any, store:
 
 
 async def test_whoever_reads_sees_what_was_put(bench: Any, store: Any) -> None:
-    for n, look in enumerate(
-        (
-            lambda result: store.get("Topic", 0, result.queue_offset, 1).buffers[0],
-            lambda result: store.record_at(result.physical_offset),
-        )
-    ):
+    looks: tuple[Callable[[PutResult], Any], ...] = (
+        lambda result: store.get("Topic", 0, result.queue_offset, 1).buffers[0],
+        lambda result: store.record_at(result.physical_offset),
+    )
+    for n, look in enumerate(looks):
         result = put(bench, store, b"body %d" % n)
         assert b"body %d" % n in bytes(look(result))
         assert store.commit_log.written == result.end_offset

@@ -150,7 +150,11 @@ def test_fillers_in_the_middle_do_not_disturb_the_search(bench: Any) -> None:
     append(queue, 10, 55)
     for physical in range(0, 6600, 50):
         expected = min((n for n in (*range(10), *range(55, 65)) if 100 * n >= physical), default=65)
-        assert queue.first_where(lambda at, _, physical=physical: at >= physical) == expected
+
+        def reached(at: int, _: int, physical: int = physical) -> bool:
+            return at >= physical
+
+        assert queue.first_where(reached) == expected
     queue.correct_min_offset(350)
     assert queue.min_offset == 4
     queue.correct_min_offset(7000)

@@ -122,4 +122,4 @@ def test_a_store_in_use_by_another_process(bench: Any) -> None:
             bench.open()
         process.kill()
     store = bench.open()
-    assert decode(bytes(store.get("T", 1, 0, 1).buffers[0])).body == b"1/1/"
+    assert bytes(decode(bytes(store.get("T", 1, 0, 1).buffers[0])).body) == b"1/1/"

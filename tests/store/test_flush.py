@@ -59,7 +59,11 @@ async def test_one_flush_serves_all_who_gathered(bench: Any) -> None:
     for n in range(50):
         result = bench.put(store, "Topic", n % 3)
         others.append(flushed(store, result.end_offset))
-        others[-1].add_done_callback(lambda _, n=n: told.append(n))
+
+        def tell(_: object, n: int = n) -> None:
+            told.append(n)
+
+        others[-1].add_done_callback(tell)
     assert not first.done()
     proceed.set()
     assert all(await asyncio.gather(first, *others))
@@ -180,7 +184,7 @@ async def test_a_failed_flush_is_final(bench: Any, settings: dict[str, Any]) -> 
     assert "flushing to the disk failed" in refused.remark
     assert await flushed(store, store.commit_log.end) is False
     assert store.flushed_offset == good.end_offset
-    assert decode(bytes(store.get("Topic", 0, 0, 1).buffers[0])).body == b"good"
+    assert bytes(decode(bytes(store.get("Topic", 0, 0, 1).buffers[0])).body) == b"good"
     await store.close()
     assert (bench.root / "abort").exists()
 

@@ -179,12 +179,14 @@ async def test_the_process_ends_when_it_has_nothing_to_do(
     bench: StoreBench, always: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = threading.Event()
+    stop = IndexWorker.stop
+
+    def stop_and_tell(worker: IndexWorker) -> None:
+        stop(worker)
+        stopped.set()
+
     monkeypatch.setattr(message_index, "_PROCESS_IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(
-        IndexWorker,
-        "stop",
-        lambda worker, stop=IndexWorker.stop: (stop(worker), stopped.set()),
-    )
+    monkeypatch.setattr(IndexWorker, "stop", stop_and_tell)
     store = bench.open(**SMALL)
     fill(bench, store, 0, 100)
     store.start()

@@ -22,6 +22,7 @@ TOPICS = ("A", "B", "T" * 200)  # the last one makes records of version 2
 
 
 def message(topic: str = "A", queue_id: int = 0, body: bytes = b"body", **more: Any) -> Put:
+    values: dict[str, Any]
     values = {"properties": "", "flag": 0, "sys_flag": 0, "born": 1, "reconsume": 0, "code": 0}
     values |= more
     return (

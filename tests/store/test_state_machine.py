@@ -165,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
     def everything_is_served(self) -> None:
         for (topic, queue_id), messages in self.model.items():
             assert self.store.max_offset(topic, queue_id) == len(messages)
-            served = []
+            served: list[tuple[bytes, str]] = []
             offset = 0
             while offset < len(messages):
                 result = self.store.get(topic, queue_id, offset, 5)
