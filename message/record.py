@@ -186,7 +186,7 @@ def encode_into(
             sys_flag, born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
             prepared_transaction_offset, body_length,
         )  # fmt: skip
-        begin = at + 88
+        begin = at + HEAD_SIZE
     end = begin + body_length
     buffer[begin:end] = body
     topic_length = len(topic)
@@ -237,7 +237,7 @@ def decode_parts(data: bytes | memoryview, at: int, check_crc: bool = True) -> P
     are slices of `data`, so bytes of their own if `data` is bytes. Raises as it does."""
     try:
         head = unpack_head(data, at)
-        body_begin = at + 88
+        body_begin = at + HEAD_SIZE
         hosts = head[7] >> 4 & 3
         if hosts:
             head = _HEADS[hosts].unpack_from(data, at)

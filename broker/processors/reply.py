@@ -79,9 +79,7 @@ class ReplyProcessor:
             region=self._config.region_id, trace_on=self._config.trace_on
         )
         try:
-            if not request.body:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
-            topic = self._checks.topic(request.header)
+            topic = self._checks.topic(request)
             queue_id = _queue_of(request.header, topic)
         except RemotingError as error:
             return Response(error.code, error.remark, answer)

@@ -19,7 +19,7 @@ from broker.config import BrokerConfig
 from broker.draft import Draft, Drafts
 from broker.late_detours import recall_handle
 from broker.processors.send_answers import SendAnswers
-from broker.processors.send_checks import SendChecks, SendHeader, refuse_special
+from broker.processors.send_checks import SendChecks, SendHeader, leaves_the_line, refuse_special
 from broker.statistics import Statistics, Traffic
 from broker.topic_config import PERM_WRITE
 from broker.unflushed import UnflushedSends
@@ -111,15 +111,7 @@ class SendProcessor:
         if target is None or self.unflushed.full:
             return self._send_checked(request)
         properties: str = header.properties
-        # Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer
-        # name, which the careful path finds out.
-        if (
-            "DELAY" in properties
-            or "TIMER_DEL" in properties
-            or "TRAN_MSG" in properties
-            or "POP_CK" in properties
-            or "INNER_NUM" in properties
-        ):
+        if leaves_the_line(properties):
             return self._send_checked(request)
         body = request.body
         queue_id = header.queue_id
@@ -191,11 +183,9 @@ class SendProcessor:
                     "[OVERLOAD]system busy, start flow control for a while: "
                     f"{waiting.count} sends of {waiting.size} bytes wait for the disk",
                 )
-            if not request.body:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             header: SendHeader = request.header
             is_new = not self._checks.knows(header.topic)
-            topic = self._checks.topic(header)
+            topic = self._checks.topic(request)
             target = self._target(topic)
             if header.queue_id >= target.queue_limit:
                 raise RemotingError(

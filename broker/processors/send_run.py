@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
+from broker.processors.send_checks import leaves_the_line
 from message.identity import new_unique_id
 from message.properties import find
 from message.tags import tag_hash
@@ -71,11 +72,7 @@ class RunSendProcessor(SendProcessor):
             if (
                 target is None
                 or header.batch
-                or "DELAY" in properties
-                or "TIMER_DEL" in properties
-                or "TRAN_MSG" in properties
-                or "POP_CK" in properties
-                or "INNER_NUM" in properties
+                or leaves_the_line(properties)
                 or queue_id >= target.queue_limit
                 or not body
             ):

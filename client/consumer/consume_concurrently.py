@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,8 +17,6 @@ from client.consumer.consume_service import (
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from client.consumer.flow_control import FlowControl
-from client.consumer.handlers import Batched, is_failure
-from client.consumer.process_queue import MESSAGE_OVERHEAD
 from client.pauses import growing
 
 __all__ = ["ConsumeConcurrently"]
@@ -59,73 +56,49 @@ class ConsumeConcurrently(ConsumeService):
             return None
         while self._again:
             message = self._again.popleft()
-            again: Queue = message.process_queue
-            if again.dropped or not again.holds(message):
+            pq: Queue = message.process_queue
+            if pq.dropped or not pq.holds(message):
                 continue
-            if again.paused:
+            if pq.paused:
                 self._retry(message)
                 continue
             message.began = monotonic()
             message.settled = False
             return message
-        pq = self._first_ready()
-        if pq is None:
+        first = self._first_ready()
+        if first is None:
             return None
-        message = self._hand_out(pq)
-        self._next_turn(pq)
+        message = self._hand_out(first)
+        self._next_turn(first)
         return message
 
     def run(self, count: int) -> Begun | None:
-        """`take`, `consume` and `succeeded` without their calls, which are half of the time that a
-        message takes, for handlers that do not wait. A queue has its turn for all of the messages,
-        as far as it has them."""
-        owner = self._owner
+        """A queue has its turn for all of the messages, as far as it has them."""
         if self._again:
             return super().run(count)
-        handlers, topics, flow = owner.handlers, self._stats.topics, self._flow
-        hooks = owner.hooks
+        owner, topics, flow = self._owner, self._stats.topics, self._flow
         while count and (pq := self._first_ready()) is not None:
-            if hooks or pq.retries or owner.renames_all:
-                return super().run(count)
             # Whatever a handler does to its consumer holds from the next message on.
-            while count and pq.buffer and not (hooks or pq.dropped or pq.paused or self.stopped):
+            while count and pq.buffer and not (pq.dropped or pq.paused or self.stopped):
                 count -= 1
-                message = pq.buffer.popleft()
-                offset = message.queue_offset
-                pq.unfinished[offset] = message
-                message.process_queue = pq
-                message.counted = len(message.body) + MESSAGE_OVERHEAD
-                message.outcome = owner
-                began = message.began = monotonic()
-                handler = handlers.get(message.topic)
-                rest: Awaitable[None] | None = None
-                if handler is None or type(handler) is Batched:
-                    rest = owner.consume(message)
-                else:
-                    try:
-                        result = handler(message)  # type: ignore[operator]  # not Batched
-                    except BaseException as error:
-                        if not is_failure(error):
-                            raise
-                        rest = self.failed(message, error)
-                    else:
-                        if result is not None and inspect.isawaitable(result):
-                            rest = owner.awaited(message, result)
+                message = self._hand_out(pq)
+                rest = owner.consume(message)
                 if rest is not None:
                     self._next_turn(pq)
                     return Begun(message, rest, count)
+                # As `succeeded`, without its calls: a tenth of the time of a message whose handler
+                # does not wait.
                 if message.settled:
                     continue
                 message.settled = True
-                if pq.unfinished.get(offset) is not message:
+                if not pq.done(message):
                     continue
-                del pq.unfinished[offset]
                 if not pq.dropped:
                     flow.remove_one(pq, message.counted)
                 stats = topics[message.topic]
                 stats.ok += 1
                 now = pq.consumed_at = monotonic()
-                stats.seconds += now - began
+                stats.seconds += now - message.began
             self._next_turn(pq)
         return None
 

@@ -10,14 +10,13 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sized
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import NamedTuple, Protocol
 
 from client.consumer.consume_stats import ConsumeStats
 from client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
 from client.consumer.flow_control import FlowControl
-from client.consumer.handlers import AnyHandler
 from client.consumer.process_queue import ProcessQueue, message_size
 from client.log_fields import fields
 
@@ -43,22 +42,13 @@ class ServiceOwner(Outcome, Protocol):
     renames_all: bool
     """Whether `shown_topic` says anything new of messages that come for the first time."""
 
-    handlers: Mapping[str, AnyHandler]
-    """By the topic that the application sees."""
-
-    @property
-    def hooks(self) -> Sized:
-        """What is called beside the handlers; may change at any time."""
-
     def wake(self) -> None:
         """`take` may have something again."""
 
     def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
-        """Work on a message, here and now if its handler does not wait; else it gives back what
-        remains, which raises nothing but a cancellation."""
-
-    async def awaited(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
-        """What remains when a handler gave something to be awaited."""
+        """Begin the work on a message. None when it has succeeded already, which nobody was told;
+        else what is to be awaited for it, which tells how it ended and raises nothing but a
+        cancellation."""
 
     def shown_topic(self, message: ConsumedMessage) -> str:
         """The topic that the application sees."""
@@ -94,9 +84,10 @@ class ConsumeService(ABC):
             message = self.take()
             if message is None:
                 break
-            work = self._owner.consume(message)
-            if work is not None:
-                return Begun(message, work, left)
+            rest = self._owner.consume(message)
+            if rest is not None:
+                return Begun(message, rest, left)
+            self.succeeded(message)
         return None
 
     @abstractmethod

@@ -80,7 +80,7 @@ class Consumption:
     ) -> None:
         """`handlers` by topic as the application knows it; none: there is iteration."""
         self.handlers = handlers
-        self.hooks = hooks
+        self._hooks = hooks
         self.renames_all = bool(instance.namespace)
         self.stats = ConsumeStats(monotonic)
         self.service = self._make_service(instance, options, flow)
@@ -152,7 +152,7 @@ class Consumption:
 
     def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
         handler = self.handlers.get(message.topic)
-        if handler is None or type(handler) is Batched or self.hooks:
+        if handler is None or type(handler) is Batched or self._hooks:
             return self._consume_observed(message, handler)
         try:
             result = handler(message)  # type: ignore[operator]  # no Batched comes here
@@ -161,11 +161,10 @@ class Consumption:
                 raise
             return self.service.failed(message, error)
         if result is not None and inspect.isawaitable(result):
-            return self.awaited(message, result)
-        self.service.succeeded(message)
+            return self._await(message, result)
         return None
 
-    async def awaited(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
+    async def _await(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
         try:
             await result
         except BaseException as error:
@@ -216,7 +215,7 @@ class Consumption:
     def _begin(self, messages: list[ConsumedMessage]) -> _Work:
         context = ConsumeContext(self.group, self._instance.client_id, messages)
         work = self._observed[id(messages[0])] = _Work(messages, context)
-        self.hooks.before(context)
+        self._hooks.before(context)
         return work
 
     def _end(
@@ -226,7 +225,7 @@ class Consumption:
         work = self._observed.pop(id(first), None)
         if work is not None:
             work.context.ended(error, timed_out=timed_out)
-            self.hooks.after(work.context)
+            self._hooks.after(work.context)
         return work
 
     # Iteration
@@ -245,7 +244,7 @@ class Consumption:
 
     def entered(self, message: ConsumedMessage) -> None:
         self._entered[id(message)] = asyncio.current_task()
-        if self.hooks:
+        if self._hooks:
             self._begin([message])
 
     def worked(self, message: ConsumedMessage, error: BaseException | None) -> None:

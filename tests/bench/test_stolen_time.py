@@ -9,24 +9,19 @@ def ticks(stat: Path, idle: int, steal: int) -> None:
     stat.write_text(f"cpu  100 20 30 {idle} 5 0 5 {steal} 7 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
 
 
-def test_the_share_since_the_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stolen", "percent", "warns"), [(30, 30, True), (1, 1, False)])
+def test_the_share_since_the_beginning(
+    tmp_path: Path, stolen: int, percent: int, warns: bool
+) -> None:
+    """Little is not worth a word."""
     stat = tmp_path / "stat"
     ticks(stat, idle=1000, steal=500)
-    stolen = StolenTime(stat)
-    ticks(stat, idle=1070, steal=530)
-    assert stolen.percent == pytest.approx(30)
-    warning = stolen.warning()
-    assert warning is not None
-    assert "30 %" in warning
-
-
-def test_little_is_not_worth_a_word(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    ticks(stat, idle=1000, steal=500)
-    stolen = StolenTime(stat)
-    ticks(stat, idle=1990, steal=510)
-    assert stolen.percent == pytest.approx(1)
-    assert stolen.warning() is None
+    time = StolenTime(stat)
+    ticks(stat, idle=1100 - stolen, steal=500 + stolen)
+    assert time.percent == pytest.approx(percent)
+    warning = time.warning()
+    assert (warning is not None) == warns
+    assert not warns or f"{percent} %" in str(warning)
 
 
 @pytest.mark.parametrize("text", [None, "", "cpu 1 2 3\n", "intr what\n"])
