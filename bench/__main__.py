@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 from tests.interop.harness.official import Unavailable
 
 from . import contenders, report
+from .clean_slate import clean_slate
 from .clients.comparison import MEASURES, compare
 from .contenders import Contender
 from .generator import LoadGenerator
@@ -107,8 +107,7 @@ def start_official(directory: Path, console: Console) -> Contender | None:
 def measure(contender: Contender, generator: LoadGenerator, turn: int, scale: float) -> None:
     """One round: every load once, on topics of this round."""
     for load in loads(scale):
-        # Pages that the other contender left dirty must not be written on this one's time.
-        os.sync()
+        clean_slate(scale)
         topic = f"{load.topic}-{turn}"
         line = generator.run(contender.broker.address, topic, *load.arguments)
         contender.refused += line["failed"]

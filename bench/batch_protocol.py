@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from typing import Any
 from tests.interop.harness import ours
 from tests.interop.harness.official import Server, Unavailable
 
+from .clean_slate import clean_slate
 from .contenders import SEGMENT
 from .generator import LoadGenerator
 from .long_polls import Waiting, cpu_seconds, create_topic, wait
@@ -125,7 +125,7 @@ def compare(
         run(generator, broker, operation, depth, children, int(count * WARM_UP))
     for _ in range(options.rounds):
         for children in CHILDREN:
-            os.sync()  # pages that one left dirty must not be written on the other's time
+            clean_slate(options.scale)
             begin = cpu_seconds(broker.process.pid)
             line = run(generator, broker, operation, depth, children, count)
             used = cpu_seconds(broker.process.pid) - begin

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.clean_slate import clean_slate
 from bench.clients.peer import ClientProcess, java_client, our_client
 from bench.contenders import SEGMENT
 from bench.measures import Better, Measure
@@ -120,28 +120,25 @@ def _create(target: Target, topic: str) -> None:
 
 def _measure(target: Target, turn: int, scale: float, clients: Sequence[ClientProcess]) -> None:
     """Every load once, the clients in turn; what one lingered load has stored all consume."""
-    stored = f"stored-{turn}"
-    _create(target, f"sent-{turn}")
+    sent, stored = f"sent-{turn}", f"stored-{turn}"
+    _create(target, sent)
     _create(target, stored)
-    for load, messages, *more in (("one", 10_000), ("many", 100_000, IN_FLIGHT)):
-        for client in clients:
-            _run(client, load, target, f"sent-{turn}", int(messages * scale), *more)
+
+    def run(client: ClientProcess, load: str, topic: str, messages: int, *more: int) -> None:
+        clean_slate(scale)
+        speed, cpu = client.run(load, target.namesrv, topic, int(messages * scale), *more)
+        client.add(f"{load}_{target.key}", speed)
+        client.add(f"{load}_cpu", cpu)
+
     java, our = clients
-    _run(our, "each", target, f"sent-{turn}", int(100_000 * scale), IN_FLIGHT)
-    count = int(300_000 * scale)
+    for client in clients:
+        run(client, "one", sent, 10_000)
+    for client in clients:
+        run(client, "many", sent, 100_000, IN_FLIGHT)
+    run(our, "each", sent, 100_000, IN_FLIGHT)
     before = our.failed
-    _run(our, "linger", target, stored, count)
+    run(our, "linger", stored, 300_000)
     if our.failed != before:
         raise RuntimeError(f"{our.failed - before} lingered sends failed: fewer could be consumed")
-    for client in (java, our):
-        _run(client, "consume", target, stored, count)
-
-
-def _run(
-    client: ClientProcess, load: str, target: Target, topic: str, messages: int, *more: int
-) -> None:
-    # Pages that the load before left dirty must not be written on this one's time.
-    os.sync()
-    speed, cpu = client.run(load, target.namesrv, topic, messages, *more)
-    client.add(f"{load}_{target.key}", speed)
-    client.add(f"{load}_cpu", cpu)
+    for client in java, our:
+        run(client, "consume", stored, 300_000)

@@ -51,7 +51,7 @@ class FailingGenerator:
 def test_each_number_of_children_is_measured_and_failures_are_counted(depth: int) -> None:
     generator = FailingGenerator()
     process: Any = SimpleNamespace(pid=os.getpid())  # whose CPU time is read
-    options = argparse.Namespace(rounds=2)
+    options = argparse.Namespace(rounds=2, scale=0.0)
     rows, failed = compare(
         generator, Server(process, "127.0.0.1:1"), "send", depth, 1, options  # type: ignore[arg-type]
     )  # fmt: skip
