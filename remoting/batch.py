@@ -116,12 +116,10 @@ class Children:
         size = len(data)
         quick = decoder.quick
         requests = self.requests
-        left = limit
         at = 0
-        while at < size:
-            left -= 1
-            if left < 0:
-                raise BatchError(f"more than {limit} children")
+        for _ in range(limit):
+            if at == size:
+                break
             request: Request[Any] | None = None
             end = body_at = 0
             try:
@@ -146,7 +144,9 @@ class Children:
                 request.body = data[body_at:end] if small else view[body_at:end]
                 requests.append(request)
             at = end
-        if left == limit:
+        if at < size:
+            raise BatchError(f"more than {limit} children")
+        if not size:
             raise BatchError("no child")
         self._check_opaques()
 

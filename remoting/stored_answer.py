@@ -10,57 +10,57 @@ from struct import Struct as Layout
 from remoting.codes import VERSION
 from remoting.headers.base import encode_json
 
-_TEMPLATE = (
-    b'{"code":0,"extFields":{"msgId":"%%b%%016X","queueId":"%%d","queueOffset":"%%d",'
-    b'"transactionId":%%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"%%b"},"flag":1,'
-    b'"language":"PYTHON","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
-)
-
-_BATCH_TEMPLATE = _TEMPLATE.replace(b"%b%016X", b"%b")
-
 _pack_words = Layout(">II").pack
 
 
-def encode_stored_answer(
-    opaque: int,
-    store_host: bytes,
-    physical_offset: int,
-    queue_id: int,
-    queue_offset: int,
-    transaction_id: str,
-    trace_on: bytes,
-) -> bytes:
-    """A whole answer frame. `store_host` is the beginning of the broker's message ids as hex text,
-    `trace_on` ``b"true"`` or ``b"false"``."""
-    data = _TEMPLATE % (
-        store_host,
-        physical_offset,
-        queue_id,
-        queue_offset,
-        encode_json(transaction_id),
-        trace_on,
-        opaque,
-    )
-    size = len(data)
-    return _pack_words(4 + size, size) + data
+def _template(msg_id: str, trace_on: bool) -> bytes:
+    return (
+        f'{{"code":0,"extFields":{{"msgId":"{msg_id}","queueId":"%d","queueOffset":"%d",'
+        f'"transactionId":%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"{str(trace_on).lower()}"}},'
+        '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
+        f'"version":{VERSION}}}'
+    ).encode()
 
 
-def encode_stored_batch_answer(
-    opaque: int,
-    msg_ids: bytes,
-    queue_id: int,
-    queue_offset: int,
-    transaction_id: str,
-    trace_on: bytes,
-) -> bytes:
-    """The same for a batch of messages: `msg_ids` are theirs, joined by commas."""
-    data = _BATCH_TEMPLATE % (
-        msg_ids,
-        queue_id,
-        queue_offset,
-        encode_json(transaction_id),
-        trace_on,
-        opaque,
-    )
-    size = len(data)
-    return _pack_words(4 + size, size) + data
+class StoredAnswers:
+    """The answers of one broker: `store_host` is its packed address, with which message ids begin,
+    `trace_on` what it says of tracing."""
+
+    __slots__ = ("_many", "_one")
+
+    def __init__(self, store_host: bytes, trace_on: bool) -> None:
+        self._one = _template(f"{store_host.hex().upper()}%016X", trace_on)
+        self._many = _template("%b", trace_on)
+
+    def one(
+        self,
+        opaque: int,
+        physical_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        transaction_id: str,
+    ) -> bytes:
+        """A whole answer frame."""
+        data = self._one % (
+            physical_offset,
+            queue_id,
+            queue_offset,
+            encode_json(transaction_id),
+            opaque,
+        )
+        size = len(data)
+        return _pack_words(4 + size, size) + data
+
+    def many(
+        self, opaque: int, msg_ids: str, queue_id: int, queue_offset: int, transaction_id: str
+    ) -> bytes:
+        """The same for a batch of messages: `msg_ids` are theirs, joined by commas."""
+        data = self._many % (
+            msg_ids.encode(),
+            queue_id,
+            queue_offset,
+            encode_json(transaction_id),
+            opaque,
+        )
+        size = len(data)
+        return _pack_words(4 + size, size) + data

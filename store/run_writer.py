@@ -100,10 +100,11 @@ class RunWriter(StoreWriter):
                     encoded,
                 )  # fmt: skip
                 queue.next_offset = queue_offset + 1
-                if queue in entries:
-                    entries[queue][1].extend((physical, size, code))
-                else:
+                known = entries.get(queue)
+                if known is None:
                     entries[queue] = queue_offset, [physical, size, code]
+                else:
+                    known[1].extend((physical, size, code))
                 results.append((physical, size, queue_offset))
                 physical = end
         except BaseException:

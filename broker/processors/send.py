@@ -38,7 +38,7 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Request, Response
-from remoting.stored_answer import encode_stored_answer, encode_stored_batch_answer
+from remoting.stored_answer import StoredAnswers
 from store.config import FlushDiskType
 from store.message_store import MessageStore
 from store.results import PutResult, PutStatus
@@ -94,9 +94,8 @@ class SendProcessor:
             names.CLUSTER: config.broker_cluster_name,
         }
         self._suffix = names.encode(self._added)
-        # What prepared answers need (encode_stored_answer), and whether they say the right region.
-        self._store_host = store_host.hex().upper().encode()
-        self._trace_text = b"true" if config.trace_on else b"false"
+        # Answers that are prepared, and whether they say the right region.
+        self._prepared = StoredAnswers(store_host, config.trace_on)
         self._plain = config.region_id == DEFAULT_REGION
         self.unflushed = UnflushedSends(config, store)
 
@@ -154,14 +153,8 @@ class SendProcessor:
         traffic.size += size
         waits = self._sync_flush and find(properties, "WAIT") != "false"
         if self._plain and not waits and request.serialize_type == 0:
-            return encode_stored_answer(
-                request.opaque,
-                self._store_host,
-                result.physical_offset,
-                queue_id,
-                result.queue_offset,
-                unique_id,
-                self._trace_text,
+            return self._prepared.one(
+                request.opaque, result.physical_offset, queue_id, result.queue_offset, unique_id
             )
         answer = self._answers.header(
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
@@ -315,13 +308,8 @@ class SendProcessor:
         self._count(target, len(offsets), size)
         msg_ids = self._answers.msg_ids(offsets)
         if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
-            return encode_stored_batch_answer(
-                request.opaque,
-                msg_ids.encode(),
-                queue_id,
-                result.queue_offset,
-                unique_id,
-                self._trace_text,
+            return self._prepared.many(
+                request.opaque, msg_ids, queue_id, result.queue_offset, unique_id
             )
         answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
         return self._answer(request, answer, result, properties)

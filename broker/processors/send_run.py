@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
 from broker.processors.send_checks import leaves_the_line
+from broker.statistics import Traffic
 from message.identity import new_unique_id
 from message.properties import find
 from message.tags import tag_hash
@@ -25,7 +26,6 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Response
-from remoting.stored_answer import encode_stored_answer
 from store.run_writer import Put, Stored
 
 #: Bytes of a record that are not in the request, at most; for the limit of bytes in flight.
@@ -60,6 +60,9 @@ class RunSendProcessor(SendProcessor):
         suffix = self._suffix
         puts: list[Put] = []
         planned: list[Planned] = []
+        known_before: str | None = None
+        known_rest = ""
+        tags_code = 0
         for request in requests:
             header = request.header
             if request.code != code:
@@ -69,29 +72,29 @@ class RunSendProcessor(SendProcessor):
             body = request.body
             queue_id = header.queue_id
             sys_flag = header.sys_flag
-            if (
-                target is None
-                or header.batch
-                or leaves_the_line(properties)
-                or queue_id >= target.queue_limit
-                or not body
-            ):
+            if target is None or header.batch or queue_id >= target.queue_limit or not body:
                 break
             if queue_id < 0:
                 queue_id = random.randrange(target.write_queues)
-            # What find() does, for the usual case that the first hit is the property itself.
+            # Children are mostly alike but for their unique ids: what stands around these is judged
+            # once for all that follow each other, which saves a tenth of a child's time.
             before, found, after = properties.rpartition("UNIQ_KEY\x01")
-            unique_id: str | None = None
-            if found:
-                unique_id = after.partition(SEPARATOR)[0]
-                if not unique_id or (before and before[-1] != SEPARATOR):
-                    unique_id = find(properties, "UNIQ_KEY")
+            unique_id, _, rest = after.partition(SEPARATOR)
+            if before != known_before or rest != known_rest or not (found and unique_id):
+                if leaves_the_line(properties):
+                    break
+                tag = find(properties, "TAGS")
+                tags_code = 0 if tag is None else tag_hash(tag)
+                if found and unique_id and (not before or before[-1] == SEPARATOR):
+                    known_before, known_rest = before, rest
+                else:
+                    known_before = None
+                    unique_id = find(properties, "UNIQ_KEY") or ""
             if properties and properties[-1] != SEPARATOR:
                 properties += SEPARATOR
-            if unique_id is None:
+            if not unique_id:
                 unique_id = new_unique_id()
                 properties = f"{properties}UNIQ_KEY\x01{unique_id}\x02"
-            tag = find(properties, "TAGS")
             puts.append(
                 (
                     header.topic,
@@ -102,7 +105,7 @@ class RunSendProcessor(SendProcessor):
                     sys_flag | target.sys_flag,
                     header.born_timestamp,
                     header.reconsume_times,
-                    0 if tag is None else tag_hash(tag),
+                    tags_code,
                 )
             )
             planned.append((request, target, queue_id, unique_id))
@@ -120,27 +123,25 @@ class RunSendProcessor(SendProcessor):
         return self.unflushed.nearly_full(len(requests), size)
 
     def _count_run(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
-        total = 0
+        if not stored:
+            return
+        # One write: the records lie one behind the other.
+        last, size, _ = stored[-1]
+        _count(self._statistics.put, len(stored), last + size - stored[0][0])
+        target = planned[0][1]
+        if len({row[1] for row in planned}) == 1:
+            _count(target.traffic, len(stored), last + size - stored[0][0])
+            return
         for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
-            traffic = target.traffic
-            traffic.messages += 1
-            traffic.times += 1
-            traffic.size += size
-            total += size
-        traffic = self._statistics.put
-        traffic.messages += len(stored)
-        traffic.times += len(stored)
-        traffic.size += total
+            _count(target.traffic, 1, size)
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
         """The answers where none waits for the disk."""
-        store_host, trace_on = self._store_host, self._trace_text
+        prepared = self._prepared.one
         return [
-            encode_stored_answer(
-                request.opaque, store_host, physical, queue_id, queue_offset, unique_id, trace_on
-            )
+            prepared(request.opaque, physical, queue_id, queue_offset, unique_id)
             if request.serialize_type == 0
             else Response(0, None, self._header(physical, queue_id, queue_offset, unique_id))
             for (request, _, queue_id, unique_id), (physical, _, queue_offset) in zip(
@@ -175,3 +176,10 @@ class RunSendProcessor(SendProcessor):
     ) -> SendMessageResponseHeader:
         msg_id = self._answers.msg_id(physical)
         return self._answers.header(msg_id, queue_id, queue_offset, unique_id)
+
+
+def _count(traffic: Traffic, messages: int, size: int) -> None:
+    """As many sends of one message each."""
+    traffic.messages += messages
+    traffic.times += messages
+    traffic.size += size

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remoting.frame import encode_response_frame
 from remoting.headers import SendMessageResponseHeader
-from remoting.stored_answer import encode_stored_answer, encode_stored_batch_answer
+from remoting.stored_answer import StoredAnswers
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -22,15 +22,10 @@ def test_the_bytes_are_the_same(
         transaction_id=transaction_id,
         trace_on=trace,
     )
-    assert encode_stored_answer(
-        opaque,
-        b"7F00000100002A9F",
-        physical,
-        queue_id,
-        offset,
-        transaction_id,
-        b"true" if trace else b"false",
-    ) == encode_response_frame(0, opaque, 0, None, header)
+    answers = StoredAnswers(bytes.fromhex("7F00000100002A9F"), trace)
+    assert answers.one(opaque, physical, queue_id, offset, transaction_id) == encode_response_frame(
+        0, opaque, 0, None, header
+    )
 
 
 @given(
@@ -53,11 +48,7 @@ def test_the_bytes_are_the_same_for_a_batch(
         transaction_id=transaction_id,
         trace_on=trace,
     )
-    assert encode_stored_batch_answer(
-        opaque,
-        msg_ids.encode(),
-        queue_id,
-        offset,
-        transaction_id,
-        b"true" if trace else b"false",
-    ) == encode_response_frame(0, opaque, 0, None, header)
+    answers = StoredAnswers(bytes.fromhex("7F00000100002A9F"), trace)
+    assert answers.many(opaque, msg_ids, queue_id, offset, transaction_id) == encode_response_frame(
+        0, opaque, 0, None, header
+    )
