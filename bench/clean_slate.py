@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["clean_slate"]
 
-GIB = 1 << 30
+MEMORY = 2 << 30
 
 
 def clean_slate(scale: float = 1.0, meminfo: Path = Path("/proc/meminfo")) -> None:
@@ -17,11 +17,12 @@ def clean_slate(scale: float = 1.0, meminfo: Path = Path("/proc/meminfo")) -> No
     A virtual machine often gets a page of its memory from the host only when that is touched for
     the first time, or again after a while without use. A run that fills fresh pages of the file
     cache then pays for the host (up to 14 µs a page, seen in a microVM: three times what the broker
-    needs for the messages in it), one that gets pages just freed does not. So a gibibyte, times
-    `scale`, is touched and freed before each, or half of what `meminfo` says is available.
+    needs for the messages in it), one that gets pages just freed does not. So two gibibytes, times
+    `scale`, are touched and freed before each, or half of what `meminfo` says is available. That is
+    four times what a run writes: of less, not all is handed out again first (measured).
     """
     os.sync()
-    size = min(int(GIB * scale), _available(meminfo) // 2) // mmap.PAGESIZE * mmap.PAGESIZE
+    size = min(int(MEMORY * scale), _available(meminfo) // 2) // mmap.PAGESIZE * mmap.PAGESIZE
     if not size:
         return
     with mmap.mmap(-1, size) as memory:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.clean_slate import GIB, clean_slate
+from bench.clean_slate import MEMORY, clean_slate
 
 AVAILABLE = 16 * mmap.PAGESIZE
 
@@ -29,7 +29,7 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ("text", "scale", "size"),
     [
         (f"MemFree: 1 kB\nMemAvailable:  {AVAILABLE // 1024} kB\n", 1.0, AVAILABLE // 2),
-        ("MemAvailable: 9999999999 kB\n", 3 * mmap.PAGESIZE / GIB, 3 * mmap.PAGESIZE),
+        ("MemAvailable: 9999999999 kB\n", 3 * mmap.PAGESIZE / MEMORY, 3 * mmap.PAGESIZE),
     ],
 )
 def test_no_more_than_half_of_the_memory_and_what_the_scale_says(
