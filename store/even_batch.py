@@ -9,6 +9,7 @@ numpy takes its time to load, so `store.batch_encoder` does without this module 
 
 from __future__ import annotations
 
+from array import array
 from functools import lru_cache
 
 import numpy as np
@@ -95,7 +96,7 @@ class EvenBatch:
         )
         offsets = range(physical_offset, physical_offset + self.size, size)
         records["front"] = size.to_bytes(4, "big") + shared.topic.magic.to_bytes(4, "big")
-        records["crc"] = np.array(self._crcs, np.uint32) & CRC_MASK
+        records["crc"] = np.frombuffer(array("I", self._crcs), np.uint32) & CRC_MASK
         records["queue_id"] = shared.queue_id
         records["flag"] = rows["flag"]
         records["queue_offset"] = np.arange(begin, begin + count)
@@ -123,10 +124,8 @@ class EvenBatch:
         at = first.rfind(SEPARATED_TAGS)
         stop = first.find(SEPARATOR, at + 1) + 1
         if marks == count and at >= 0 and stop:
-            tags = b"".join(
-                [joined[begin + at : begin + stop] for begin in range(0, len(joined), length)]
-            )
-            if tags == first[at:stop] * count:
+            tags: Rows = np.ndarray(count, f"V{stop - at}", joined, at, (length,))
+            if tags.tobytes() == first[at:stop] * count:
                 return [tags_code(first)] * count
         return [
             tags_code(joined[begin : begin + length]) for begin in range(0, len(joined), length)
