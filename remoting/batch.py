@@ -128,7 +128,7 @@ class Children:
                 # A binary header's word is beyond any body's end, so it goes the other way too.
                 body_at = at + 8 + word
                 head = data[at + 8 : body_at]
-                if known and head in known and end == body_at:
+                if known and head in known and end == body_at <= size:
                     self.resumed.append(known[head])
                     at = end
                     continue

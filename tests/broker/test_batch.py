@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -385,6 +386,23 @@ async def test_a_refused_parent_takes_nothing_over(broker: Broker, client: Clien
     )
     assert "duplicated key" in (answer.remark or "")
     await until(lambda: held(broker) == 0)
+
+
+async def test_a_known_child_that_is_cut_off(broker: Broker, client: Client) -> None:
+    await fill(client, TOPICS[:2])
+    children = [pull(TOPICS[0], 1, hold=15_000), pull(TOPICS[1], 1, hold=15_000)]
+    waiting = asyncio.create_task(news(client, children))
+    await until(lambda: held(broker) == 2)
+    await client.send(TOPICS[0])
+    await waiting
+    frame = children[1].frame(101)
+    length, word = struct.unpack_from(">II", frame)
+    # Its header says to be longer than what is there, which is the known one's to the byte.
+    body = struct.pack(">II", length + 100, word + 100) + frame[8:]
+    answer = await client.request(
+        666, BatchRequestHeader(dispatch_code=11, omit_not_found=True), body
+    )
+    assert f"child frame of {length + 100} bytes at byte 0" in (answer.remark or "")
 
 
 # Parents that are refused, and children that are
