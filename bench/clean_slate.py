@@ -11,7 +11,7 @@ __all__ = ["clean_slate"]
 MEMORY = 2 << 30
 
 
-def clean_slate(scale: float = 1.0, meminfo: Path = Path("/proc/meminfo")) -> None:
+def clean_slate(scale: float, meminfo: Path = Path("/proc/meminfo")) -> None:
     """Write back what the run before left dirty, and have free memory at hand for the next one.
 
     A virtual machine often gets a page of its memory from the host only when that is touched for

@@ -47,6 +47,12 @@ class Traffic:
             for window, (_, count) in WINDOWS.items()
         }
 
+    def add(self, messages: int, times: int, size: int) -> None:
+        """Count so many messages, the calls that carried them, and their bytes."""
+        self.messages += messages
+        self.times += times
+        self.size += size
+
     def sample(self, window: str, now: int) -> None:
         """Remember the counts of this moment as a border of `window`."""
         self._samples[window].append((now, self.messages, self.times, self.size))
@@ -138,9 +144,7 @@ class Statistics:
     def count_put(self, topic: str, size: int) -> None:
         """One message of `size` bytes was stored in `topic`; not for hot paths."""
         for traffic in (self.put_of(topic), self.put):
-            traffic.messages += 1
-            traffic.times += 1
-            traffic.size += size
+            traffic.add(1, 1, size)
 
     def get_of(self, topic: str, group: str) -> Traffic:
         """The counter of what `group` pulled from `topic`."""

@@ -13,50 +13,41 @@ from remoting.headers.base import encode_json
 _pack_words = Layout(">II").pack
 
 
-def _template(msg_id: str, trace_on: bool) -> bytes:
-    return (
-        f'{{"code":0,"extFields":{{"msgId":"{msg_id}","queueId":"%d","queueOffset":"%d",'
-        f'"transactionId":%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"{str(trace_on).lower()}"}},'
-        '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
-        f'"version":{VERSION}}}'
-    ).encode()
+class StoredAnswer:
+    """The answer of one broker, but for what differs from send to send."""
 
+    __slots__ = ("_template",)
 
-class StoredAnswers:
-    """The answers of one broker: `store_host` is its packed address, with which message ids begin,
-    `trace_on` what it says of tracing."""
+    def __init__(self, msg_id: str, trace_on: bool) -> None:
+        """`msg_id`: where the message id goes, in %-format; `trace_on`: what is said of tracing."""
+        self._template = (
+            f'{{"code":0,"extFields":{{"msgId":"{msg_id}","queueId":"%d","queueOffset":"%d",'
+            f'"transactionId":%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"{str(trace_on).lower()}"}},'
+            '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
+            f'"version":{VERSION}}}'
+        ).encode()
 
-    __slots__ = ("_many", "_one")
+    @classmethod
+    def of_message(cls, store_host: bytes, trace_on: bool) -> "StoredAnswer":
+        """For one message: its id is the broker's packed address and its physical offset."""
+        return cls(f"{store_host.hex().upper()}%016X", trace_on)
 
-    def __init__(self, store_host: bytes, trace_on: bool) -> None:
-        self._one = _template(f"{store_host.hex().upper()}%016X", trace_on)
-        self._many = _template("%b", trace_on)
+    @classmethod
+    def of_batch(cls, trace_on: bool) -> "StoredAnswer":
+        """For a batch: the ids of its messages, joined by commas."""
+        return cls("%b", trace_on)
 
-    def one(
+    def encode(
         self,
         opaque: int,
-        physical_offset: int,
+        msg_id: int | bytes,
         queue_id: int,
         queue_offset: int,
         transaction_id: str,
     ) -> bytes:
-        """A whole answer frame."""
-        data = self._one % (
-            physical_offset,
-            queue_id,
-            queue_offset,
-            encode_json(transaction_id),
-            opaque,
-        )
-        size = len(data)
-        return _pack_words(4 + size, size) + data
-
-    def many(
-        self, opaque: int, msg_ids: str, queue_id: int, queue_offset: int, transaction_id: str
-    ) -> bytes:
-        """The same for a batch of messages: `msg_ids` are theirs, joined by commas."""
-        data = self._many % (
-            msg_ids.encode(),
+        """A whole answer frame. `msg_id`: the physical offset of a message, the ids of a batch."""
+        data = self._template % (
+            msg_id,
             queue_id,
             queue_offset,
             encode_json(transaction_id),

@@ -241,9 +241,7 @@ class PullProcessor:
         statistics.get_found += 1
         of_group = statistics.get_of(header.topic, header.consumer_group)
         for traffic in (of_group, statistics.get):
-            traffic.messages += result.message_count
-            traffic.times += 1
-            traffic.size += result.size
+            traffic.add(result.message_count, 1, result.size)
 
     # --- checks, in the order of the reference ------------------------------------------------
 

@@ -38,7 +38,7 @@ from remoting.headers import (
     SendMessageResponseHeader,
 )
 from remoting.request import Request, Response
-from remoting.stored_answer import StoredAnswers
+from remoting.stored_answer import StoredAnswer
 from store.config import FlushDiskType
 from store.message_store import MessageStore
 from store.results import PutResult, PutStatus
@@ -95,7 +95,8 @@ class SendProcessor:
         }
         self._suffix = names.encode(self._added)
         # Answers that are prepared, and whether they say the right region.
-        self._prepared = StoredAnswers(store_host, config.trace_on)
+        self._stored_message = StoredAnswer.of_message(store_host, config.trace_on)
+        self._stored_batch = StoredAnswer.of_batch(config.trace_on)
         self._plain = config.region_id == DEFAULT_REGION
         self.unflushed = UnflushedSends(config, store)
 
@@ -153,7 +154,7 @@ class SendProcessor:
         traffic.size += size
         waits = self._sync_flush and find(properties, "WAIT") != "false"
         if self._plain and not waits and request.serialize_type == 0:
-            return self._prepared.one(
+            return self._stored_message.encode(
                 request.opaque, result.physical_offset, queue_id, result.queue_offset, unique_id
             )
         answer = self._answers.header(
@@ -308,8 +309,8 @@ class SendProcessor:
         self._count(target, len(offsets), size)
         msg_ids = self._answers.msg_ids(offsets)
         if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
-            return self._prepared.many(
-                request.opaque, msg_ids, queue_id, result.queue_offset, unique_id
+            return self._stored_batch.encode(
+                request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
             )
         answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
         return self._answer(request, answer, result, properties)
@@ -322,9 +323,7 @@ class SendProcessor:
 
     def _count(self, target: Target, messages: int, size: int) -> None:
         for traffic in (target.traffic, self._statistics.put):
-            traffic.messages += messages
-            traffic.times += 1
-            traffic.size += size
+            traffic.add(messages, 1, size)
 
     def _answer(
         self,

@@ -95,9 +95,7 @@ class SendBackProcessor:
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
             properties[names.DELAY] = str(level)
         self._put(draft)
-        traffic = self._statistics.send_back_of(origin_topic, header.group)
-        traffic.messages += 1
-        traffic.times += 1
+        self._statistics.send_back_of(origin_topic, header.group).add(1, 1, 0)
         return Response()
 
     def _group(self, name: str) -> SubscriptionGroupConfig:

@@ -14,7 +14,6 @@ from typing import Final
 
 from broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
 from broker.processors.send_checks import leaves_the_line
-from broker.statistics import Traffic
 from message.identity import new_unique_id
 from message.properties import find
 from message.tags import tag_hash
@@ -125,21 +124,21 @@ class RunSendProcessor(SendProcessor):
     def _count_run(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
         if not stored:
             return
-        # One write: the records lie one behind the other.
-        last, size, _ = stored[-1]
-        _count(self._statistics.put, len(stored), last + size - stored[0][0])
-        target = planned[0][1]
+        count = len(stored)
+        last, last_size, _ = stored[-1]
+        total = last + last_size - stored[0][0]  # one write: no record apart from the others
+        self._statistics.put.add(count, count, total)
         if len({row[1] for row in planned}) == 1:
-            _count(target.traffic, len(stored), last + size - stored[0][0])
+            planned[0][1].traffic.add(count, count, total)
             return
         for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
-            _count(target.traffic, 1, size)
+            target.traffic.add(1, 1, size)
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
         """The answers where none waits for the disk."""
-        prepared = self._prepared.one
+        prepared = self._stored_message.encode
         return [
             prepared(request.opaque, physical, queue_id, queue_offset, unique_id)
             if request.serialize_type == 0
@@ -176,10 +175,3 @@ class RunSendProcessor(SendProcessor):
     ) -> SendMessageResponseHeader:
         msg_id = self._answers.msg_id(physical)
         return self._answers.header(msg_id, queue_id, queue_offset, unique_id)
-
-
-def _count(traffic: Traffic, messages: int, size: int) -> None:
-    """As many sends of one message each."""
-    traffic.messages += messages
-    traffic.times += messages
-    traffic.size += size

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remoting.frame import encode_response_frame
 from remoting.headers import SendMessageResponseHeader
-from remoting.stored_answer import StoredAnswers
+from remoting.stored_answer import StoredAnswer
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -22,10 +22,10 @@ def test_the_bytes_are_the_same(
         transaction_id=transaction_id,
         trace_on=trace,
     )
-    answers = StoredAnswers(bytes.fromhex("7F00000100002A9F"), trace)
-    assert answers.one(opaque, physical, queue_id, offset, transaction_id) == encode_response_frame(
-        0, opaque, 0, None, header
-    )
+    answer = StoredAnswer.of_message(bytes.fromhex("7F00000100002A9F"), trace)
+    assert answer.encode(
+        opaque, physical, queue_id, offset, transaction_id
+    ) == encode_response_frame(0, opaque, 0, None, header)
 
 
 @given(
@@ -48,7 +48,8 @@ def test_the_bytes_are_the_same_for_a_batch(
         transaction_id=transaction_id,
         trace_on=trace,
     )
-    answers = StoredAnswers(bytes.fromhex("7F00000100002A9F"), trace)
-    assert answers.many(opaque, msg_ids, queue_id, offset, transaction_id) == encode_response_frame(
+    ids = msg_ids.encode()
+    answer = StoredAnswer.of_batch(trace)
+    assert answer.encode(opaque, ids, queue_id, offset, transaction_id) == encode_response_frame(
         0, opaque, 0, None, header
     )
