@@ -34,6 +34,7 @@ MAX_TOPIC_V1: Final = 127
 """Bytes: the length is one signed byte to the reference readers."""
 
 # Places of fields that stores patch and scans read, where the born host is IPv4.
+BODY_CRC_AT: Final = 8
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36

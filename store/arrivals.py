@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
 
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
+from store.queue_entry import iter_entries
 
 log = logging.getLogger(__name__)
 
@@ -31,18 +31,18 @@ class Arrivals:
         self._after_flush = after_flush
         self.entered = 0
         # (end offset, queue, queue offset, consume-queue entries, store timestamp)
-        self._waiting: deque[tuple[int, ConsumeQueue, int, Sequence[int], int]] = deque()
+        self._waiting: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
 
     def add(
         self,
         end: int,
         queue: ConsumeQueue,
         queue_offset: int,
-        entries: Sequence[int],
+        entries: bytes,
         timestamp: int,
     ) -> None:
-        """Take the entries (physical offset, size and tags code of each message, flat) of what was
-        appended up to the physical offset `end`; `queue_offset` is the first one's."""
+        """Take the entries of what was appended up to the physical offset `end`; `queue_offset` is
+        the first one's."""
         self._waiting.append((end, queue, queue_offset, entries, timestamp))
 
     def settle(self) -> None:
@@ -62,13 +62,10 @@ class Arrivals:
             _, queue, queue_offset, entries, timestamp = waiting.popleft()
             if queue.removed:
                 continue
-            if len(entries) == 3:
-                queue.append(*entries)
-            else:
-                queue.append_many(entries)
+            queue.append(entries)
             if queue.listeners:
-                for index, tags_code in enumerate(entries[2::3]):
-                    _tell(queue, queue_offset + index, tags_code, timestamp)
+                for offset, (_, _, tags_code) in enumerate(iter_entries(entries), queue_offset):
+                    _tell(queue, offset, tags_code, timestamp)
         self.entered = end
 
     def entered_until(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple, Protocol
@@ -22,7 +22,8 @@ from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
 from message.properties import TAGS, find
 from message.tags import tag_hash
-from store.record_encoder import TopicField, head_size, pack_length
+from store.queue_entry import pack_entries
+from store.record_encoder import TopicField, head_packer, head_size, pack_length
 
 unpack_item: Final = Struct(">i8xii").unpack_from  # size, flag, body length
 ITEM_HEAD: Final = 20
@@ -63,6 +64,14 @@ class Shared(NamedTuple):
     def overhead(self) -> int:
         """Bytes of a record that are neither body nor properties."""
         return head_size(self.sys_flag) + self.topic.overhead
+
+    def head(self, size: int, flag: int, body_length: int) -> bytes:
+        """What lies before a body, zeros where the CRC and the offsets go."""
+        return head_packer(self.sys_flag)(
+            size, self.topic.magic, 0, self.queue_id, flag, 0, 0, self.sys_flag,
+            self.born_timestamp, self.born_host, self.store_timestamp, self.store_host,
+            self.reconsume_times, 0, body_length,
+        )  # fmt: skip
 
     def rear(self, body_length: int) -> bytes:
         """The second part of a head."""
@@ -127,11 +136,12 @@ class Batch(Protocol):
     count: int
     size: int
 
-    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
+    def encode_into(
+        self, buffer: bytearray, at: int, physical_offset: int
+    ) -> tuple[bytes, Sequence[int]]:
         """Write the records at byte `at` of `buffer`.
 
-        Returns what the consume queue gets: physical offset, size and tags code of each record,
-        flat.
+        Returns their consume-queue entries, and the physical offset of each.
         """
 
 
@@ -150,19 +160,21 @@ class _MixedBatch:
         self.count = len(self._entries) // 3
         self.size = len(self._data)
 
-    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
+    def encode_into(
+        self, buffer: bytearray, at: int, physical_offset: int
+    ) -> tuple[bytes, Sequence[int]]:
         """See `Batch`."""
         if physical_offset != self._physical_offset:
             other = _MixedBatch(self._body, self._shared, self._queue_offset, physical_offset)
             return other.encode_into(buffer, at, physical_offset)
         buffer[at : at + self.size] = self._data
-        return self._entries
+        return pack_entries(self._entries), self._entries[::3]
 
 
 def _encode(
     body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
 ) -> tuple[bytes, list[int]]:
-    """The records, and the entries. Raises as `take_apart` does."""
+    """The records, and what the queue gets of them, flat. Raises as `take_apart` does."""
     view = memoryview(body)
     # Slicing bytes is faster than slicing memoryviews, as long as there is little to copy.
     source = bytes(body)

@@ -1,9 +1,6 @@
 """A consume queue: where the messages of one topic and queue id lie in the commit log.
 
-Entries of 20 bytes, the message of queue offset n at byte 20·n of the run of files::
-
-    physicalOffset i64 · size i32 · tagsCode i64
-
+Entries of 20 bytes (`store.queue_entry`), that of queue offset n at byte 20·n of the run of files.
 A queue that starts past 0, since the log before it is gone, begins its first file with fillers
 (0, 2^31-1, 0), as the reference does. Behind the last entry there are zeros. The queue is always
 derived from the commit log: recovery rebuilds what a crash took. Reference: ConsumeQueue.
@@ -11,34 +8,25 @@ derived from the commit log: recovery rebuilds what a crash took. Reference: Con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 from mmap import mmap
 from pathlib import Path
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from message.limits import SCHEDULE_TOPIC
 from store.config import CONSUME_QUEUE_UNIT as UNIT
 from store.files import Files, MappedFile, Retirement
 from store.mapped_file_queue import MappedFileQueue
+from store.queue_entry import Entry, iter_entries, pack_entry, unpack_entry
 from store.record_encoder import TopicField
 
 if TYPE_CHECKING:
     from store.entry_array import EntryArray
 
 FILLER_SIZE: Final = 0x7FFFFFFF
-_MANY: Final = 1024  # entries packed with one call; larger batches are rare
-_ENTRY: Final = Struct(">qiq")
-_FILLER: Final = _ENTRY.pack(0, FILLER_SIZE, 0)
+_FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
 _SETTING: Final = "mappedFileSizeConsumeQueue"
 
-_pack_entry: Final = _ENTRY.pack_into
-_unpack_entry: Final = _ENTRY.unpack_from
-_iter_entries: Final = _ENTRY.iter_unpack
-
-#: physical offset, size, tags code
-Entry = tuple[int, int, int]
 #: Called for each message that becomes readable: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
 
@@ -100,33 +88,27 @@ class ConsumeQueue:
                 _fill(file, 0, self.max_offset * UNIT - base)
             self.room = (base + size) // UNIT
 
-    def append(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Enter the next message; `make_room` has been called."""
+    def append(self, entries: bytes) -> None:
+        """Enter the next messages, at least one, as `pack_entries` gives them; `make_room` has been
+        called."""
         offset = self.max_offset
-        if offset >= self._map_end:
-            self._switch(offset)
-        _pack_entry(
-            self._map,  # type: ignore[arg-type]
-            (offset - self._map_begin) * UNIT,
-            physical_offset,
-            size,
-            tags_code,
-        )
-        self.max_offset = offset + 1
-        self.max_physical = physical_offset + size
-
-    def append_many(self, entries: Sequence[int]) -> None:
-        """Enter a batch, given flat: physical offset, size and tags code of each message."""
-        count = len(entries) // 3
-        offset = self.max_offset
-        if offset + count > self._map_end or count > _MANY:
-            for at in range(0, len(entries), 3):
-                self.append(entries[at], entries[at + 1], entries[at + 2])
+        length = len(entries)
+        end = offset + length // UNIT
+        if end > self._map_end:
+            self._append_by_file(entries)
             return
         at = (offset - self._map_begin) * UNIT
-        _many_entries(count).pack_into(self._map, at, *entries)  # type: ignore[arg-type]
-        self.max_offset = offset + count
-        self.max_physical = entries[-3] + entries[-2]
+        self._map[at : at + length] = entries  # type: ignore[index]
+        physical_offset, size, _ = unpack_entry(entries, length - UNIT)
+        self.max_offset = end
+        self.max_physical = physical_offset + size
+
+    def _append_by_file(self, entries: bytes) -> None:
+        while entries:
+            self._switch(self.max_offset)
+            room = (self._map_end - self.max_offset) * UNIT
+            self.append(entries[:room])
+            entries = entries[room:]
 
     def start_at(self, offset: int) -> None:
         """Let an empty queue begin at `offset`: the log before it is gone."""
@@ -177,7 +159,7 @@ class ConsumeQueue:
             return iter(())
         begin = offset * UNIT - file.base_offset
         stop = min(begin + count * UNIT, self.max_offset * UNIT - file.base_offset, file.size)
-        return _iter_entries(file.view[begin:stop])
+        return iter_entries(file.view[begin:stop])
 
     def entry(self, offset: int) -> Entry | None:
         """The entry of one offset; None outside [min_offset, max_offset)."""
@@ -186,7 +168,7 @@ class ConsumeQueue:
         file = self.files.find(offset * UNIT)
         if file is None:
             return None
-        return _unpack_entry(file.map, offset * UNIT - file.base_offset)
+        return unpack_entry(file.map, offset * UNIT - file.base_offset)
 
     def entries(self, start: int, stop: int) -> Iterator[tuple[int, EntryArray]]:
         """Entries [start, stop) as numpy arrays over the mapped files: one array per file, each
@@ -269,7 +251,7 @@ class ConsumeQueue:
             if not seen and not run.behind_last_valid:
                 continue  # made ahead, but not yet written to
             if not seen:
-                last = _unpack_entry(file.map, (run.behind_last_valid - 1) * UNIT)
+                last = unpack_entry(file.map, (run.behind_last_valid - 1) * UNIT)
                 self.lost_physical = last[0] + last[1]
             # Going backwards, the last hole met is the first one in the queue.
             if not seen or run.first_invalid * UNIT < file.size:
@@ -350,17 +332,12 @@ def _fill(file: MappedFile, begin: int, end: int) -> None:
     file.map[begin:end] = _FILLER * ((end - begin) // UNIT)
 
 
-@lru_cache(maxsize=128)
-def _many_entries(count: int) -> Struct:
-    return Struct(">" + "qiq" * count)
-
-
 def _count_by_halving(file: MappedFile) -> int:
     """Entries at the start of a file whose rest is zeros."""
     low, high = 0, file.size // UNIT
     while low < high:
         middle = (low + high) // 2
-        if _unpack_entry(file.map, middle * UNIT)[1] > 0:
+        if unpack_entry(file.map, middle * UNIT)[1] > 0:
             low = middle + 1
         else:
             high = middle

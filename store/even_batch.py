@@ -9,7 +9,7 @@ numpy takes its time to load, so `store.batch_encoder` does without this module 
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from message.batch_body import MIN_ITEM
 from message.buffers import ReadableBuffer
 from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
+from message.record import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from store.batch_encoder import (
     ITEM_HEAD,
     SEPARATED_TAGS,
@@ -28,25 +29,27 @@ from store.batch_encoder import (
     tags_code,
     unpack_item,
 )
+from store.entry_array import ENTRY_DTYPE
 
 Rows = NDArray[np.void]
 
+_LARGE_BODY = 16 * 1024  # bytes
+
 
 def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> EvenBatch | None:
-    """None for messages of different lengths, and for what may be no batch at all."""
+    """None for messages of different lengths or flags, for large ones, which are few, and for what
+    may be no batch at all."""
     end = len(body)
     if end < MIN_ITEM:
         return None
-    size, _, body_length = unpack_item(body, 0)
+    size, flag, body_length = unpack_item(body, 0)
     length = size - MIN_ITEM - body_length
-    if body_length < 0 or length < 0 or end % size:
+    if not 0 <= body_length <= _LARGE_BODY or length < 0 or end % size:
         return None
     count = end // size
     rows: Rows = np.ndarray(count, _items(body_length, length), body)
-    at = ITEM_HEAD + body_length
     if (
-        rows["size"].tobytes() != bytes(body[:4]) * count
-        or rows["body_length"].tobytes() != bytes(body[16:20]) * count
+        rows["head"].tobytes() != bytes(body[:ITEM_HEAD]) * count
         or rows["length"].tobytes() != length.to_bytes(2, "big") * count
     ):
         return None
@@ -60,21 +63,19 @@ def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> 
             return None
     if length + len(tail) > MAX_PROPERTIES:
         return None
-    view = memoryview(body)
-    crcs = [crc32(view[at - body_length : at]) for at in range(at, end, size)]
-    return EvenBatch(shared, queue_offset, rows, crcs, tail)
+    return EvenBatch(shared, queue_offset, rows, flag, tail)
 
 
 class EvenBatch:
     """A `store.batch_encoder.Batch`; `rows` are a view of its body."""
 
     def __init__(
-        self, shared: Shared, queue_offset: int, rows: Rows, crcs: list[int], tail: bytes
+        self, shared: Shared, queue_offset: int, rows: Rows, flag: int, tail: bytes
     ) -> None:
         self._shared = shared
         self._queue_offset = queue_offset
         self._rows = rows
-        self._crcs = crcs
+        self._flag = flag
         self._tail = tail
         self._body_length = rows.dtype["body"].itemsize
         self._length = rows.dtype["properties"].itemsize
@@ -82,43 +83,46 @@ class EvenBatch:
         self.count = len(rows)
         self.size = self._record_size * self.count
 
-    def encode_into(self, buffer: bytearray, at: int, physical_offset: int) -> list[int]:
+    def encode_into(
+        self, buffer: bytearray, at: int, physical_offset: int
+    ) -> tuple[bytes, Sequence[int]]:
         """See `store.batch_encoder.Batch`."""
         shared, rows, tail, count = self._shared, self._rows, self._tail, self.count
         size, begin = self._record_size, self._queue_offset
-        rear = shared.rear(self._body_length)
+        head = shared.head(size, self._flag, self._body_length)
         middle = shared.middle(self._length + len(tail))
         records: Rows = np.ndarray(
             count,
-            _records(len(rear), self._body_length, len(middle), self._length, len(tail)),
+            _records(len(head), self._body_length, len(middle), self._length, len(tail)),
             buffer,
             at,
         )
-        offsets = range(physical_offset, physical_offset + self.size, size)
-        records["front"] = size.to_bytes(4, "big") + shared.topic.magic.to_bytes(4, "big")
-        records["crc"] = np.frombuffer(array("I", self._crcs), np.uint32) & CRC_MASK
-        records["queue_id"] = shared.queue_id
-        records["flag"] = rows["flag"]
+        physical_offsets = range(physical_offset, physical_offset + self.size, size)
+        physical = np.arange(physical_offset, physical_offset + self.size, size)
+        bodies = rows["body"]
+        records["head"] = head
+        records["crc"] = np.fromiter(map(crc32, bodies.tolist()), np.uint32, count) & CRC_MASK
         records["queue_offset"] = np.arange(begin, begin + count)
-        records["physical_offset"] = np.arange(offsets.start, offsets.stop, size)
-        records["rear"] = rear
-        records["body"] = rows["body"]
+        records["physical_offset"] = physical
+        records["body"] = bodies
         records["middle"] = middle
         records["properties"] = rows["properties"]
         records["tail"] = tail
-        entries = [size] * (3 * count)
-        entries[::3] = offsets
-        entries[2::3] = self._tags_codes()
-        return entries
+        entries = np.empty(count, ENTRY_DTYPE)
+        entries["physical"] = physical
+        entries["size"] = size
+        entries["tags_code"] = self._tags_codes()
+        return entries.tobytes(), physical_offsets
 
-    def _tags_codes(self) -> list[int]:
-        """The tags code of each message. The suffix comes last, so a tag in it counts for all."""
+    def _tags_codes(self) -> int | list[int]:
+        """The tags code of all messages, or of each. The suffix comes last, so a tag in it counts
+        for all."""
         count, length = self.count, self._length
         code = tags_code(self._tail)
         joined = b"" if code else self._rows["properties"].tobytes()
         marks = joined.count(TAGS_MARK)
         if not marks:
-            return [code] * count
+            return code
         # Often the same tag lies at the same place in all, and no other anywhere.
         first = joined[:length]
         at = first.rfind(SEPARATED_TAGS)
@@ -126,7 +130,7 @@ class EvenBatch:
         if marks == count and at >= 0 and stop:
             tags: Rows = np.ndarray(count, f"V{stop - at}", joined, at, (length,))
             if tags.tobytes() == first[at:stop] * count:
-                return [tags_code(first)] * count
+                return tags_code(first)
         return [
             tags_code(joined[begin : begin + length]) for begin in range(0, len(joined), length)
         ]
@@ -134,12 +138,10 @@ class EvenBatch:
 
 @lru_cache(maxsize=128)
 def _items(body: int, properties: int) -> np.dtype[np.void]:
-    """A message of a batch body. Its CRC (bytes 8 to 12) means nothing; the lengths are compared as
-    bytes."""
+    """A message of a batch body. Its head is compared as bytes, with a magic and a CRC that mean
+    nothing: everybody writes zeros there."""
     return _packed(
-        size=(0, "V4"),
-        flag=(12, "V4"),
-        body_length=(16, "V4"),
+        head=(0, f"V{ITEM_HEAD}"),
         body=(ITEM_HEAD, f"V{body}"),
         length=(ITEM_HEAD + body, "V2"),
         properties=(ITEM_HEAD + body + 2, f"V{properties}"),
@@ -147,24 +149,23 @@ def _items(body: int, properties: int) -> np.dtype[np.void]:
 
 
 @lru_cache(maxsize=128)
-def _records(rear: int, body: int, middle: int, properties: int, tail: int) -> np.dtype[np.void]:
-    """A stored record. What is bytes to Python is S here: V takes no bytes for all rows at once."""
-    columns: dict[str, tuple[int, str]] = {}
+def _records(head: int, body: int, middle: int, properties: int, tail: int) -> np.dtype[np.void]:
+    """A stored record, with what differs from row to row in the midst of its head. What is bytes to
+    Python is S here: V takes no bytes for all rows at once."""
+    columns = {
+        "crc": (BODY_CRC_AT, ">u4"),
+        "queue_offset": (QUEUE_OFFSET_AT, ">i8"),
+        "physical_offset": (PHYSICAL_OFFSET_AT, ">i8"),
+    }
     at = 0
     for name, kind, size in (
-        ("front", "S8", 8),  # size, magic
-        ("crc", ">u4", 4),
-        ("queue_id", ">i4", 4),
-        ("flag", "V4", 4),
-        ("queue_offset", ">i8", 8),
-        ("physical_offset", ">i8", 8),
-        ("rear", f"S{rear}", rear),
-        ("body", f"V{body}", body),
-        ("middle", f"S{middle}", middle),
-        ("properties", f"V{properties}", properties),
-        ("tail", f"S{tail}", tail),
+        ("head", "S", head),
+        ("body", "V", body),
+        ("middle", "S", middle),
+        ("properties", "V", properties),
+        ("tail", "S", tail),
     ):
-        columns[name] = at, kind
+        columns[name] = at, f"{kind}{size}"
         at += size
     return _packed(**columns)
 

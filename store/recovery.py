@@ -28,6 +28,7 @@ from store.delay_level import DelayLevels
 from store.dispatch import has_queue_entry, tags_code_of
 from store.errors import RecordNotFound, StoreCorrupt
 from store.log_walk import LogWalk, Survivors
+from store.queue_entry import pack_entry
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +227,8 @@ class Recovery:
                 )
         queue.make_room()
         queue.next_offset = offset + 1
-        queue.append(record.physical_offset, record.size, tags_code_of(record, self._delay_levels))
+        tags_code = tags_code_of(record, self._delay_levels)
+        queue.append(pack_entry(record.physical_offset, record.size, tags_code))
         self._anew.discard(queue)
         self._entered += 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -35,7 +36,7 @@ class PutResult(msgspec.Struct, gc=False):
     queue_offset: int = -1
     end_offset: int = -1
     store_timestamp: int = 0
-    physical_offsets: tuple[int, ...] = ()
+    physical_offsets: Sequence[int] = ()
     remark: str = ""
 
     @property

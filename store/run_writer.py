@@ -16,6 +16,7 @@ from message.checksum import CRC_MASK, crc32
 from message.limits import MAX_PROPERTIES
 from message.sysflag import BORN_HOST_V6
 from store.consume_queue import ConsumeQueue
+from store.queue_entry import pack_entries
 from store.record_encoder import head_packer, head_size, pack_length
 from store.store_writer import IPV4_HOST, NO_HOSTS, SPECIAL, StoreWriter
 
@@ -115,7 +116,7 @@ class RunWriter(StoreWriter):
         if results:
             log.append(b"".join(parts), timestamp)
             for queue, (first_offset, flat) in entries.items():
-                self._arrivals.add(physical, queue, first_offset, flat, timestamp)
+                self._arrivals.add(physical, queue, first_offset, pack_entries(flat), timestamp)
             self._put_done()
             self.counters.messages_put += len(results)
             self.counters.bytes_put += physical - begin

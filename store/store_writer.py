@@ -33,6 +33,7 @@ from store.delay_level import DelayLevels
 from store.dispatch import delivery_time
 from store.errors import DiskFull
 from store.flush import CommitLogFlusher
+from store.queue_entry import pack_entry
 from store.record_encoder import encode_record, head_size
 from store.results import PutResult, PutStatus
 from store.store_reader import StoreReader
@@ -159,7 +160,7 @@ class StoreWriter(StoreReader):
                 physical_offset + size,
                 queue,
                 queue_offset,
-                (physical_offset, size, tags_code),
+                pack_entry(physical_offset, size, tags_code),
                 timestamp,
             )
         self._put_done()
@@ -222,7 +223,7 @@ class StoreWriter(StoreReader):
         except (DiskFull, OSError) as error:
             return self._no_room(error)
         buffer, at = commit_log.place
-        entries = batch.encode_into(buffer, at, physical_offset)
+        entries, physical_offsets = batch.encode_into(buffer, at, physical_offset)
         commit_log.seal(size, timestamp)
         queue.next_offset = queue_offset + count
         self._arrivals.add(physical_offset + size, queue, queue_offset, entries, timestamp)
@@ -236,7 +237,7 @@ class StoreWriter(StoreReader):
             queue_offset,
             physical_offset + size,
             timestamp,
-            tuple(entries[::3]),
+            physical_offsets,
         )
 
     # --- at the end of a put ------------------------------------------------------------------

@@ -13,6 +13,7 @@ from message.tags import tag_hash
 from store import batch_encoder
 from store.batch_encoder import Batch, Shared, take_apart
 from store.even_batch import EvenBatch, take_apart_even
+from store.queue_entry import iter_entries
 from store.record_encoder import TopicField
 
 Item = tuple[int, bytes, bytes]  # flag, body, encoded properties
@@ -40,16 +41,18 @@ def encode(items: list[Item], suffix: bytes = b"", place: int = 1000) -> tuple[b
     if as_columns is not None:
         assert _encode(as_columns, len(items), place) == one_by_one
     else:
-        assert len({(len(body), len(properties)) for _, body, properties in items}) > 1 or suffix
+        assert len({(flag, len(body), len(props)) for flag, body, props in items}) > 1 or suffix
     return one_by_one
 
 
 def _encode(batch: Batch, count: int, place: int) -> tuple[bytes, list[int]]:
     assert batch.count == count
     buffer = bytearray(batch.size + 20)
-    entries = batch.encode_into(buffer, 10, place)
+    entries, physical_offsets = batch.encode_into(buffer, 10, place)
     assert buffer[:10] == buffer[10 + batch.size :] == bytes(10)
-    return bytes(buffer[10 : 10 + batch.size]), entries
+    flat = [number for entry in iter_entries(entries) for number in entry]
+    assert list(physical_offsets) == flat[::3]
+    return bytes(buffer[10 : 10 + batch.size]), flat
 
 
 def check(items: list[Item], suffix: bytes = b"", place: int = 1000) -> list[Record]:
@@ -158,6 +161,8 @@ def test_large_batches_of_one_length_are_stored_as_columns() -> None:
     assert isinstance(take_apart(encode_batch(items), shared(b""), 40, 1000), EvenBatch)
     assert not isinstance(take_apart(encode_batch(items[:3]), shared(b""), 40, 1000), EvenBatch)
     check(items)
+    large = [(0, bytes(20_000), b"") for _ in range(2)]
+    assert not isinstance(take_apart(encode_batch(large), shared(b""), 40, 1000), EvenBatch)
 
 
 def test_more_tags_than_are_remembered() -> None:

@@ -13,6 +13,7 @@ from store.consume_queue import FILLER_SIZE, ConsumeQueue
 from store.consume_queue_table import ConsumeQueueTable
 from store.entry_array import EntryRun
 from store.files import Retirement
+from store.queue_entry import pack_entries, pack_entry
 
 PER_FILE = 20
 
@@ -26,7 +27,7 @@ def append(queue: ConsumeQueue, count: int, start: int = 0) -> None:
     for n in range(start, start + count):
         queue.make_room()
         queue.next_offset += 1
-        queue.append(100 * n, 100, -n)
+        queue.append(pack_entry(100 * n, 100, -n))
 
 
 def test_entries_are_twenty_bytes_big_endian(bench: Any) -> None:
@@ -54,7 +55,7 @@ def test_a_batch_equals_single_entries(bench: Any, count: int) -> None:
     append(queue, 5)
     queue.make_room(count)
     queue.next_offset += count
-    queue.append_many([v for n in range(5, 5 + count) for v in (100 * n, 100, -n)])
+    queue.append(pack_entries([v for n in range(5, 5 + count) for v in (100 * n, 100, -n)]))
     assert (queue.max_offset, queue.max_physical) == (5 + count, 100 * (5 + count))
     for n in range(5 + count):
         assert queue.entry(n) == (100 * n, 100, -n)

@@ -65,7 +65,7 @@ async def test_a_batch_gets_consecutive_offsets(bench: Any) -> None:
     records = bench.read_all(store)[1:]
     assert [bytes(record.body) for record in records] == [b"body 0", b"body 1", b"body 2"]
     assert [record.flag for record in records] == [0, 1, 2]
-    assert tuple(record.physical_offset for record in records) == result.physical_offsets
+    assert [record.physical_offset for record in records] == list(result.physical_offsets)
     assert records[1].properties == {"TAGS": "t1", "UNIQ_KEY": "u"}
     assert result.end_offset == records[2].physical_offset + records[2].size
     found = store.get("Topic", 0, 0, 32, codes=frozenset({tag_hash("t1")}))
