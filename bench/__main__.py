@@ -64,7 +64,7 @@ def main() -> int:
         for turn in range(options.rounds):
             for contender in filter(None, (official, ours)):
                 console.print(f"{contender.name}: round {turn + 1} of {options.rounds}")
-                measure(contender, generator, turn, options.scale)
+                measure(contender, generator, turn, options.scale, directory)
     found = report.rows(ours, official)
     report.show(found, console)
     for contender in filter(None, (official, ours)):
@@ -104,10 +104,12 @@ def start_official(directory: Path, console: Console) -> Contender | None:
         return None
 
 
-def measure(contender: Contender, generator: LoadGenerator, turn: int, scale: float) -> None:
-    """One round: every load once, on topics of this round."""
+def measure(
+    contender: Contender, generator: LoadGenerator, turn: int, scale: float, directory: Path
+) -> None:
+    """One round: every load once, on topics of this round; the stores lie in `directory`."""
     for load in loads(scale):
-        clean_slate(scale)
+        clean_slate(scale, directory)
         topic = f"{load.topic}-{turn}"
         line = generator.run(contender.broker.address, topic, *load.arguments)
         contender.refused += line["failed"]

@@ -26,8 +26,8 @@ from .long_polls import Waiting, cpu_seconds, create_topic, wait
 from .work_directory import work_directory
 
 CHILDREN = (0, 1, 5, 20, 100, 1000)  # 0: single requests
-IN_FLIGHT = 256  # requests without an answer, on four connections; or as many children, but at
-# least one parent on each
+IN_FLIGHT = 64  # requests without an answer on each of four connections, parents or single ones
+MOST_CHILDREN = 6_400  # in flight on each, so that large parents do not fill the memory
 WARM_UP = 0.1  # of the messages, sent before anything counts
 TOPIC = "bench_batch"
 
@@ -92,7 +92,7 @@ def measure_requests(
         broker = start_broker(directory, namesrv, f"load-{number}", flush)
         try:
             rows, failed = compare(
-                generator, broker, operation, depth, int(count * options.scale), options
+                generator, broker, operation, depth, int(count * options.scale), options, directory
             )
         finally:
             broker.process.kill()
@@ -113,6 +113,7 @@ def compare(
     depth: int,
     count: int,
     options: argparse.Namespace,
+    directory: Path,
 ) -> tuple[list[tuple[str, ...]], int]:
     """One row for each number of children, and how many messages failed in all.
 
@@ -125,7 +126,7 @@ def compare(
         run(generator, broker, operation, depth, children, int(count * WARM_UP))
     for _ in range(options.rounds):
         for children in CHILDREN:
-            clean_slate(options.scale)
+            clean_slate(options.scale, directory)
             begin = cpu_seconds(broker.process.pid)
             line = run(generator, broker, operation, depth, children, count)
             used = cpu_seconds(broker.process.pid) - begin
@@ -158,7 +159,7 @@ def run(
 ) -> dict[str, Any]:
     """One run of about `count` messages; at least one request on each connection."""
     connections = 4 if depth > 1 else 1
-    in_flight = max(1, depth // connections // max(children, 1))
+    in_flight = min(depth, MOST_CHILDREN // max(children, 1))
     # One at a time, many children are done sooner.
     messages = count if depth > 1 else count * min(max(children, 1), 20)
     messages = max(messages, connections * max(children, 1))

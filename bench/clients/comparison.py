@@ -94,7 +94,7 @@ def compare(
         for turn in range(rounds):
             for target in targets:
                 console.print(f"{target.title}: round {turn + 1} of {rounds}")
-                _measure(target, turn, scale, (java, our))
+                _measure(target, turn, scale, directory, (java, our))
         return our, java
 
 
@@ -118,14 +118,16 @@ def _create(target: Target, topic: str) -> None:
     asyncio.run(create())
 
 
-def _measure(target: Target, turn: int, scale: float, clients: Sequence[ClientProcess]) -> None:
+def _measure(
+    target: Target, turn: int, scale: float, directory: Path, clients: Sequence[ClientProcess]
+) -> None:
     """Every load once, the clients in turn; what one lingered load has stored all consume."""
     sent, stored = f"sent-{turn}", f"stored-{turn}"
     _create(target, sent)
     _create(target, stored)
 
     def run(client: ClientProcess, load: str, topic: str, messages: int, *more: int) -> None:
-        clean_slate(scale)
+        clean_slate(scale, directory)
         speed, cpu = client.run(load, target.namesrv, topic, int(messages * scale), *more)
         client.add(f"{load}_{target.key}", speed)
         client.add(f"{load}_cpu", cpu)

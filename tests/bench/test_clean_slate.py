@@ -36,13 +36,14 @@ def test_no_more_than_half_of_the_memory_and_what_the_scale_says(
     tmp_path: Path, touched: list[int], text: str, scale: float, size: int
 ) -> None:
     (tmp_path / "meminfo").write_text(text)
-    clean_slate(scale, tmp_path / "meminfo")
+    clean_slate(scale, tmp_path, tmp_path / "meminfo")
     assert touched == [size]
+    assert [path.name for path in tmp_path.iterdir()] == ["meminfo"]
 
 
 @pytest.mark.parametrize("text", [None, "", "MemAvailable:\n", "MemAvailable: many kB\n"])
 def test_a_system_that_does_not_tell(tmp_path: Path, touched: list[int], text: str | None) -> None:
     if text is not None:
         (tmp_path / "meminfo").write_text(text)
-    clean_slate(1.0, tmp_path / "meminfo")
+    clean_slate(1.0, tmp_path, tmp_path / "meminfo")
     assert touched == []
