@@ -27,7 +27,7 @@ from .work_directory import work_directory
 
 CHILDREN = (0, 1, 5, 20, 100, 1000)  # 0: single requests
 IN_FLIGHT = 64  # requests without an answer on each of four connections, parents or single ones
-MOST_CHILDREN = 6_400  # in flight on each, so that large parents do not fill the memory
+MOST_CHILDREN = 320  # in flight on each, but at least one parent; more add latency, not messages
 WARM_UP = 0.1  # of the messages, sent before anything counts
 TOPIC = "bench_batch"
 
@@ -159,7 +159,7 @@ def run(
 ) -> dict[str, Any]:
     """One run of about `count` messages; at least one request on each connection."""
     connections = 4 if depth > 1 else 1
-    in_flight = min(depth, MOST_CHILDREN // max(children, 1))
+    in_flight = max(1, min(depth, MOST_CHILDREN // max(children, 1)))
     # One at a time, many children are done sooner.
     messages = count if depth > 1 else count * min(max(children, 1), 20)
     messages = max(messages, connections * max(children, 1))

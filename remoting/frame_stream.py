@@ -6,8 +6,8 @@ of the flag decides first whether a frame is an answer. What the two ends share 
 bounds, running handlers, closing. :mod:`remoting.server` and :mod:`remoting.connection` add what
 they do with a read.
 
-Writing: frames collect in a list and leave in one write per read, or per turn of the loop for what
-comes later. Small buffers are joined, few large ones go out as they are.
+Writing: frames collect in a list and leave in one write per turn of the event loop. Small buffers
+are joined, few large ones go out as they are.
 
 Bounds: over ``HIGH_WATER`` bytes of unsent output the stream is paused; each end decides what it
 stops doing then. Over ``write_limit`` bytes the connection is dropped: its peer does not read, and
@@ -33,7 +33,7 @@ log = logging.getLogger("remoting")
 HIGH_WATER = 1 << 20
 LOW_WATER = 1 << 18
 FLUSH_SIZE = 1 << 20
-"""Bytes of collected output that are written without waiting for the end of the read."""
+"""Bytes of collected output that are written without waiting for the end of the turn."""
 
 WRITE_LIMIT = 64 << 20
 LINGER = 5.0
@@ -227,7 +227,11 @@ class FrameStream(asyncio.Protocol):
             self._flush()
         elif not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._flush_later()
+
+    def _flush_later(self) -> None:
+        """Flushes at the end of this turn of the event loop."""
+        self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         """Writes what was collected, in one call."""

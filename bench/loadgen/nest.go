@@ -104,26 +104,28 @@ func flow(c *connection, seen *tally, code int, body []byte, queue int) {
 				seen.messages++
 				continue
 			}
-			succeeded := countSuccesses(got.body)
-			seen.messages += int64(succeeded)
-			seen.failed += int64(options.children - succeeded)
+			seen.countChildren(got.body)
 		}
 	}
 }
 
-// countSuccesses looks at every child's answer in the body of a parent's.
-func countSuccesses(body []byte) (count int) {
+// countChildren looks at every child's answer in the body of a parent's.
+func (t *tally) countChildren(body []byte) {
+	succeeded := 0
 	for len(body) >= 8 {
 		end := 4 + int(binary.BigEndian.Uint32(body))
 		word := binary.BigEndian.Uint32(body[4:])
 		header := 8 + int(word&0xFFFFFF)
 		child := answer{byte(word >> 24), body[8:header], body[header:end]}
 		if code, _ := child.codeAndOpaque(); code == 0 {
-			count++
+			succeeded++
+		} else if t.firstRemark == "" {
+			t.firstRemark, _ = child.fields()
 		}
 		body = body[end:]
 	}
-	return count
+	t.messages += int64(succeeded)
+	t.failed += int64(options.children - succeeded)
 }
 
 func commitFields(queue int) ext {

@@ -107,7 +107,7 @@ async def test_an_answer_that_can_not_be_written_fails_its_request_only() -> Non
         return Response(ext_fields={"key": object()}, body=b"x")  # type: ignore[dict-item]
 
     connection._server.dispatcher.register(78, wrong)
-    connection.data_received(frame(78, 1) + frame(ECHO, 2))
+    await received(connection, frame(78, 1) + frame(ECHO, 2))
     failed, fine = transport.commands()
     assert (failed.opaque, failed.code) == (1, ResponseCode.SYSTEM_ERROR)
     assert not failed.body
@@ -357,13 +357,63 @@ def connected(processor: Echo, **options: Any) -> tuple[ServerConnection, FakeTr
     return connection, transport
 
 
+async def received(connection: ServerConnection, data: bytes) -> None:
+    """A read, and the end of its turn of the event loop."""
+    connection.data_received(data)
+    await asyncio.sleep(0)
+
+
 async def test_all_answers_of_one_read_leave_in_one_write() -> None:
     connection, transport = connected(Echo())
-    connection.data_received(b"".join(frame(ECHO, i, body=b"x" * i) for i in range(100)))
+    await received(connection, b"".join(frame(ECHO, i, body=b"x" * i) for i in range(100)))
     assert len(transport.writes) == 1
     assert [c.opaque for c in transport.commands()] == list(range(100))
-    connection.data_received(frame(ECHO, 100)[:9])
+    await received(connection, frame(ECHO, 100)[:9])
     assert len(transport.writes) == 1
+
+
+async def test_answers_leave_at_the_end_of_the_turn() -> None:
+    """Two reads of one connection, and a read of another: each is answered in one write, and what
+    comes before the answers is done when all have been read."""
+    events: list[str] = []
+    one, transport = connected(echo := Echo(), before_answers=lambda: events.append("before"))
+    other = ServerConnection(one._server)
+    other.connection_made(other_transport := FakeTransport())
+    for connection, opaque in ((one, 1), (other, 2), (one, 3)):
+        connection.data_received(frame(ECHO, opaque))
+        events.append("read")
+    assert not transport.writes
+    assert not other_transport.writes
+    await asyncio.sleep(0)
+    assert events == ["read"] * 3 + ["before"] * 2
+    assert len(transport.writes) == len(other_transport.writes) == 1
+    assert [c.opaque for c in transport.commands()] == [1, 3]
+    assert [c.opaque for c in other_transport.commands()] == [2]
+    assert len(echo.seen) == 3
+
+
+async def test_a_read_with_many_answers_does_not_wait_for_the_end_of_the_turn() -> None:
+    connection, transport = connected(Echo())
+    for opaque in range(3):
+        connection.data_received(frame(ECHO, opaque, body=bytes(FLUSH_SIZE // 2)))
+    assert [c.opaque for c in transport.commands()] == [0, 1]
+    await asyncio.sleep(0)
+    assert [c.opaque for c in transport.commands()] == [0, 1, 2]
+
+
+async def test_a_transport_that_fails_keeps_no_other_connection_from_its_answers() -> None:
+    class Failing(FakeTransport):
+        def write(self, data: Any) -> None:
+            raise RuntimeError("on purpose")
+
+    working, transport = connected(Echo())
+    broken = ServerConnection(working._server)
+    broken.connection_made(failing := Failing())
+    for connection in (broken, working):
+        connection.data_received(frame(ECHO, 1))
+    await asyncio.sleep(0)
+    assert failing.ended == "aborted"
+    assert [c.opaque for c in transport.commands()] == [1]
 
 
 async def test_a_reply_during_the_read_joins_its_write() -> None:
@@ -374,7 +424,7 @@ async def test_a_reply_during_the_read_joins_its_write() -> None:
 
     dispatcher = connection._server.dispatcher
     dispatcher.register(77, reply_at_once)
-    connection.data_received(frame(77, 1) + frame(ECHO, 2) + frame(77, 3))
+    await received(connection, frame(77, 1) + frame(ECHO, 2) + frame(77, 3))
     assert len(transport.writes) == 1
     assert [c.opaque for c in transport.commands()] == [1, 2, 3]
     await asyncio.sleep(0)
@@ -396,7 +446,7 @@ async def test_deferred_answers_of_one_turn_leave_in_one_write() -> None:
 
 async def test_few_large_buffers_are_not_joined() -> None:
     connection, transport = connected(echo := Echo())
-    connection.data_received(frame(LARGE, 1))
+    await received(connection, frame(LARGE, 1))
     assert transport.lines == [3]
     (answer,) = transport.commands()
     assert bytes(answer.body) == echo.large
@@ -408,11 +458,12 @@ async def test_requests_wait_while_the_transport_is_full() -> None:
     assert not transport.reading
     assert not connection.writable
     # What the transport had read already still comes in.
-    connection.data_received(frame(ECHO, 1) + frame(ECHO, 2))
+    await received(connection, frame(ECHO, 1) + frame(ECHO, 2))
     assert not echo.seen
     connection.resume_writing()
     assert transport.reading
     assert connection.writable
+    connection.flush()
     assert [c.opaque for c in transport.commands()] == [1, 2]
 
 
@@ -440,15 +491,15 @@ async def test_the_packed_peer_is_what_records_store(
 async def test_too_many_unfinished_requests_of_one_connection_are_refused() -> None:
     connection, transport = connected(echo := Echo())
     limit = connection._max_tasks
-    connection.data_received(b"".join(frame(SLOW, i) for i in range(limit + 2)))
+    await received(connection, b"".join(frame(SLOW, i) for i in range(limit + 2)))
     answers = transport.commands()
     assert [a.opaque for a in answers] == [limit, limit + 1]
     assert {a.code for a in answers} == {ResponseCode.SYSTEM_BUSY}
-    connection.data_received(frame(ECHO, 5000))
+    await received(connection, frame(ECHO, 5000))
     assert transport.commands()[-1].code == ResponseCode.SYSTEM_BUSY
     echo.release.set()
     await asyncio.gather(*connection._tasks)
-    connection.data_received(frame(ECHO, 6000))
+    await received(connection, frame(ECHO, 6000))
     assert transport.commands()[-1].code == 0
     assert len(transport.commands()) == limit + 4
 
@@ -634,8 +685,8 @@ async def test_what_answers_acknowledge_is_stored_before_they_leave() -> None:
     connection, transport = connected(
         Echo(), before_answers=lambda: written.append(len(transport.writes))
     )
-    connection.data_received(frame(ECHO, 1) + frame(ECHO, 2))
-    connection.data_received(frame(ECHO, 3))
+    await received(connection, frame(ECHO, 1) + frame(ECHO, 2))
+    await received(connection, frame(ECHO, 3))
     assert written == [0, 1]
     assert [c.opaque for c in transport.commands()] == [1, 2, 3]
 
@@ -645,7 +696,7 @@ async def test_answers_that_would_lie_are_not_given(caplog: pytest.LogCaptureFix
         raise OSError("the disk is broken")
 
     connection, transport = connected(Echo(), before_answers=fail)
-    connection.data_received(frame(ECHO, 1))
+    await received(connection, frame(ECHO, 1))
     assert transport.commands() == []
     assert transport.ended == "aborted"
     assert "the disk is broken" in caplog.text
