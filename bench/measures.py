@@ -51,6 +51,7 @@ MEASURES = (
     Measure("pull", "pulls of 32", "msg/s", Better.HIGHER, 1.2),
     Measure("one_p50", "one at a time, p50", "µs", Better.LOWER, 0.7),
     Measure("one_p99", "one at a time, p99", "µs", Better.LOWER),
+    Measure("clients", "64 clients, one at a time each", "msg/s", Better.HIGHER),
     Measure("poll_p50", "send to long poll, p50", "µs", Better.LOWER),
     Measure("poll_p99", "send to long poll, p99", "µs", Better.LOWER),
     Measure("start", "start to listening", "s", Better.LOWER, 0.5, relative=False),
@@ -78,6 +79,11 @@ def loads(scale: float) -> tuple[Load, ...]:
             ("send", "-conns", "1", "-inflight", "1", "-n", count(10_000)),
             {"one_p50": "p50_us", "one_p99": "p99_us"},
             "one",
+        ),
+        Load(
+            ("send", "-conns", "64", "-inflight", "1", "-n", count(100_000)),
+            {"clients": "per_second"},
+            "clients",
         ),
         Load(
             ("delay", "-n", count(1_500), "-rate", "500"),

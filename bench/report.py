@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import sysconfig
 import time
 from collections.abc import Sequence
 
@@ -106,6 +107,7 @@ def keep(
     path = directory / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
     machine = {
         "python": platform.python_version(),
+        "python_optimised": _optimised(),
         "system": platform.platform(),
         "machine": platform.machine(),
         "stolen_percent": stolen.percent,
@@ -113,4 +115,15 @@ def keep(
     path.write_text(json.dumps({"machine": machine, "measures": found}, indent=1) + "\n")
     if (warning := stolen.warning()) is not None:
         console.print(warning)
+    if _optimised() is False:
+        console.print(
+            "this Python was built without profile-guided optimisation: with it, as most are, "
+            "pocketmq is a sixth quicker"
+        )
     console.print(f"written to {path}")
+
+
+def _optimised() -> bool | None:
+    """Whether Python was built with profile-guided optimisation; None where it does not tell."""
+    arguments = sysconfig.get_config_var("CONFIG_ARGS")
+    return None if arguments is None else "--enable-optimizations" in arguments

@@ -2,7 +2,7 @@
 
 Seen as a table with one message to a row, every field is a column, and so it is in the commit log:
 a batch becomes records by copying columns. Hardly any Python runs for each message, which makes
-this the quickest way into the log: 25 µs for 32 messages of 1 KiB, against 65 µs one by one.
+this the quickest way into the log: a third of the time that encoding them one by one takes.
 
 numpy takes its time to load, so `store.batch_encoder` does without this module until it is there.
 """
