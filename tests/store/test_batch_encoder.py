@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from message import properties as names
 from message.batch_body import BatchBodyError, encode_batch
 from message.record import Record, iter_records
+from message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from message.tags import tag_hash
 from store import batch_encoder
 from store.batch_encoder import Batch, Shared, take_apart
@@ -26,18 +27,21 @@ PROPERTIES = st.dictionaries(
 )
 
 
-def shared(suffix: bytes = b"") -> Shared:
-    return Shared(TopicField.of("Topic"), suffix, 2, 0, 11, b"b" * 8, 12, b"s" * 8, 1)
+def shared(suffix: bytes = b"", v6: bool = False) -> Shared:
+    sys_flag, size = (BORN_HOST_V6 | STORE_HOST_V6, 20) if v6 else (0, 8)
+    return Shared(TopicField.of("Topic"), suffix, 2, sys_flag, 11, b"b" * size, 12, b"s" * size, 1)
 
 
-def encode(items: list[Item], suffix: bytes = b"", place: int = 1000) -> tuple[bytes, list[int]]:
+def encode(
+    items: list[Item], suffix: bytes = b"", place: int = 1000, v6: bool = False
+) -> tuple[bytes, list[int]]:
     """The records at physical offset `place`, with queue offsets from 40 on, and the entries.
 
     The batch expected to lie at 1000. As columns, if that can be done, it is the same.
     """
     body = encode_batch(items)
-    one_by_one = _encode(take_apart(body, shared(suffix), 40, 1000), len(items), place)
-    as_columns = take_apart_even(body, shared(suffix), 40)
+    one_by_one = _encode(take_apart(body, shared(suffix, v6), 40, 1000), len(items), place)
+    as_columns = take_apart_even(body, shared(suffix, v6), 40)
     if as_columns is not None:
         assert _encode(as_columns, len(items), place) == one_by_one
     else:
@@ -55,10 +59,12 @@ def _encode(batch: Batch, count: int, place: int) -> tuple[bytes, list[int]]:
     return bytes(buffer[10 : 10 + batch.size]), flat
 
 
-def check(items: list[Item], suffix: bytes = b"", place: int = 1000) -> list[Record]:
+def check(
+    items: list[Item], suffix: bytes = b"", place: int = 1000, v6: bool = False
+) -> list[Record]:
     """Each message keeps its flag and body, gets the suffix behind its properties, and the entries
     say where it lies and what its tag's hash is, whether its separator is there or not."""
-    data, entries = encode(items, suffix, place)
+    data, entries = encode(items, suffix, place, v6)
     records = list(iter_records(data, strict=True))
     assert len(records) == len(items)
     for index, (record, (flag, body, properties)) in enumerate(zip(records, items, strict=True)):
@@ -108,14 +114,26 @@ def test_messages_of_any_lengths(
     ),
     PROPERTIES,
     st.sampled_from([1000, 2000]),
+    I32,
+    st.booleans(),
 )
 def test_messages_of_one_length(
-    count: int, length: int, properties: bytes, suffix: dict[str, str], place: int
+    count: int,
+    length: int,
+    properties: bytes,
+    suffix: dict[str, str],
+    place: int,
+    flag: int,
+    v6: bool,
 ) -> None:
     items = [
-        (n - 3, bytes([n]) * length, properties.replace(b"#", b"%03d" % n)) for n in range(count)
+        (flag, bytes([n]) * length, properties.replace(b"#", b"%03d" % n)) for n in range(count)
     ]
-    check(items, names.encode(suffix).encode(), place)
+    check(items, names.encode(suffix).encode(), place, v6)
+
+
+def test_one_length_but_flags_of_their_own() -> None:
+    check([(flag, b"body", b"") for flag in (0, 1, -1)])
 
 
 @given(st.lists(st.sampled_from([b"a\x01b\x02", b"a\x01bc", b"TAGS\x01"]), min_size=1, max_size=5))
