@@ -105,9 +105,10 @@ def keep(
     directory = PROJECT / "bench" / "results"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
+    optimised = _optimised()
     machine = {
         "python": platform.python_version(),
-        "python_optimised": _optimised(),
+        "python_optimised": optimised,
         "system": platform.platform(),
         "machine": platform.machine(),
         "stolen_percent": stolen.percent,
@@ -115,7 +116,7 @@ def keep(
     path.write_text(json.dumps({"machine": machine, "measures": found}, indent=1) + "\n")
     if (warning := stolen.warning()) is not None:
         console.print(warning)
-    if _optimised() is False:
+    if optimised is False:
         console.print(
             "this Python was built without profile-guided optimisation: with it, as most are, "
             "pocketmq is a sixth quicker"

@@ -19,7 +19,6 @@ log = logging.getLogger("remoting.batch")
 _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
 _SHORT_ANSWER: Final = 256  # bytes kept free for each child, to say that its answer does not fit
-_FRAMES: Final = {bytes}
 _SUCCESS: Final = int(ResponseCode.SUCCESS)  # a member's look-up shows on the way of each batch
 
 
@@ -115,20 +114,14 @@ class BatchAnswers:
         buffers = self._buffers
         before, size_before = len(buffers), self.size
         size = answered = 0
-        if len(responses) == self.waiting and {*map(type, responses)} == _FRAMES:
-            # Mostly. No child waits after that, so none needs a mark.
-            buffers += responses  # type: ignore[arg-type]
-            answered = len(responses)
-            size = sum(map(len, responses))  # type: ignore[arg-type]
-        else:
-            for request, response in zip(requests, responses, strict=False):
-                if type(response) is bytes:
-                    request.channel = _ANSWERED
-                    answered += 1
-                    size += len(response)
-                    buffers.append(response)
-                elif response is not None:
-                    self.respond(request, response)  # type: ignore[arg-type]
+        for request, response in zip(requests, responses, strict=False):
+            if type(response) is bytes:
+                request.channel = _ANSWERED
+                answered += 1
+                size += len(response)
+                buffers.append(response)
+            elif response is not None:
+                self.respond(request, response)  # type: ignore[arg-type]
         self.size += size
         self.waiting -= answered
         if self.size > self._room:

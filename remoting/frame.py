@@ -13,7 +13,7 @@ from remoting.binary_header import decode_binary_header, encode_binary_header
 from remoting.codes import VERSION
 from remoting.command import Command, SerializeType
 from remoting.errors import EncodeError, FrameError, HeaderError
-from remoting.headers.base import Header, encode_entries, json_object, json_string
+from remoting.headers.base import Header, encode_entries, json_object
 from remoting.json_header import decode_json_header, encode_json_header
 from remoting.splitter import MAX_FRAME, FrameSplitter
 
@@ -112,24 +112,22 @@ def encode_response_frame(
 ) -> bytes:
     """A response frame up to its body, which the caller sends right after it.
 
-    Every message sent is answered through here: the usual answers (JSON, either a header or a
-    remark) are fixed texts with three holes.
+    Every message sent is answered through here: the usual answer (JSON, no remark) is one fixed
+    text with three holes.
 
     Raises:
         EncodeError: a code above 32 767 with a binary header; a header over 16 MiB.
     """
     if serialize_type == 0:
-        if header is not None and remark is None and not ext_fields:
+        if remark is None and header is not None and not ext_fields:
             data = _RESPONSE % (code, header.ext_json(), opaque)
-        elif header is None and remark is not None and not ext_fields:
-            data = _REMARK % (code, opaque, json_string(remark))
+            size = len(data)
+            if size <= _MAX_HEADER:
+                return _pack_words(4 + size + body_length, size) + data
         else:
             data = encode_json_header(
                 code, opaque, 1, _ext_json(header, ext_fields), remark, "PYTHON", VERSION
             )
-        size = len(data)
-        if size <= _MAX_HEADER:
-            return _pack_words(4 + size + body_length, size) + data
     else:
         data = encode_binary_header(
             code, opaque, 1, _ext_entries(header, ext_fields), remark, "PYTHON", VERSION
@@ -139,10 +137,6 @@ def encode_response_frame(
 
 _RESPONSE = (
     b'{"code":%%d,"extFields":%%b,"flag":1,"language":"PYTHON","opaque":%%d,'
-    b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
-)
-_REMARK = (
-    b'{"code":%%d,"flag":1,"language":"PYTHON","opaque":%%d,"remark":%%b,'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
 

@@ -126,12 +126,18 @@ def encode_json_header(
 
     The keys come in the order of Java peers.
     """
-    return b"".join(
-        (
-            b'{"code":%d,' % code,
-            b"" if ext is None else b'"extFields":%b,' % ext,
-            b'"flag":%d,"language":%b,"opaque":%d,' % (flag, json_string(language), opaque),
-            b"" if remark is None else b'"remark":%b,' % json_string(remark),
-            b'"serializeTypeCurrentRPC":"JSON","version":%d}' % version,
-        )
+    return _HEADER % (
+        code,
+        b"" if ext is None else b'"extFields":%b,' % ext,
+        flag,
+        json_string(language),
+        opaque,
+        b"" if remark is None else b'"remark":%b,' % json_string(remark),
+        version,
     )
+
+
+_HEADER = (
+    b'{"code":%d,%b"flag":%d,"language":%b,"opaque":%d,%b"serializeTypeCurrentRPC":"JSON",'
+    b'"version":%d}'
+)

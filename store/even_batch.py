@@ -97,8 +97,8 @@ class EvenBatch:
             buffer,
             at,
         )
-        physical_offsets = range(physical_offset, physical_offset + self.size, size)
-        physical = np.arange(physical_offset, physical_offset + self.size, size)
+        end = physical_offset + self.size
+        physical = np.arange(physical_offset, end, size)
         bodies = rows["body"]
         records["head"] = head
         records["crc"] = np.fromiter(map(crc32, bodies.tolist()), np.uint32, count) & CRC_MASK
@@ -112,7 +112,7 @@ class EvenBatch:
         entries["physical"] = physical
         entries["size"] = size
         entries["tags_code"] = self._tags_codes()
-        return entries.tobytes(), physical_offsets
+        return entries.tobytes(), range(physical_offset, end, size)
 
     def _tags_codes(self) -> int | list[int]:
         """The tags code of all messages, or of each. The suffix comes last, so a tag in it counts

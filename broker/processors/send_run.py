@@ -31,6 +31,10 @@ from store.run_writer import Put, Stored
 _RECORD_OVERHEAD: Final = 512
 
 
+#: A send that goes into the run, its topic, its queue id and its unique id.
+Planned = tuple[SendRequest, Target, int, str]
+
+
 class RunSendProcessor(SendProcessor):
     """Sends of one broker, also many in one go."""
 
@@ -54,8 +58,7 @@ class RunSendProcessor(SendProcessor):
         targets = self._targets
         suffix = self._suffix
         puts: list[Put] = []
-        unique_ids: list[str] = []
-        into: list[Target] = []
+        planned: list[Planned] = []
         known_before: str | None = None
         known_rest = ""
         tags_code = 0
@@ -104,67 +107,58 @@ class RunSendProcessor(SendProcessor):
                     tags_code,
                 )
             )
-            unique_ids.append(unique_id)
-            into.append(target)
+            planned.append((request, target, queue_id, unique_id))
         if not puts:
             return ()
         stored = self._store.put_run(puts, requests[0].connection.peer_packed)
-        self._count_run(into, stored)
+        self._count_run(planned, stored)
         if self._plain and not self._sync_flush:
-            return self._answers_at_once(requests, puts, unique_ids, stored)
-        return self._answers_or_waits(requests, puts, unique_ids, stored)
+            return self._answers_at_once(planned, stored)
+        return self._answers_or_waits(planned, puts, stored)
 
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
         """Whether a run might pass the limits of what is in flight, which stop single sends."""
         size = sum(len(r.body) + len(r.head) for r in requests) + _RECORD_OVERHEAD * len(requests)
         return self.unflushed.nearly_full(len(requests), size)
 
-    def _count_run(self, into: Sequence[Target], stored: Sequence[Stored]) -> None:
+    def _count_run(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
         if not stored:
             return
         count = len(stored)
         last, last_size, _ = stored[-1]
         total = last + last_size - stored[0][0]  # one write: no record apart from the others
         self._statistics.put.add(count, count, total)
-        if len({*into}) == 1:
-            into[0].traffic.add(count, count, total)
+        if len({row[1] for row in planned}) == 1:
+            planned[0][1].traffic.add(count, count, total)
             return
-        for target, (_, size, _) in zip(into, stored, strict=False):
+        for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
             target.traffic.add(1, 1, size)
 
     def _answers_at_once(
-        self,
-        requests: Sequence[SendRequest],
-        puts: Sequence[Put],
-        unique_ids: Sequence[str],
-        stored: Sequence[Stored],
+        self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
         """The answers where none waits for the disk."""
         prepared = self._stored_message.encode
         return [
-            prepared(request.opaque, physical, put[1], queue_offset, unique_id)
+            prepared(request.opaque, physical, queue_id, queue_offset, unique_id)
             if request.serialize_type == 0
-            else Response(0, None, self._header(physical, put[1], queue_offset, unique_id))
-            for request, put, unique_id, (physical, _, queue_offset) in zip(
-                requests, puts, unique_ids, stored, strict=False
+            else Response(0, None, self._header(physical, queue_id, queue_offset, unique_id))
+            for (request, _, queue_id, unique_id), (physical, _, queue_offset) in zip(
+                planned, stored, strict=False
             )
         ]
 
     def _answers_or_waits(
-        self,
-        requests: Sequence[SendRequest],
-        puts: Sequence[Put],
-        unique_ids: Sequence[str],
-        stored: Sequence[Stored],
+        self, planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
         """The answers of those that need not wait for the disk, and None for the others."""
         answers: list[Response | bytes | None] = []
         waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
         waiting_size = 0
-        for request, put, unique_id, (physical, size, queue_offset) in zip(
-            requests, puts, unique_ids, stored, strict=False
+        for (request, _, queue_id, unique_id), put, (physical, size, queue_offset) in zip(
+            planned, puts, stored, strict=False
         ):
-            answer = self._header(physical, put[1], queue_offset, unique_id)
+            answer = self._header(physical, queue_id, queue_offset, unique_id)
             if self._sync_flush and find(put[3], "WAIT") != "false":
                 waiting.append((request, answer))
                 waiting_size += size

@@ -373,13 +373,19 @@ async def test_the_same_child_twice_on_one_connection(broker: Broker, client: Cl
     assert await waiting == {0: 0}
 
 
-async def test_a_refused_parent_takes_nothing_over(broker: Broker, client: Client) -> None:
+async def one_answered(broker: Broker, client: Client) -> list[Child]:
+    """Two pulls that waited in one parent, of which the second waits on."""
     await fill(client, TOPICS[:2])
     children = [pull(TOPICS[0], 1, hold=15_000), pull(TOPICS[1], 1, hold=15_000)]
     waiting = asyncio.create_task(news(client, children))
     await until(lambda: held(broker) == 2)
     await client.send(TOPICS[0])
     await waiting
+    return children
+
+
+async def test_a_refused_parent_takes_nothing_over(broker: Broker, client: Client) -> None:
+    children = await one_answered(broker, client)
     body = body_of(children)
     answer = await client.request(
         666, BatchRequestHeader(dispatch_code=11, omit_not_found=True), body + body
@@ -389,12 +395,7 @@ async def test_a_refused_parent_takes_nothing_over(broker: Broker, client: Clien
 
 
 async def test_a_known_child_that_is_cut_off(broker: Broker, client: Client) -> None:
-    await fill(client, TOPICS[:2])
-    children = [pull(TOPICS[0], 1, hold=15_000), pull(TOPICS[1], 1, hold=15_000)]
-    waiting = asyncio.create_task(news(client, children))
-    await until(lambda: held(broker) == 2)
-    await client.send(TOPICS[0])
-    await waiting
+    children = await one_answered(broker, client)
     frame = children[1].frame(101)
     length, word = struct.unpack_from(">II", frame)
     # Its header says to be longer than what is there, which is the known one's to the byte.
