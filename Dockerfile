@@ -4,12 +4,6 @@
 FROM python:3.13-slim AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE pyspark_rocketmq.py ./
-COPY message message
-COPY remoting remoting
-COPY store store
-COPY namesrv namesrv
-COPY broker broker
-COPY client client
 COPY pocketmq pocketmq
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 

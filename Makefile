@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # As pip leaves a package that is not editable: without bytecode, which some environments forbid to
 # write by the way, a broker needs twice the time to start.
-COMPILE := $(BIN)/python -m compileall -q message remoting store namesrv broker client pocketmq
+COMPILE := $(BIN)/python -m compileall -q pocketmq
 # Spark's workers must run the interpreter that holds the packages.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 

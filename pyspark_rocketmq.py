@@ -1,8 +1,8 @@
-"""Makes ``spark.read.format("rocketmq")`` work without registering anything.
+"""Makes `spark.read.format("rocketmq")` work without registering anything.
 
-PySpark looks for `DefaultSource` in top-level modules whose names begin with ``pyspark_``.
+PySpark looks for `DefaultSource` in top-level modules whose names begin with `pyspark_`.
 """
 
-from store.datasource import RocketMQDataSource as DefaultSource
+from pocketmq.store.datasource import RocketMQDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

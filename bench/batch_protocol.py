@@ -1,4 +1,4 @@
-"""The Batch-Protocol against the same requests by themselves: ``python -m bench.batch_protocol``.
+"""The Batch-Protocol against the same requests by themselves: `python -m bench.batch_protocol`.
 
 Sends and offset commits come from the load generator, pipelined and one request at a time, with
 ASYNC_FLUSH and SYNC_FLUSH; long polls from our own consumers. Every comparison is made in turn

@@ -1,4 +1,4 @@
-"""``python -m bench.consumes``: what a message of 1 KiB costs our consumers, without a network.
+"""`python -m bench.consumes`: what a message of 1 KiB costs our consumers, without a network.
 
 The broker is a function that answers pulls with 256 KiB at once, so what is left is the
 consumer's own work and that of the frame codec: microseconds of this thread's CPU time per message,
@@ -14,18 +14,18 @@ from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Any
 
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.expression import EVERYTHING
-from client.consumer.push import PushConsumer
-from client.consumer.subscription import Kind
-from client.route import TopicRoute
-from message.checksum import body_crc
-from message.identity import pack_host
-from message.message import MessageQueue
-from message.record import MAGIC_V1, QUEUE_OFFSET_AT, encode_into, record_size
-from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.command import Command
-from remoting.frame import decode_command, encode_command
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.expression import EVERYTHING
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.consumer.subscription import Kind
+from pocketmq.client.route import TopicRoute
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.identity import pack_host
+from pocketmq.message.message import MessageQueue
+from pocketmq.message.record import MAGIC_V1, QUEUE_OFFSET_AT, encode_into, record_size
+from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.command import Command
+from pocketmq.remoting.frame import decode_command, encode_command
 
 TOPIC = "consumes"
 QUEUES = 4

@@ -36,7 +36,7 @@ class LoadGenerator:
         subprocess.TimeoutExpired after ten minutes.
 
         Sends that the broker refused (the official one does when they wait over 200 ms) are in
-        ``failed`` and not in the rate; more than one in ten is an error.
+        `failed` and not in the rate; more than one in ten is an error.
         """
         mode, *options = arguments
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """Long polls of many mostly idle queues: parents of the Batch-Protocol against one request each.
 
-Part of ``python -m bench.batch_protocol``. The consumers run in this process, the broker in its
+Part of `python -m bench.batch_protocol`. The consumers run in this process, the broker in its
 own, whose CPU time is read from /proc.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from client.consumer.pull import PullConsumer
-from client.producer.producer import Producer
-from message.message import Message
-from remoting.codes import RequestCode
-from remoting.connection import Connection
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
 
 TOPIC = "bench_idle"
 SETTLE = 2.0  # seconds until the first polls wait at the broker

@@ -23,7 +23,7 @@ class Better(Enum):
 class Measure:
     """One line of the table.
 
-    ``target`` is the ratio ours / official where ``relative``, else ours in ``unit``; None where
+    `target` is the ratio ours / official where `relative`, else ours in `unit`; None where
     nothing is promised yet.
     """
 
@@ -60,7 +60,7 @@ MEASURES = (
 
 
 def loads(scale: float) -> tuple[Load, ...]:
-    """The runs of one round; ``scale`` multiplies the message counts."""
+    """The runs of one round; `scale` multiplies the message counts."""
 
     def count(messages: int) -> str:
         return str(int(messages * scale))

@@ -26,15 +26,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.work_directory import work_directory
-from message.identity import UniqueIdFactory, pack_host
-from message.properties import encode
-from message.tags import tag_hash
+from pocketmq.message.identity import UniqueIdFactory, pack_host
+from pocketmq.message.properties import encode
+from pocketmq.message.tags import tag_hash
 from pocketmq.spark_session import SparkUnavailable, find_java, use_java
-from store.config import StoreConfig
-from store.datasource.schema import arrow_schema, ddl
-from store.message_store import MessageStore
-from store.results import PutStatus
-from store.scan import scan
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.datasource.schema import arrow_schema, ddl
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutStatus
+from pocketmq.store.scan import scan
 
 TARGET = 0.6
 TOPIC = "Bench"

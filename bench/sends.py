@@ -1,4 +1,4 @@
-"""``python -m bench.sends``: what a message costs our producer, without a network.
+"""`python -m bench.sends`: what a message costs our producer, without a network.
 
 The broker is a function that answers at once, so what is left is the producer's own work and that
 of the frame codec: microseconds of this thread's CPU time per message, the least of many short
@@ -13,12 +13,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from client.producer.producer import Producer
-from client.route import TopicRoute
-from message.message import Message
-from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.command import Command
-from remoting.frame import encode_command
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.route import TopicRoute
+from pocketmq.message.message import Message
+from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.command import Command
+from pocketmq.remoting.frame import encode_command
 
 TOPIC = "sends"
 MESSAGES = 1000

@@ -1,4 +1,4 @@
-"""``python -m bench.stages``: where the time of a message goes inside our broker.
+"""`python -m bench.stages`: where the time of a message goes inside our broker.
 
 One broker in this process, no sockets: frames as the load generator sends them go straight into a
 server connection. Figures are microseconds of this thread's CPU time per message, the least of many
@@ -15,19 +15,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker.broker import Broker
-from broker.config import load_broker_config
-from message.batch_body import encode_batch
-from remoting.batch import SUCCESS_REMARK, child_frames
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import decode_command, encode_command
-from remoting.headers.admin import BatchRequestHeader
-from remoting.headers.base import Header
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.headers.send import SendMessageRequestHeaderV2
-from remoting.request import RequestDecoder
-from remoting.server import RemotingServer, ServerConnection
-from remoting.splitter import FrameSplitter
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import load_broker_config
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.remoting.batch import SUCCESS_REMARK, child_frames
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import decode_command, encode_command
+from pocketmq.remoting.headers.admin import BatchRequestHeader
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.request import RequestDecoder
+from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.remoting.splitter import FrameSplitter
 
 TOPIC = "stages"
 PIPELINE = 64

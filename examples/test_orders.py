@@ -1,8 +1,8 @@
 """Tests of an application with a RocketMQ of their own: pytest examples/test_orders.py"""
 
 from pocketmq import Message, Producer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.testing import RocketMQ
-from remoting.codes import RequestCode, ResponseCode
 
 pytest_plugins = ["pocketmq.testing"]  # in a project of your own: nothing, or in conftest.py
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from pocketmq._version import __version__
 
 if TYPE_CHECKING:
-    from client import errors
-    from client.admin import Admin
-    from client.consumer.consume_hooks import ConsumeContext, ConsumeHook
-    from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-    from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
-    from client.consumer.pull import PullConsumer
-    from client.consumer.puller import PullResult, PullStatus
-    from client.consumer.push import PushConsumer
-    from client.consumer.rebalance_strategy import (
+    from pocketmq.client import errors
+    from pocketmq.client.admin import Admin
+    from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook
+    from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+    from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+    from pocketmq.client.consumer.pull import PullConsumer
+    from pocketmq.client.consumer.puller import PullResult, PullStatus
+    from pocketmq.client.consumer.push import PushConsumer
+    from pocketmq.client.consumer.rebalance_strategy import (
         ByConfig,
         ByMachineRoom,
         ConsistentHash,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         average,
         circle,
     )
-    from client.credentials import Credentials
-    from client.errors import (
+    from pocketmq.client.credentials import Credentials
+    from pocketmq.client.errors import (
         BatchSendError,
         BrokerNotFound,
         ClientError,
@@ -64,20 +64,20 @@ if TYPE_CHECKING:
         TransactionNotPrepared,
         Try,
     )
-    from client.options import ClientOptions
-    from client.producer.hooks import SendContext, SendHook, SendKind
-    from client.producer.producer import Producer
-    from client.producer.result import SendResult, SendStatus
-    from client.producer.transaction import (
+    from pocketmq.client.options import ClientOptions
+    from pocketmq.client.producer.hooks import SendContext, SendHook, SendKind
+    from pocketmq.client.producer.producer import Producer
+    from pocketmq.client.producer.result import SendResult, SendStatus
+    from pocketmq.client.producer.transaction import (
         Transaction,
         TransactionProducer,
         TransactionResult,
         TransactionState,
     )
-    from client.selector.filters import QueueFilter
-    from client.telemetry import OpenTelemetryHook, consumer_span
-    from message.message import Message, MessageExt, MessageQueue
-    from store.datasource import RocketMQDataSource
+    from pocketmq.client.selector.filters import QueueFilter
+    from pocketmq.client.telemetry import OpenTelemetryHook, consumer_span
+    from pocketmq.message.message import Message, MessageExt, MessageQueue
+    from pocketmq.store.datasource import RocketMQDataSource
 
 __all__ = [
     "Admin",
@@ -151,26 +151,26 @@ __all__ = [
 ]
 
 _MODULES = {
-    "client.admin": ("Admin",),
-    "client.consumer.consume_hooks": (
+    "pocketmq.client.admin": ("Admin",),
+    "pocketmq.client.consumer.consume_hooks": (
         "ConsumeContext",
         "ConsumeHook",
     ),
-    "client.consumer.consumed_message": (
+    "pocketmq.client.consumer.consumed_message": (
         "ConsumedMessage",
         "ReconsumeLater",
     ),
-    "client.consumer.consumer_event": (
+    "pocketmq.client.consumer.consumer_event": (
         "ConsumerEvent",
         "ConsumerEventKind",
     ),
-    "client.consumer.pull": ("PullConsumer",),
-    "client.consumer.puller": (
+    "pocketmq.client.consumer.pull": ("PullConsumer",),
+    "pocketmq.client.consumer.puller": (
         "PullResult",
         "PullStatus",
     ),
-    "client.consumer.push": ("PushConsumer",),
-    "client.consumer.rebalance_strategy": (
+    "pocketmq.client.consumer.push": ("PushConsumer",),
+    "pocketmq.client.consumer.rebalance_strategy": (
         "ByConfig",
         "ByMachineRoom",
         "ConsistentHash",
@@ -178,9 +178,9 @@ _MODULES = {
         "average",
         "circle",
     ),
-    "client.credentials": ("Credentials",),
-    "client.options": ("ClientOptions",),
-    "client.errors": (
+    "pocketmq.client.credentials": ("Credentials",),
+    "pocketmq.client.options": ("ClientOptions",),
+    "pocketmq.client.errors": (
         "BatchSendError",
         "BrokerNotFound",
         "ClientError",
@@ -212,40 +212,40 @@ _MODULES = {
         "TransactionNotPrepared",
         "Try",
     ),
-    "client.producer.hooks": (
+    "pocketmq.client.producer.hooks": (
         "SendContext",
         "SendHook",
         "SendKind",
     ),
-    "client.producer.producer": ("Producer",),
-    "client.producer.result": (
+    "pocketmq.client.producer.producer": ("Producer",),
+    "pocketmq.client.producer.result": (
         "SendResult",
         "SendStatus",
     ),
-    "client.producer.transaction": (
+    "pocketmq.client.producer.transaction": (
         "Transaction",
         "TransactionProducer",
         "TransactionResult",
         "TransactionState",
     ),
-    "client.selector.filters": ("QueueFilter",),
-    "client.telemetry": (
+    "pocketmq.client.selector.filters": ("QueueFilter",),
+    "pocketmq.client.telemetry": (
         "OpenTelemetryHook",
         "consumer_span",
     ),
-    "message.message": (
+    "pocketmq.message.message": (
         "Message",
         "MessageExt",
         "MessageQueue",
     ),
-    "store.datasource": ("RocketMQDataSource",),
+    "pocketmq.store.datasource": ("RocketMQDataSource",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name == "errors":
-        return import_module("client.errors")
+        return import_module("pocketmq.client.errors")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pocketmq' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""``python -m pocketmq``: the command line."""
+"""`python -m pocketmq`: the command line."""
 
 import sys
 

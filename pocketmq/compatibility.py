@@ -1,7 +1,7 @@
 """docs/compatibility.md: which request codes of Apache RocketMQ 5.3.3 are served, from what the
 processors themselves register.
 
-``python -m pocketmq.compatibility > docs/compatibility.md`` writes it anew; a test fails when the
+`python -m pocketmq.compatibility > docs/compatibility.md` writes it anew; a test fails when the
 file says something else, or when a code is neither served nor explained in `NOT_SERVED`.
 """
 
@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from namesrv.server import NameServer
-from remoting.codes import RequestCode
-from remoting.dispatch import Dispatcher
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher
 
 _NOBODY: Final = "no process of release 5.3.3 serves it"
 _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"

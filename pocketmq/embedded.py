@@ -1,4 +1,4 @@
-"""A name server and a broker in this process: what ``pocketmq serve`` runs, and what tests use.
+"""A name server and a broker in this process: what `pocketmq serve` runs, and what tests use.
 
     async with EmbeddedServer() as server:
         async with Producer("tests", namesrv=server.namesrv) as producer:
@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from broker.broker import Broker
-from broker.config import WILDCARDS, load_broker_config
-from namesrv.config import load_namesrv_config
-from namesrv.server import NameServer
-from remoting.properties_file import ConfigError, format_properties
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import WILDCARDS, load_broker_config
+from pocketmq.namesrv.config import load_namesrv_config
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.properties_file import ConfigError, format_properties
 
 __all__ = ["EmbeddedServer"]
 

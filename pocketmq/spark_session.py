@@ -39,8 +39,8 @@ class SparkUnavailable(Exception):
 def start(name: str, *, log: Path | None = None, short_lived: bool = False) -> SparkSession:
     """A session on this machine's cores, bound to loopback, without web page or progress lines.
 
-    ``log``: a file for what the Java process writes to stderr, which starts with a dozen lines
-    that nobody needs; None leaves it on ours. ``short_lived``: for a few small queries, which end
+    `log`: a file for what the Java process writes to stderr, which starts with a dozen lines
+    that nobody needs; None leaves it on ours. `short_lived`: for a few small queries, which end
     before Java's optimising compiler has paid for itself: half the time on two busy cores.
 
     Raises:

@@ -18,10 +18,10 @@ Nothing is implemented here a second time: each class is made from its asyncio o
 client. Type checkers read sync.pyi, which scripts/write_sync_stub.py writes.
 """
 
-from client import admin
-from client.consumer import pull
-from client.producer import producer, transaction
 from pocketmq import sync_push
+from pocketmq.client import admin
+from pocketmq.client.consumer import pull
+from pocketmq.client.producer import producer, transaction
 from pocketmq.sync_client import Later, made_from
 from pocketmq.sync_push import ConsumedMessage, PushClient
 

@@ -7,38 +7,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar, Unpack, overload
 
-from client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
-from client.consumer.consumer_event import ConsumerEvent
-from client.consumer.puller import PullResult
-from client.consumer.rebalance_strategy import Strategy
-from client.errors import RemotingError
-from client.offsets import Position
-from client.options import ClientOptions
-from client.producer.hooks import HookList, SendHook
-from client.producer.queue_choice import Selector, ShardingKey
-from client.producer.result import SendResult
-from client.producer.transaction import (
+from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
+from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.puller import PullResult
+from pocketmq.client.consumer.rebalance_strategy import Strategy
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.offsets import Position
+from pocketmq.client.options import ClientOptions
+from pocketmq.client.producer.hooks import HookList, SendHook
+from pocketmq.client.producer.queue_choice import Selector, ShardingKey
+from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.transaction import (
     Check,
     LocalTransaction,
     Transaction,
     TransactionResult,
     TransactionState,
 )
-from client.selector.detector import Detector
-from client.selector.filters import QueueFilter
-from client.selector.penalty import Selection
-from client.selector.pipeline import QueueSelector
-from message.message import Message, MessageExt, MessageQueue
+from pocketmq.client.selector.detector import Detector
+from pocketmq.client.selector.filters import QueueFilter
+from pocketmq.client.selector.penalty import Selection
+from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.remoting.bodies.cluster import ClusterInfo
+from pocketmq.remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.bodies.route import TopicRouteData
+from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.bodies.table import BrokerStatsData
+from pocketmq.remoting.bodies.topic import TopicStatsTable
 from pocketmq.sync_client import Later as Later
 from pocketmq.sync_push import ConsumedMessage as ConsumedMessage
-from remoting.bodies.cluster import ClusterInfo
-from remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
-from remoting.bodies.registration import TopicConfig
-from remoting.bodies.route import TopicRouteData
-from remoting.bodies.running_info import ConsumerRunningInfo
-from remoting.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.bodies.table import BrokerStatsData
-from remoting.bodies.topic import TopicStatsTable
 
 __all__ = [
     "Admin",

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Generic, TypeVar
 
-from client.errors import NotRunning
+from pocketmq.client.errors import NotRunning
 
 __all__ = ["Later", "LoopThread", "SyncClient", "iterate", "made_from"]
 

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
-from client.consumer import consumed_message, push
-from client.errors import NotRunning
+from pocketmq.client.consumer import consumed_message, push
+from pocketmq.client.errors import NotRunning
 from pocketmq.sync_client import SyncClient, iterate
 
 __all__ = ["ConsumedMessage", "PushClient", "PushConsumer"]

@@ -18,11 +18,11 @@ from typing import Any
 
 STUB = Path(__file__).parents[1] / "pocketmq" / "sync.pyi"
 CLASSES = {
-    "Admin": ("client.admin.admin", "Admin"),
-    "Producer": ("client.producer.producer", "Producer"),
-    "PullConsumer": ("client.consumer.pull", "PullConsumer"),
-    "PushConsumer": ("client.consumer.push", "PushConsumer"),
-    "TransactionProducer": ("client.producer.transaction", "TransactionProducer"),
+    "Admin": ("pocketmq.client.admin.admin", "Admin"),
+    "Producer": ("pocketmq.client.producer.producer", "Producer"),
+    "PullConsumer": ("pocketmq.client.consumer.pull", "PullConsumer"),
+    "PushConsumer": ("pocketmq.client.consumer.push", "PushConsumer"),
+    "TransactionProducer": ("pocketmq.client.producer.transaction", "TransactionProducer"),
 }
 #: Types that are others without asyncio, and where the others are.
 PLAIN = {
@@ -32,7 +32,7 @@ PLAIN = {
     "Awaitable": "Later",
 }
 HERE = {"ConsumedMessage": "pocketmq.sync_push", "Later": "pocketmq.sync_client"}
-OURS = {"client", "message", "pocketmq", "remoting"}
+OURS = {"pocketmq"}
 #: No docstring: the API reference would show it in the place of sync.py's.
 HEAD = "# Written by scripts/write_sync_stub.py; see sync.py.\n\n"
 

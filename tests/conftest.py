@@ -12,7 +12,7 @@ settings.load_profile("pocketmq")
 
 
 class _Scheduling(LoadScopeScheduling):
-    """With ``-n``, the tests of one file stay together, and those of one directory where they share
+    """With `-n`, the tests of one file stay together, and those of one directory where they share
     what takes long to start: the official servers, or a Spark session."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 PROJECT = Path(__file__).parent.parent
 
+#: The packages inside pocketmq, and what each may import; "pocketmq" is what lies beside them.
 MAY_IMPORT = {
     "message": set(),
     "remoting": {"message"},
@@ -50,61 +51,81 @@ MAY_NOT_IMPORT = {
 ONLY_IN = {
     "pyspark": (
         "store/datasource",
-        "pyspark_rocketmq.py",
-        "pocketmq/cli/query.py",
-        "pocketmq/spark_session.py",
-        "pocketmq/demo/spark_report.py",
+        "pyspark_rocketmq",
+        "cli/query.py",
+        "spark_session.py",
+        "demo/spark_report.py",
     ),
     "pyarrow": ("store/scan", "store/datasource"),
     "lark": ("message/sql_filter/parser.py",),
-    "rich": ("pocketmq/cli", "pocketmq/demo"),
+    "rich": ("cli", "demo"),
     "uvloop": ("remoting/service.py",),
 }
 
 
 class Import(NamedTuple):
-    """``module`` is what an import statement names; ``where`` is ``path:line``."""
+    """`module` is what an import statement names; `where` is `path:line`."""
 
     module: str
     where: str
 
     @property
-    def package(self) -> str:
+    def top(self) -> str:
         return self.module.partition(".")[0]
+
+    @property
+    def package(self) -> str:
+        """The package of ours that it leads into, as in `MAY_IMPORT`; the empty text if none."""
+        top, _, rest = self.module.partition(".")
+        inner = rest.partition(".")[0]
+        if top == "pocketmq" and inner in MAY_IMPORT:
+            return inner
+        return top if top in MAY_IMPORT else ""
+
+
+def source_of(part: str) -> Path:
+    """Where a package of `MAY_IMPORT`, or a file or folder of one, is."""
+    top = part in ("pocketmq", "pyspark_rocketmq")
+    path = PROJECT / part if top else PROJECT / "pocketmq" / part
+    return path if path.is_dir() else path.with_suffix(".py")
 
 
 def modules(part: str) -> list[Path]:
-    path = PROJECT / part
-    return [path] if path.suffix == ".py" else sorted(path.rglob("*.py"))
+    path = source_of(part)
+    if path.suffix == ".py":
+        return [path]
+    found = sorted(path.rglob("*.py"))
+    if part == "pocketmq":
+        inner = [path / name for name in MAY_IMPORT]
+        found = [file for file in found if not set(inner) & set(file.parents)]
+    return found
 
 
 def imports(path: Path) -> Iterator[Import]:
+    """The absolute imports; only tests import relatively, and within their folder."""
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         where = f"{path.relative_to(PROJECT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, where) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                # Relative imports name the package they are in.
-                yield Import(path.relative_to(PROJECT).parts[0], where)
+                continue  # within its own folder
+            if node.module == "pocketmq":
+                yield from (Import(f"pocketmq.{alias.name}", where) for alias in node.names)
             else:
                 yield Import(node.module or "", where)
-
-
-def source_of(package: str) -> str:
-    return package if (PROJECT / package).is_dir() else f"{package}.py"
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_imports_point_down_only(package: str) -> None:
     allowed = MAY_IMPORT[package] | {package}
-    files = modules(source_of(package))
+    files = modules(package)
     assert files, f"{package} has no modules"
     wrong = [
         f"{found.where} imports {found.module}"
         for path in files
         for found in imports(path)
-        if found.package in MAY_IMPORT and found.package not in allowed
+        if found.package and found.package not in allowed
     ]
     assert not wrong
 
@@ -117,21 +138,21 @@ def test_parts_without_io(part: str) -> None:
         f"{found.where} imports {found.module}"
         for path in files
         for found in imports(path)
-        if found.package in MAY_NOT_IMPORT[part]
+        if found.top in MAY_NOT_IMPORT[part]
     ]
     assert not wrong
 
 
 @pytest.mark.parametrize("heavy", ONLY_IN)
 def test_heavy_packages_are_named_in_their_rooms_only(heavy: str) -> None:
-    rooms = [PROJECT / room for room in ONLY_IN[heavy]]
+    rooms = [source_of(room) for room in ONLY_IN[heavy]]
     wrong = [
         found.where
         for package in MAY_IMPORT
-        for path in modules(source_of(package))
+        for path in modules(package)
         if not any(path == room or room in path.parents for room in rooms)
         for found in imports(path)
-        if found.package == heavy
+        if found.top == heavy
     ]
     assert not wrong
 
@@ -140,9 +161,9 @@ def test_tests_and_benchmarks_are_imported_by_no_package() -> None:
     wrong = [
         found.where
         for package in MAY_IMPORT
-        for path in modules(source_of(package))
+        for path in modules(package)
         for found in imports(path)
-        if found.package in ("tests", "bench", "examples")
+        if found.top in ("tests", "bench", "examples")
     ]
     assert not wrong
 
@@ -151,10 +172,31 @@ def test_the_table_names_every_package_of_the_wheel() -> None:
     wheel = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
         "targets"
     ]["wheel"]
-    shipped = {*wheel["packages"], *(Path(name).stem for name in wheel["force-include"])}
-    assert shipped == set(MAY_IMPORT)
-    on_disk = {path.parent.name for path in PROJECT.glob("*/__init__.py")}
-    assert on_disk - {"bench"} <= shipped
+    assert wheel["packages"] == ["pocketmq"]
+    assert list(wheel["force-include"]) == ["pyspark_rocketmq.py"]
+    inner = {path.parent.name for path in PROJECT.glob("pocketmq/*/__init__.py")}
+    assert inner - set(MAY_IMPORT) == {"cli", "demo", "testing"}
+
+
+def test_the_names_at_the_top_are_links_into_the_package() -> None:
+    on_disk = {path.parent.name for path in PROJECT.glob("*/__init__.py")} - {"bench", "pocketmq"}
+    for name in on_disk:
+        assert (PROJECT / name).is_symlink(), f"{name}/ belongs into pocketmq/"
+        assert (PROJECT / name).resolve() == PROJECT / "pocketmq" / name
+
+
+def test_nothing_is_imported_through_the_links() -> None:
+    wrong = [
+        found.where
+        for folder in ("pocketmq", "tests", "bench", "examples", "scripts")
+        for path in (PROJECT / folder).rglob("*.py")
+        for found in imports(path)
+        if found.top in MAY_IMPORT and found.top not in ("pocketmq", "pyspark_rocketmq")
+    ]
+    assert not wrong
+
+
+def test_spark_takes_no_folder_of_ours_for_its_own() -> None:
     # PySpark's workers would take a package of that name for theirs.
     assert not (PROJECT / "spark").exists()
     assert not (PROJECT / "pyspark").exists()
@@ -173,8 +215,8 @@ def test_only_the_file_module_of_the_store_touches_files() -> None:
     wrong = [
         f"{path.relative_to(PROJECT)}:{node.lineno} calls {ast.unparse(node.func)}"
         for path in modules("store")
-        if path not in (PROJECT / "store/files.py", PROJECT / "store/store_lock.py")
-        and not {PROJECT / "store/scan", PROJECT / "store/datasource"} & set(path.parents)
+        if path not in (source_of("store/files"), source_of("store/store_lock"))
+        and not {source_of("store/scan"), source_of("store/datasource")} & set(path.parents)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in forbidden
     ]
@@ -213,7 +255,7 @@ def test_modules_stay_of_one_noun() -> None:
     long = {
         str(path.relative_to(PROJECT)): length
         for package in MAY_IMPORT
-        for path in modules(source_of(package))
+        for path in modules(package)
         if (length := len(path.read_text().splitlines())) > 400
     }
     assert not long

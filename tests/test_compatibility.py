@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pocketmq.compatibility import NOT_SERVED, page, served
-from remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode
 from tests.test_architecture import PROJECT
 
 
@@ -27,7 +27,7 @@ def test_the_page_is_up_to_date(modules: dict[int, list[str]]) -> None:
     assert written == page(modules), (
         "write it anew: python -m pocketmq.compatibility > docs/compatibility.md"
     )
-    assert "| 105 | GET_ROUTEINFO_BY_TOPIC | [namesrv/processors/route.py]" in written
+    assert "| 105 | GET_ROUTEINFO_BY_TOPIC | [pocketmq/namesrv/processors/route.py]" in written
 
 
 def test_the_modules_that_serve_are_there(modules: dict[int, list[str]]) -> None:

@@ -14,7 +14,7 @@ from bench.clean_slate import clean_slate
 from bench.clients.peer import ClientProcess, java_client, our_client
 from bench.contenders import SEGMENT
 from bench.measures import Better, Measure
-from client.admin import Admin
+from pocketmq.client.admin import Admin
 from tests.interop.harness import official, ours
 
 __all__ = ["MEASURES", "compare"]

@@ -1,4 +1,4 @@
-"""``python -m bench.clients.ours``: our client under measurement, commands as peer.py says.
+"""`python -m bench.clients.ours`: our client under measurement, commands as peer.py says.
 
 It runs under uvloop where that is installed, as docs/producer.md advises.
 """
@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.push import PushConsumer
-from client.errors import RemotingError
-from client.producer.producer import Producer
-from message.message import Message
-from remoting.service import event_loop_factory
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
+from pocketmq.remoting.service import event_loop_factory
 
 BODY = bytes(1024)
 #: Sends before the clock starts: the route and the connection are there then.

@@ -1,4 +1,4 @@
 """A rolling restart under load: what was acknowledged, what arrived, how often and in which order.
 
-Brokers, producers and consumers are processes of their own; ``python -m bench.rolling --help``.
+Brokers, producers and consumers are processes of their own; `python -m bench.rolling --help`.
 """

@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from bench.rolling.load import BROKERS, Kind
-from client.admin import Admin
+from pocketmq.client.admin import Admin
 from tests.interop.harness import official, ours
 from tests.interop.harness.official import Server
 

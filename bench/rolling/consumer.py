@@ -1,4 +1,4 @@
-"""``python -m bench.rolling.consumer``: one member of the consumer groups, as a process."""
+"""`python -m bench.rolling.consumer`: one member of the consumer groups, as a process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import msgspec
 
 from bench.rolling.journal import Journal
 from bench.rolling.load import BROKERS, STAMP, Kind
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.consumer_event import ConsumerEvent
-from client.consumer.push import PushConsumer
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.push import PushConsumer
 
 
 class Settings(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""``python -m bench.rolling.producer``: one sending process."""
+"""`python -m bench.rolling.producer`: one sending process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import msgspec
 
 from bench.rolling.latency import bucket
 from bench.rolling.load import STAMP, Flag, Kind, Load, Tally
-from client.errors import BatchSendError, RemotingError
-from client.producer.producer import Producer
-from client.producer.result import SendResult
-from message.message import Message, MessageQueue
+from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendResult
+from pocketmq.message.message import Message, MessageQueue
 
 #: Messages that have become due are posted this often, and sent in order, seconds.
 TICK = 0.005

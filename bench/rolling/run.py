@@ -18,8 +18,8 @@ from bench.rolling.cluster import Cluster, Restart
 from bench.rolling.findings import Findings, examine
 from bench.rolling.latency import percentile
 from bench.rolling.load import BROKERS, Kind, Load, Tally
-from client.admin import Admin
-from client.errors import RemotingError
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import RemotingError
 from tests.interop.harness.official import PROJECT
 from tests.interop.harness.process import Process, ProcessFailed
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from client.admin import Admin
-from client.errors import RemotingError, SendError
-from client.instance import ClientInstance
-from client.producer.producer import Producer
-from message.message import Message, MessageQueue
-from remoting.codes import RequestCode
-from remoting.headers.offset import GetMaxOffsetRequestHeader
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import RemotingError, SendError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from tests.interop.harness import ours
 from tests.interop.harness.official import Server
 from tests.interop.harness.ports import free_port

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from client.errors import RemotingError, RemotingTimeout, is_silence
-from client.selector.latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
-from message.message import MessageQueue
+from pocketmq.client.errors import RemotingError, RemotingTimeout, is_silence
+from pocketmq.client.selector.latency import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
+from pocketmq.message.message import MessageQueue
 
 __all__ = ["ReferenceClient"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from client.errors import RemotingClosed, RemotingTimeout
-from message.message import MessageQueue
+from pocketmq.client.errors import RemotingClosed, RemotingTimeout
+from pocketmq.message.message import MessageQueue
 
 from . import virtual_time
 from .brokers import Outcome, SimulatedBroker

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from client.errors import RemotingError
-from client.producer.delivery import Delivery, RetryPolicy
-from client.selector.detector import Detector
-from client.selector.penalty import Selection
-from client.selector.pipeline import PublishQueues, QueueSelector
-from message.message import MessageQueue
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.producer.delivery import Delivery, RetryPolicy
+from pocketmq.client.selector.detector import Detector
+from pocketmq.client.selector.penalty import Selection
+from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
+from pocketmq.message.message import MessageQueue
 
 from .reference import ReferenceClient
 from .scenarios import Scenario

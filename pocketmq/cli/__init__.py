@@ -1,6 +1,6 @@
-"""The command line: ``pocketmq COMMAND ...``, also ``python -m pocketmq COMMAND ...``.
+"""The command line: `pocketmq COMMAND ...`, also `python -m pocketmq COMMAND ...`.
 
-One module per command, each with ``add_parser(subparsers)`` and ``run(arguments) -> int``, which
+One module per command, each with `add_parser(subparsers)` and `run(arguments) -> int`, which
 returns the exit code (remoting.service.ExitCode). Only the module of the command that was asked
 for is imported, and a command imports its heavy parts (Spark, rich, the store) when it runs, so
 that a broker starts in a fraction of a second, and on Windows what needs no store works.
@@ -19,13 +19,13 @@ from collections.abc import Sequence
 
 from pocketmq._version import __version__
 from pocketmq.cli.standard_files import open_standard_files
-from remoting.service import ExitCode
+from pocketmq.remoting.service import ExitCode
 
 COMMANDS = ("namesrv", "broker", "serve", "send", "pull", "query", "demo")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; ``argv`` defaults to the process's own."""
+    """Runs one command and returns its exit code; `argv` defaults to the process's own."""
     open_standard_files()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

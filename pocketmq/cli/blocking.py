@@ -28,7 +28,7 @@ class BlockingThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """``function()``'s result or exception. A cancelled caller leaves the call running."""
+        """`function()`'s result or exception. A cancelled caller leaves the call running."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((function, future))
         return await future

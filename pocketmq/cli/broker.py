@@ -1,4 +1,4 @@
-"""``pocketmq broker``: a broker as a process."""
+"""`pocketmq broker`: a broker as a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pocketmq.cli.server_command import (
 )
 
 if TYPE_CHECKING:
-    from broker.broker import Broker
+    from pocketmq.broker.broker import Broker
 
 log = logging.getLogger("pocketmq")
 
@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
-    from broker.broker import Broker
-    from broker.config import load_broker_config
+    from pocketmq.broker.broker import Broker
+    from pocketmq.broker.config import load_broker_config
 
     config = read_config(load_broker_config, options.config)
     if options.config is not None:

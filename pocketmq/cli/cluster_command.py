@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 
-from client.errors import (
+from pocketmq.client.errors import (
     ClientError,
     InvalidMessage,
     InvalidName,
@@ -16,15 +16,15 @@ from client.errors import (
     RemotingError,
     is_silence,
 )
-from client.name_server_list import NAMESRV_ADDR
-from remoting.service import ExitCode, StopEvent
-from remoting.service import run as run_until_stopped
+from pocketmq.client.name_server_list import NAMESRV_ADDR
+from pocketmq.remoting.service import ExitCode, StopEvent
+from pocketmq.remoting.service import run as run_until_stopped
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
 
 def add_name_server_option(parser: argparse.ArgumentParser) -> None:
-    """``-n ADDR;ADDR``: the name servers, by default the environment's, else this machine's."""
+    """`-n ADDR;ADDR`: the name servers, by default the environment's, else this machine's."""
     parser.add_argument(
         "-n",
         "--namesrv",
@@ -35,13 +35,13 @@ def add_name_server_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.Namespace) -> int:
-    """Runs ``main(stop)``, whose result is the exit code, until its end or a signal.
+    """Runs `main(stop)`, whose result is the exit code, until its end or a signal.
 
     A cluster that can not be reached, or that refuses, ends as one plain line on stderr; the
-    client's own warnings of it are left out, unless the user wants all (``-v``).
+    client's own warnings of it are left out, unless the user wants all (`-v`).
     """
     if not options.verbose:
-        logging.getLogger("client").setLevel(logging.ERROR)
+        logging.getLogger("pocketmq.client").setLevel(logging.ERROR)
     code: int = ExitCode.OK
 
     async def guarded(stop: StopEvent) -> None:

@@ -1,4 +1,4 @@
-"""``pocketmq demo``: the main job end to end, on real records."""
+"""`pocketmq demo`: the main job end to end, on real records."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from functools import partial
 
 import msgspec
 
-from client.errors import BatchSendError, RemotingError
-from client.producer.producer import Producer
-from message.message import Message
 from pocketmq.cli.lines import Lines
+from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 
 #: Requests and bytes on the way at once; beyond either, no further line is read.
 MAX_REQUESTS = 64
@@ -26,9 +26,9 @@ MAX_REPORTS = 10
 
 
 class Tally(msgspec.Struct):
-    """Lines by what became of them; ``skipped`` are empty ones, which can not be messages.
+    """Lines by what became of them; `skipped` are empty ones, which can not be messages.
 
-    ``read`` counts bytes of the files, line ends included.
+    `read` counts bytes of the files, line ends included.
     """
 
     read: int = 0
@@ -39,13 +39,13 @@ class Tally(msgspec.Struct):
 
 
 class LineSender:
-    """Sends each line as one message made by ``make_message(body)``.
+    """Sends each line as one message made by `make_message(body)`.
 
-    With ``batch`` above 1, up to that many lines travel in one request. Requests overtake each
+    With `batch` above 1, up to that many lines travel in one request. Requests overtake each
     other, so the order of the lines in a queue is not theirs in the file.
 
     Attributes:
-        tally: complete after :meth:`drained`.
+        tally: complete after `drained`.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class LineTooLong(ValueError):
 class Lines(NamedTuple):
     """Lines that arrived together.
 
-    ``first`` is the number of the first in its file, from 1; ``read`` the bytes they took there,
+    `first` is the number of the first in its file, from 1; `read` the bytes they took there,
     line ends included. An empty line is an empty body.
     """
 
@@ -42,7 +42,7 @@ def total_size(paths: Sequence[str]) -> int | None:
 
 
 class LineReader:
-    """Reads files in turn; ``-`` is standard input.
+    """Reads files in turn; `-` is standard input.
 
     A read takes what is there, up to 256 KiB, so that a line typed or piped is a message at once
     and a file of any size needs no more memory than its longest line. Lines end with LF or CRLF;
@@ -86,7 +86,7 @@ class LineSplitter:
         self._rest_size = 0
 
     def feed(self, data: bytes) -> Iterator[Lines]:
-        """At most one ``Lines``; raises LineTooLong."""
+        """At most one `Lines`; raises LineTooLong."""
         head, newline, tail = data.rpartition(b"\n")
         if newline:
             yield self._lines(head, self._rest_size + len(head) + 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from message.message import MessageExt
+from pocketmq.message.message import MessageExt
 
 
 def text_line(message: MessageExt) -> bytes:
@@ -19,7 +19,7 @@ def text_line(message: MessageExt) -> bytes:
 def json_line(message: MessageExt) -> bytes:
     """One JSON object; names are those of the Spark columns, times are Unix milliseconds.
 
-    The body is text in ``body``, or in ``bodyBase64`` where it is not UTF-8.
+    The body is text in `body`, or in `bodyBase64` where it is not UTF-8.
     """
     fields: dict[str, Any] = {
         "topic": message.topic,

@@ -1,4 +1,4 @@
-"""``pocketmq namesrv``: the name server as a process."""
+"""`pocketmq namesrv`: the name server as a process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from namesrv.config import NamesrvConfig, load_namesrv_config
-from namesrv.server import NameServer
 from pocketmq.cli.options import Subparsers, port
 from pocketmq.cli.server_command import add_config_option, announce, read_config, run_server
+from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
+from pocketmq.namesrv.server import NameServer
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import argparse
 import datetime as dt
 from typing import TypeAlias
 
-#: What ``add_parser`` of a command gets.
+#: What `add_parser` of a command gets.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 

@@ -1,4 +1,4 @@
-"""``pocketmq pull``: prints the messages of a topic."""
+"""`pocketmq pull`: prints the messages of a topic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import sys
 from collections.abc import Awaitable, Mapping
 from functools import partial
 
-from client.consumer.pull import PullConsumer
-from client.errors import NoRouteInfo
-from message.message import MessageQueue
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
@@ -21,7 +18,10 @@ from pocketmq.cli.cluster_command import (
 from pocketmq.cli.message_text import FORMATS
 from pocketmq.cli.options import Subparsers, timestamp
 from pocketmq.cli.standard_files import discard_output
-from remoting.service import ExitCode, StopEvent
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import NoRouteInfo
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.service import ExitCode, StopEvent
 
 #: The group of a reader that commits nothing.
 GROUP = "pocketmq_pull"
@@ -72,7 +72,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     """Prints until the end, SIGINT, or until nobody reads the output any more."""
     # That a queue can not be read is news while others are printed.
-    logging.getLogger("client.consumer").setLevel(logging.WARNING)
+    logging.getLogger("pocketmq.client.consumer").setLevel(logging.WARNING)
     return run_command(lambda stop: _pull(options, stop), options)
 
 

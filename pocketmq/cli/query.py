@@ -1,4 +1,4 @@
-"""``pocketmq query``: Spark SQL over the files of stores, each topic a table."""
+"""`pocketmq query`: Spark SQL over the files of stores, each topic a table."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ import msgspec
 
 from pocketmq.cli.options import Subparsers, count
 from pocketmq.cli.standard_files import discard_output
+from pocketmq.remoting.service import ExitCode
 from pocketmq.spark_session import SparkUnavailable, start
-from remoting.service import ExitCode
-from store.errors import StoreCorrupt, StoreError
+from pocketmq.store.errors import StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from store.scan.snapshot import StoreSnapshot
+    from pocketmq.store.scan.snapshot import StoreSnapshot
 
 SHOWN_ROWS: Final = 100
 _SHOWN_CHARACTERS: Final = 60
@@ -128,7 +128,7 @@ class _EnoughSeen(Exception):
 def _snapshots(roots: Sequence[Path]) -> list[StoreSnapshot]:
     """The stores as they are now. Raises StoreError, SparkUnavailable."""
     try:
-        from store.scan.tail import take_snapshot
+        from pocketmq.store.scan.tail import take_snapshot
     except ImportError:
         raise SparkUnavailable(
             "PyArrow is not installed; type: pip install 'pocketmq[spark]'"
@@ -146,7 +146,7 @@ def _topics(stores: Iterable[StoreSnapshot]) -> set[str]:
 
 def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
     """Of the messages of a topic as they are stored, estimated."""
-    from store.scan.partitioning import Wanted
+    from pocketmq.store.scan.partitioning import Wanted
 
     total = 0
     for store in stores:
@@ -179,7 +179,7 @@ def _create_views(
     other. A topic without messages only has a view where it is mentioned: brokers make several for
     themselves.
     """
-    from store.scan.topic_table import configured_queues
+    from pocketmq.store.scan.topic_table import configured_queues
 
     statement = options.sql.lower()
     everything = statement.lstrip().startswith(("show", "desc"))

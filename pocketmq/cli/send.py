@@ -1,4 +1,4 @@
-"""``pocketmq send``: each line of files or of standard input becomes a message."""
+"""`pocketmq send`: each line of files or of standard input becomes a message."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from client.producer.producer import Producer
-from client.validation import check_topic_name
-from message.limits import MAX_BODY
-from message.message import Message
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
@@ -23,7 +19,11 @@ from pocketmq.cli.cluster_command import (
 from pocketmq.cli.line_sender import LineSender, Tally
 from pocketmq.cli.lines import STDIN, LineReader, LineTooLong, total_size
 from pocketmq.cli.options import Subparsers, count
-from remoting.service import ExitCode, StopEvent
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.validation import check_topic_name
+from pocketmq.message.limits import MAX_BODY
+from pocketmq.message.message import Message
+from pocketmq.remoting.service import ExitCode, StopEvent
 
 GROUP = "pocketmq_send"
 
@@ -104,7 +104,7 @@ def _summarise(tally: Tally, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _progress(size: int | None) -> Iterator[Callable[[Tally], None]]:
-    """A bar on a terminal, nothing elsewhere; ``size`` bytes are to be read, None: unknown."""
+    """A bar on a terminal, nothing elsewhere; `size` bytes are to be read, None: unknown."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda tally: None
         return

@@ -1,4 +1,4 @@
-"""``pocketmq serve``: a name server and a broker in one process."""
+"""`pocketmq serve`: a name server and a broker in one process."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from namesrv.kv_config import KVConfigError
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
-from remoting.properties_file import ConfigError, decode_properties
-from remoting.service import ExitCode
-from remoting.service import run as run_until_stopped
+from pocketmq.namesrv.kv_config import KVConfigError
+from pocketmq.remoting.properties_file import ConfigError, decode_properties
+from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.service import run as run_until_stopped
 
 log = logging.getLogger("pocketmq")
 
@@ -29,8 +29,8 @@ EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG}
 def store_exit_codes() -> ExitCodes:
     """Those of a command that opens a store."""
     # Not at the top: the store needs modules that Windows has not, other commands do not.
-    from store.config_file import ConfigFileError
-    from store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
+    from pocketmq.store.config_file import ConfigFileError
+    from pocketmq.store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
 
     return {
         **EXIT_CODES,
@@ -44,7 +44,7 @@ def store_exit_codes() -> ExitCodes:
 
 
 def add_config_option(parser: argparse.ArgumentParser, file: str) -> None:
-    """``-c FILE``, in the official format."""
+    """`-c FILE`, in the official format."""
     parser.add_argument(
         "-c", "--config", type=Path, metavar=file, help=f"settings, as the official {file} has them"
     )
@@ -68,7 +68,7 @@ def read_config(load: Callable[[str], tuple[T, list[str]]], path: Path | None) -
 
 
 def announce(what: str) -> None:
-    """The one line of a server that listens: ``what``, and the time since its process began.
+    """The one line of a server that listens: `what`, and the time since its process began.
 
     A server serves, whatever becomes of its line.
     """
@@ -85,7 +85,7 @@ def run_server(
     prepare: Callable[[], Callable[[asyncio.Event], Awaitable[None]]],
     exit_codes: ExitCodes = EXIT_CODES,
 ) -> int:
-    """Runs what ``prepare`` makes of the configuration until a signal; returns the exit code."""
+    """Runs what `prepare` makes of the configuration until a signal; returns the exit code."""
     try:
         main = prepare()
     except ConfigError as error:

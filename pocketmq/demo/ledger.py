@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from client.producer.result import SendResult
-from message.message import MessageExt
+from pocketmq.client.producer.result import SendResult
+from pocketmq.message.message import MessageExt
 
 
 class Place(NamedTuple):
@@ -21,8 +21,8 @@ class Place(NamedTuple):
 class Audit(NamedTuple):
     """The comparison.
 
-    ``lost``: acknowledged places where nothing was pulled, or another message. ``twice``: places
-    pulled more than once. ``unacknowledged``: pulled, but their answer never came (their broker
+    `lost`: acknowledged places where nothing was pulled, or another message. `twice`: places
+    pulled more than once. `unacknowledged`: pulled, but their answer never came (their broker
     was killed between storing and answering, so the producer sent them again elsewhere).
     """
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pocketmq import spark_session
 from pocketmq.demo.ledger import Ledger
 from pocketmq.demo.screen import Screen
+from pocketmq.remoting.service import ExitCode
 from pocketmq.spark_session import SparkUnavailable
-from remoting.service import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from client.admin import Admin
-from client.errors import RemotingError
-from message.message import Message
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import RemotingError
 from pocketmq.demo import flights, spark_report
 from pocketmq.demo.cluster import Cluster, ServerFailed
 from pocketmq.demo.ledger import Audit, Ledger
 from pocketmq.demo.screen import Screen
 from pocketmq.demo.traffic import BATCH, RATE, Receiving, Sending
-from remoting.service import ExitCode, StopEvent
-from remoting.service import run as run_until_stopped
+from pocketmq.message.message import Message
+from pocketmq.remoting.service import ExitCode, StopEvent
+from pocketmq.remoting.service import run as run_until_stopped
 
 TOPIC = "flights"
 QUEUES_PER_BROKER = 4
@@ -79,7 +79,7 @@ _EXIT_CODES = {
 
 
 class Story:
-    """The messaging part. ``audit`` is there when it came to its end, ``exit_code`` when a signal
+    """The messaging part. `audit` is there when it came to its end, `exit_code` when a signal
     ended it."""
 
     def __init__(self, directory: Path, screen: Screen, data: Path) -> None:
@@ -91,7 +91,7 @@ class Story:
         self._data = data
 
     async def messaging(self, stop: StopEvent) -> None:
-        """Ends early, without an audit, when ``stop`` is set."""
+        """Ends early, without an audit, when `stop` is set."""
         playing = asyncio.ensure_future(self._play())
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({playing, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from client.consumer.pull import PullConsumer
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
 from pocketmq.demo.ledger import Ledger
+from pocketmq.message.message import Message
 
 BATCH = 50
 #: Messages per second: slow enough to be watched; a laptop's broker takes many times that.
@@ -19,7 +19,7 @@ MAX_BATCHES_IN_FLIGHT = 16
 class Sending:
     """Sends messages in batches at a steady rate, through the RIP-63 selector.
 
-    ``milestones``: events to set when that many messages are acknowledged.
+    `milestones`: events to set when that many messages are acknowledged.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Receiving:
         self._sent_all = asyncio.Event()
 
     def all_is_sent(self) -> None:
-        """Lets :meth:`run` return once it has everything that is stored."""
+        """Lets `run` return once it has everything that is stored."""
         self._sent_all.set()
 
     async def run(self, namesrv: str, topic: str) -> None:

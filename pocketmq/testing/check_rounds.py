@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker.broker import Broker
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Answer, Handler
+from pocketmq.remoting.request import Request
 from pocketmq.testing.clock import MovableClock
-from remoting.codes import RequestCode
-from remoting.dispatch import Answer, Handler
-from remoting.request import Request
 
 __all__ = ["CheckRounds"]
 

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from remoting.dispatch import Answer, Dispatcher, Handler
-from remoting.frame import decode_command
-from remoting.request import Request, Response
+from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.frame import decode_command
+from pocketmq.remoting.request import Request, Response
 
 __all__ = ["Faults", "Held", "When"]
 

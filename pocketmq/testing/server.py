@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from broker.broker import Broker
-from client.admin import Admin
-from client.consumer.pull import PullConsumer
-from message.message import MessageExt, MessageQueue
+from pocketmq.broker.broker import Broker
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Response
 from pocketmq.testing.check_rounds import CheckRounds
 from pocketmq.testing.clock import MovableClock
 from pocketmq.testing.faults import Faults, Held, When
-from remoting.codes import ResponseCode
-from remoting.request import Response
 
 __all__ = ["RocketMQ"]
 

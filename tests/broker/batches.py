@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from broker.broker import Broker
-from message import properties as names
-from remoting.batch import SUCCESS_REMARK, decode_answers
-from remoting.codes import RequestCode
-from remoting.frame import Command, encode_command
-from remoting.headers import (
+from pocketmq.broker.broker import Broker
+from pocketmq.message import properties as names
+from pocketmq.remoting.batch import SUCCESS_REMARK, decode_answers
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.headers import (
     BatchRequestHeader,
     Header,
     PullMessageRequestHeader,

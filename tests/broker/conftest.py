@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from message import properties as names
-from message.record import Record, iter_records
-from message.tags import tag_hash
-from remoting.bodies.heartbeat import (
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message import properties as names
+from pocketmq.message.record import Record, iter_records
+from pocketmq.message.tags import tag_hash
+from pocketmq.remoting.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from remoting.bodies.registration import RegisterBrokerBody
-from remoting.codes import RequestCode
-from remoting.connection import Connection
-from remoting.dispatch import Dispatcher
-from remoting.frame import Command
-from remoting.headers import (
+from pocketmq.remoting.bodies.registration import RegisterBrokerBody
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import (
     BrokerHeartbeatRequestHeader,
     Header,
     NotifyConsumerIdsChangedRequestHeader,
@@ -36,8 +36,8 @@ from remoting.headers import (
     SendMessageRequestHeaderV2,
     UnRegisterBrokerRequestHeader,
 )
-from remoting.request import Request, Response
-from remoting.server import RemotingServer
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import RemotingServer
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4  # sysFlag of a pull
 
@@ -237,7 +237,7 @@ StartBroker = Callable[..., Awaitable[Broker]]
 
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """``await start_broker(setting=value)``: a broker on a free port; stopped at the end.
+    """`await start_broker(setting=value)`: a broker on a free port; stopped at the end.
 
     All brokers of a test share the store's directory, as restarts of one broker do.
     """
@@ -269,7 +269,7 @@ Connect = Callable[[Broker], Awaitable[Client]]
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """``await connect(broker)``: another connection to the broker."""
+    """`await connect(broker)`: another connection to the broker."""
     clients: list[Client] = []
 
     async def open_client(broker: Broker) -> Client:
@@ -285,7 +285,7 @@ async def connect() -> AsyncIterator[Connect]:
 
 @pytest.fixture
 async def client(broker: Broker, connect: Connect) -> Client:
-    """A connection to the ``broker`` of the test."""
+    """A connection to the `broker` of the test."""
     return await connect(broker)
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.draft import Draft, Drafts
-from broker.late_delivery import LateDelivery
-from broker.statistics import Statistics
-from message import properties as names
-from message.record import Record, iter_records
-from store.files import Files, MappedFile
-from store.message_store import MessageStore
-from store.results import PutResult
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.late_delivery import LateDelivery
+from pocketmq.broker.statistics import Statistics
+from pocketmq.message import properties as names
+from pocketmq.message.record import Record, iter_records
+from pocketmq.store.files import Files, MappedFile
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult
 from tests.broker.fake_time import FakeTime
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from message.identity import decode_offset_msg_id
-from message.record import decode
-from remoting.bodies.cluster import HARuntimeInfo
-from remoting.bodies.table import BrokerStatsData, KVTable
-from remoting.codes import VERSION, RequestCode
-from remoting.properties_file import parse_properties
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.record import decode
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
+from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
+from pocketmq.remoting.codes import VERSION, RequestCode
+from pocketmq.remoting.properties_file import parse_properties
 from tests.broker.conftest import Client, Connect, StartBroker
 
 SYSTEM_ERROR = 1

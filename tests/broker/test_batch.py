@@ -11,25 +11,25 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from broker.processors.batch import BatchProcessor
-from message.record import iter_records
-from remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
-from remoting.batch_answers import BatchAnswers
-from remoting.bodies.heartbeat import HeartbeatData, ProducerData
-from remoting.codes import RequestCode, ResponseCode
-from remoting.dispatch import Dispatcher
-from remoting.errors import RemotingClosed
-from remoting.headers import (
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
+from pocketmq.remoting.batch_answers import BatchAnswers
+from pocketmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingClosed
+from pocketmq.remoting.headers import (
     BatchRequestHeader,
     GetMaxOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.request import Response
-from remoting.server import RemotingServer, ServerConnection
-from store.config import FlushDiskType
+from pocketmq.remoting.request import Response
+from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.store.config import FlushDiskType
 from tests.broker.batches import Child, batch, body_of, held, parent, pull, send
 from tests.broker.conftest import COMMIT, SUBSCRIPTION, Client, Connect, StartBroker
 

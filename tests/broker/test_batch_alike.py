@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from broker.broker import Broker
-from message.record import Record
+from pocketmq.broker.broker import Broker
+from pocketmq.message.record import Record
 from tests.broker.batches import Child, batch, send
 from tests.broker.conftest import Client
 

@@ -9,12 +9,12 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from broker.broker import Broker
-from broker.processors.batch import BatchProcessor
-from remoting.codes import RequestCode
-from remoting.dispatch import Dispatcher
-from remoting.headers import Header
-from remoting.server import RemotingServer
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.server import RemotingServer
 from tests.broker.batches import Child, batch, held, parent, send
 from tests.broker.conftest import Client
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.processors.batch import BaseStrategy, PullStrategy
-from broker.processors.pull import COMMIT_OFFSET
-from remoting.batch import (
+from pocketmq.broker.processors.batch import BaseStrategy, PullStrategy
+from pocketmq.broker.processors.pull import COMMIT_OFFSET
+from pocketmq.remoting.batch import (
     MAX_CHILDREN,
     NOT_FOUND_REMARK,
     SUCCESS_REMARK,
@@ -20,12 +20,12 @@ from remoting.batch import (
     Children,
     decode_answers,
 )
-from remoting.batch_answers import BatchAnswers, is_heard
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import encode_command
-from remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from remoting.request import Request, RequestDecoder, Response
-from remoting.splitter import MAX_FRAME
+from pocketmq.remoting.batch_answers import BatchAnswers, is_heard
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.splitter import MAX_FRAME
 
 DECODER = RequestDecoder({RequestCode.PULL_MESSAGE: PullMessageRequestHeader, 34: None})
 

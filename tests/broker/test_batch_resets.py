@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from remoting.batch import decode_answers
-from remoting.codes import ResponseCode
-from remoting.headers import BatchRequestHeader
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.headers import BatchRequestHeader
 from tests.broker.batches import batch, body_of, held, parent, pull, send
 from tests.broker.conftest import COMMIT, SUBSCRIPTION, Client, Connect
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from remoting.frame import Command
-from remoting.request import Request, Response
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.request import Request, Response
 from tests.broker.batches import SEND, Child, batch, send
 from tests.broker.conftest import Client, Connect, StartBroker
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from broker.processors.batch import BatchProcessor, PullStrategy
-from remoting.batch import decode_answers
-from remoting.batch_answers import BatchAnswers
-from remoting.codes import ResponseCode
-from remoting.dispatch import Dispatcher
-from remoting.errors import RemotingClosed
-from remoting.frame_stream import FrameStream
-from remoting.headers import GetMaxOffsetRequestHeader
-from remoting.request import Request, Response
-from remoting.server import RemotingServer
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.processors.batch import BatchProcessor, PullStrategy
+from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.batch_answers import BatchAnswers
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingClosed
+from pocketmq.remoting.frame_stream import FrameStream
+from pocketmq.remoting.headers import GetMaxOffsetRequestHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import RemotingServer
 from tests.broker.batches import Child, batch, held, parent, pull, send
 from tests.broker.conftest import Client, Connect, StartBroker
 

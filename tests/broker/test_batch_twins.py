@@ -17,19 +17,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from message.batch_body import encode_batch
-from message.record import iter_records
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import Command
-from remoting.headers import (
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import (
     GetMaxOffsetRequestHeader,
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from store.config import FlushDiskType
+from pocketmq.store.config import FlushDiskType
 from tests.broker.batches import Child, batch, held, pull, send
 from tests.broker.conftest import Client
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from remoting.codes import RequestCode
-from remoting.server import CannotListen, PortInUse
-from remoting.service import ExitCode
-from store.errors import StoreLocked
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.server import CannotListen, PortInUse
+from pocketmq.remoting.service import ExitCode
+from pocketmq.store.errors import StoreLocked
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
 
 PROJECT = Path(__file__).parents[2]

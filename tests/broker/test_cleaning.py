@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from broker.broker import Broker
-from remoting.codes import RequestCode, ResponseCode
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.conftest import Client, Connect, StartBroker, fill, position
 
 

@@ -7,12 +7,12 @@ import asyncio
 import msgspec
 import pytest
 
-from broker.broker import Broker
-from message.message import MessageQueue
-from remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
-from remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
-from remoting.bodies.subscription_group import SubscriptionGroupWrapper
-from remoting.codes import VERSION, RequestCode
+from pocketmq.broker.broker import Broker
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
+from pocketmq.remoting.codes import VERSION, RequestCode
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker, subscription
 
 SYSTEM_ERROR, NOT_ONLINE = 1, 206
@@ -165,7 +165,7 @@ async def test_groups_that_may_not_be_created_are_skipped(
 async def test_silent_consumers_are_dropped(
     start_broker: StartBroker, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.broker.HOUSEKEEPING_SECONDS", 0.01)
+    monkeypatch.setattr("pocketmq.broker.broker.HOUSEKEEPING_SECONDS", 0.01)
     broker = await start_broker(channel_expired_timeout=1)
     client, other = await connect(broker), await connect(broker)
     await client.heartbeat("c1", subscription(topic), producer="PG")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, load_broker_config
+from pocketmq.broker.config import BrokerConfig, load_broker_config
 from pocketmq.cli import main
-from remoting.properties_file import ConfigError
-from remoting.service import ExitCode
-from store.config import FlushDiskType
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.service import ExitCode
+from pocketmq.store.config import FlushDiskType
 
 OFFICIAL = """
 # as shipped in conf/2m-noslave/broker-a.properties, and some more

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.broker import Broker
-from remoting.bodies.consumer import (
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies.consumer import (
     ConsumerConnection,
     ProducerConnection,
     ProducerTableInfo,
     QuerySubscriptionResponseBody,
 )
-from remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, subscription
 
 SYSTEM_ERROR, NOT_ONLINE = 1, 206

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from message.message import MessageQueue
-from remoting.bodies.consumer import ConsumeStats, ConsumeStatsList
-from remoting.bodies.offset import QueryCorrectionOffsetBody
-from remoting.bodies.table import GroupList
-from remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
-from remoting.codes import RequestCode
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.consumer import ConsumeStats, ConsumeStatsList
+from pocketmq.remoting.bodies.offset import QueryCorrectionOffsetBody
+from pocketmq.remoting.bodies.table import GroupList
+from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client, subscription
 
 NO_TOPIC = 17

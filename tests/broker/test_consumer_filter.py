@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker import consumer_filter
-from broker.bloom import BloomFilter, murmur3_64
-from broker.config import BrokerConfig
-from broker.consumer_filter import ConsumerFilters
-from remoting.bodies.heartbeat import SubscriptionData
+from pocketmq.broker import consumer_filter
+from pocketmq.broker.bloom import BloomFilter, murmur3_64
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_filter import ConsumerFilters
+from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
 DAY = 24 * 3600 * 1000
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.consumer_groups import ClientInfo, ConsumerGroups
-from broker.producer_groups import ProducerGroups
-from message.tags import tag_hash
-from remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.message.tags import tag_hash
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 
 
 class FakeConnection:

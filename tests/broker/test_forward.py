@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message.message import MessageQueue
-from message.record import decode
-from remoting.bodies.offset import GetConsumerStatusBody
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import Command
-from remoting.headers import (
+from pocketmq.broker.broker import Broker
+from pocketmq.message.message import MessageQueue
+from pocketmq.message.record import decode
+from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from remoting.request import Request, Response
+from pocketmq.remoting.request import Request, Response
 from tests.broker.conftest import Client, subscription
 
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
@@ -108,7 +108,7 @@ async def test_an_old_client_is_not_asked(
 async def test_a_consumer_that_does_not_answer(
     client: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.processors.forward.CALL_SECONDS", 0.05)
+    monkeypatch.setattr("pocketmq.broker.processors.forward.CALL_SECONDS", 0.05)
     answer = await running_info(client)
     assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
     assert (answer.remark or "").startswith("consumer <G> <c1> Timeout: ")

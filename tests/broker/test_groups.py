@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.bodies.subscription_group import (
+from pocketmq.remoting.bodies.subscription_group import (
     GroupForbidden,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
-from remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 
 SYSTEM_ERROR, NO_PERMISSION, NO_GROUP, INVALID = 1, 16, 26, 29

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker import hold_service
-from broker.hold_service import ArrivalListener, HoldService
-from remoting.headers import PullMessageRequestHeader
-from remoting.request import Request
+from pocketmq.broker import hold_service
+from pocketmq.broker.hold_service import ArrivalListener, HoldService
+from pocketmq.remoting.headers import PullMessageRequestHeader
+from pocketmq.remoting.request import Request
 
 TOPIC, QUEUE = "T", 0
 A, B = 65, 66  # tag hashes

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker import Broker
-from remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from remoting.codes import RequestCode
-from remoting.frame import encode_command
-from remoting.headers import BatchRequestHeader, PullMessageRequestHeader
-from store.files import Files
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.headers import BatchRequestHeader, PullMessageRequestHeader
+from pocketmq.store.files import Files
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND, Client, Connect, StartBroker, subscription
 
 MB = 1 << 20
@@ -27,7 +27,7 @@ Open = Callable[[Broker], Awaitable[Streams]]
 
 @pytest.fixture
 async def open_raw() -> AsyncIterator[Open]:
-    """``await open_raw(broker)``: a bare socket to the broker that reads next to nothing."""
+    """`await open_raw(broker)`: a bare socket to the broker that reads next to nothing."""
     opened: list[asyncio.StreamWriter] = []
 
     async def open_one(broker: Broker) -> Streams:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from message.limits import TIMER_TOPIC
+from pocketmq.message.limits import TIMER_TOPIC
 from tests.broker.fake_time import FakeTime
 from tests.broker.late_broker import LateBroker
 

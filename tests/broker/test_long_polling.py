@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from broker.broker import Broker
-from message.batch_body import encode_batch
-from message.record import iter_records
-from remoting.codes import RequestCode
+from pocketmq.broker.broker import Broker
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import (
     SUBSCRIPTION,
     SUSPEND,

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.broker import Broker
-from message.record import iter_records
-from message.tags import tag_hash
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import Command
-from remoting.headers import (
+from pocketmq.broker.broker import Broker
+from pocketmq.message.record import iter_records
+from pocketmq.message.tags import tag_hash
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import (
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,

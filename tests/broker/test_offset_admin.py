@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message.message import MessageQueue
-from remoting.bodies.offset import ResetOffsetBody
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import Command
-from remoting.headers import (
+from pocketmq.broker.broker import Broker
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import ResetOffsetBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import (
     CloneGroupOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.request import Request
+from pocketmq.remoting.request import Request
 from tests.broker.conftest import (
     COMMIT,
     SUBSCRIPTION,

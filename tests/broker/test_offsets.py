@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from remoting.bodies.offset import (
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
 )
-from remoting.codes import RequestCode
-from remoting.headers import UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import UpdateConsumerOffsetRequestHeader
 from tests.broker.conftest import Client, Connect, StartBroker
 
 NOT_FOUND = 22

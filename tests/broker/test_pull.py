@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message.batch_body import encode_batch
-from message.record import iter_records
-from remoting.codes import RequestCode
+from pocketmq.broker.broker import Broker
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import (
     COMMIT,
     SUBSCRIPTION,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.put_times import MINUTE_MS, PutTimes
-from remoting.codes import RequestCode
-from store.config import FlushDiskType, StoreConfig
-from store.results import StoreCounters
+from pocketmq.broker.put_times import MINUTE_MS, PutTimes
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.results import StoreCounters
 from tests.broker.conftest import Client, Connect, StartBroker
 from tests.broker.test_admin import runtime_info
 
@@ -148,7 +148,7 @@ async def test_long_writes_are_noted(
     client = await connect(broker)
     await client.send(topic)
     ticks = iter(range(0, 10**12, 25_000_000))
-    monkeypatch.setattr("store.commit_log.perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr("pocketmq.store.commit_log.perf_counter_ns", lambda: next(ticks))
 
     await client.send(topic)
 
@@ -162,7 +162,7 @@ async def test_waits_for_the_disk_are_noted(
     broker = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     client = await connect(broker)
     ticks = iter(range(0, 10**12, 7_000_000))
-    monkeypatch.setattr("broker.unflushed.perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr("pocketmq.broker.unflushed.perf_counter_ns", lambda: next(ticks))
 
     for _ in range(2):
         await client.send(topic)

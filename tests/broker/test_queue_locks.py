@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.queue_locks import LOCK_LIVE_MS, QueueLocks
-from message.message import MessageQueue
+from pocketmq.broker.queue_locks import LOCK_LIVE_MS, QueueLocks
+from pocketmq.message.message import MessageQueue
 
 QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(3)]
 

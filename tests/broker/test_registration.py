@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker import registration
-from broker.config import BrokerConfig
-from broker.registration import BrokerIdentity, Registration
-from broker.topic_config import TopicConfigs
-from remoting.bodies.table import KVTable
-from remoting.codes import ResponseCode
-from remoting.request import Response
+from pocketmq.broker import registration
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.registration import BrokerIdentity, Registration
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.remoting.bodies.table import KVTable
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Response
 from tests.broker.conftest import NameServerStub
 
 IDENTITY = BrokerIdentity("C0", "b0", 0, "127.0.0.1:10911", "127.0.0.1:10912")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message import properties as names
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import Command
-from remoting.headers import ReplyMessageRequestHeader
-from remoting.request import Request, Response
-from store.config import FlushDiskType
+from pocketmq.broker.broker import Broker
+from pocketmq.message import properties as names
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import ReplyMessageRequestHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import Client, Connect, StartBroker
 from tests.broker.transacting import records
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.draft import Draft
-from message import properties as names
-from message.limits import SCHEDULE_TOPIC
-from remoting.errors import RemotingError
+from pocketmq.broker.draft import Draft
+from pocketmq.message import properties as names
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.remoting.errors import RemotingError
 from tests.broker.fake_time import START, FakeTime
 from tests.broker.late_broker import LateBroker, broker, time
 

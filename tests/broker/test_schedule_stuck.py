@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from message.limits import SCHEDULE_TOPIC
+from pocketmq.message.limits import SCHEDULE_TOPIC
 from tests.broker.fake_time import FakeTime
 from tests.broker.late_broker import LateBroker, broker, time, unwritable
 

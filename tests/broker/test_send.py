@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.broker import Broker
-from message import properties as names
-from message.batch_body import encode_batch
-from message.identity import decode_offset_msg_id
-from message.limits import SCHEDULE_TOPIC
-from message.record import iter_records
-from remoting.codes import RequestCode
-from remoting.headers import SendMessageRequestHeader
-from store.config import FlushDiskType
+from pocketmq.broker.broker import Broker
+from pocketmq.message import properties as names
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import SendMessageRequestHeader
+from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import (
     SUBSCRIPTION,
     SUSPEND,
@@ -284,7 +284,7 @@ class Disk:
 
 
 async def readable(client: Client, topic: str, count: int) -> list[bytes]:
-    """The bodies of ``count`` messages, once they are on the disk: before that none is shown."""
+    """The bodies of `count` messages, once they are on the disk: before that none is shown."""
     bodies: list[bytes] = []
     while len(bodies) < count:
         answer = await client.pull(topic, len(bodies), sys_flag=SUBSCRIPTION | SUSPEND)

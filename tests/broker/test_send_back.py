@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from message.identity import decode_offset_msg_id
-from message.recall_handle import RecallHandle, decode_recall_handle
-from message.record import Record
-from remoting.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.codes import RequestCode
-from remoting.frame import Command
-from remoting.headers import ConsumerSendMsgBackRequestHeader, RecallMessageRequestHeader
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.recall_handle import RecallHandle, decode_recall_handle
+from pocketmq.message.record import Record
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader, RecallMessageRequestHeader
 from tests.broker.conftest import Client, Connect, subscription
 from tests.broker.fake_time import START, FakeTime
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message.batch_body import encode_batch
-from remoting.codes import RequestCode
+from pocketmq.broker.broker import Broker
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, StartBroker
 
 SUCCESS, SYSTEM_ERROR, ILLEGAL, NO_PERMISSION, NO_TOPIC, INVALID = 0, 1, 13, 16, 17, 29

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message.batch_body import encode_batch
-from message.limits import SCHEDULE_TOPIC
-from message.record import decode
-from remoting.codes import RequestCode
+from pocketmq.broker.broker import Broker
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.record import decode
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client
 from tests.broker.transacting import halves, records
 

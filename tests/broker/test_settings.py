@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from broker.live_config import LIVE
-from remoting.bodies.registration import TopicConfig
-from remoting.codes import RequestCode
-from remoting.frame import Command
-from remoting.properties_file import format_properties, parse_properties
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.live_config import LIVE
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.properties_file import format_properties, parse_properties
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
 from tests.test_architecture import PROJECT
 
@@ -46,7 +46,8 @@ def test_nobody_keeps_a_copy_of_what_may_change() -> None:
     fields = msgspec.structs.fields(BrokerConfig)
     live = {field.name for field in fields if field.encode_name in LIVE}
     copies = []
-    for path in (*(PROJECT / "broker").rglob("*.py"), *(PROJECT / "store").glob("*.py")):
+    package = PROJECT / "pocketmq"
+    for path in (*(package / "broker").rglob("*.py"), *(package / "store").glob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef) and function.name == "__init__":
                 copies += [

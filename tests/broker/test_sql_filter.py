@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
-from remoting.codes import RequestCode
-from remoting.frame import Command
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import Command
 from tests.broker.batches import batch, pull
 from tests.broker.conftest import (
     SUBSCRIPTION,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from broker.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
+from pocketmq.broker.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
 
 
 class Clock:

@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.config import BrokerConfig
-from broker.consumer_offset import ConsumerOffsets
-from broker.subscription_group import OWN_GROUPS, SubscriptionGroups
-from broker.topic_attributes import AttributeChangeError
-from broker.topic_config import TopicConfigs
-from message import fastjson
-from remoting.bodies.registration import TopicConfig
-from remoting.bodies.subscription_group import SubscriptionGroupConfig
-from store.config_file import ConfigFileError
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.subscription_group import OWN_GROUPS, SubscriptionGroups
+from pocketmq.broker.topic_attributes import AttributeChangeError
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message import fastjson
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.store.config_file import ConfigFileError
 
 # As fastjson writes them; "later" and "future" stand for keys of other releases.
 TOPICS = """{

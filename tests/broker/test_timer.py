@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from message.limits import TIMER_TOPIC
-from remoting.errors import RemotingError
-from store.timer_wheel import SIZE
+from pocketmq.message.limits import TIMER_TOPIC
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.store.timer_wheel import SIZE
 from tests.broker.fake_time import START, FakeTime
 from tests.broker.late_broker import LateBroker, broker, time
 

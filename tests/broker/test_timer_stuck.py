@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from message.limits import TIMER_TOPIC
+from pocketmq.message.limits import TIMER_TOPIC
 from tests.broker.fake_time import START, FakeTime
 from tests.broker.late_broker import FastFiles, LateBroker, broker, time, unwritable
 
@@ -155,7 +155,7 @@ async def test_a_timer_log_file_that_can_not_be_removed_leaves_no_gap(
 
     original = FastFiles.remove
     monkeypatch.setattr(FastFiles, "remove", remove)
-    monkeypatch.setattr("store.files.Files.remove", remove)
+    monkeypatch.setattr("pocketmq.store.files.Files.remove", remove)
     time.advance(8 * DAY)
     for text in (b"x", b"y"):
         broker.send(text, TIMER_DELAY_SEC="1")

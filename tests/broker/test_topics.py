@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from message import fastjson
-from message.message import MessageQueue
-from remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
-from remoting.bodies.topic import CreateTopicListRequestBody, TopicList, TopicStatsTable
-from remoting.codes import RequestCode
+from pocketmq.message import fastjson
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody, TopicList, TopicStatsTable
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import (
     Client,
     Connect,

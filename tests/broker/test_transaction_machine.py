@@ -19,23 +19,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from broker.config import BrokerConfig
-from broker.consumer_groups import ClientInfo
-from broker.consumer_offset import ConsumerOffsets
-from broker.draft import Draft, Drafts
-from broker.processors.end_transaction import EndTransactionProcessor
-from broker.producer_groups import ProducerGroups
-from broker.statistics import Statistics
-from broker.topic_config import TopicConfigs
-from broker.transactions.checks import GROUP, TransactionChecks
-from broker.transactions.half_message import HalfDetour
-from broker.transactions.ops import Ops
-from message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from message.record import Record, decode, iter_records
-from remoting.headers import EndTransactionRequestHeader
-from remoting.request import Request
-from store.files import Files
-from store.message_store import MessageStore
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_groups import ClientInfo
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.processors.end_transaction import EndTransactionProcessor
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.transactions.checks import GROUP, TransactionChecks
+from pocketmq.broker.transactions.half_message import HalfDetour
+from pocketmq.broker.transactions.ops import Ops
+from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from pocketmq.message.record import Record, decode, iter_records
+from pocketmq.remoting.headers import EndTransactionRequestHeader
+from pocketmq.remoting.request import Request
+from pocketmq.store.files import Files
+from pocketmq.store.message_store import MessageStore
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 COMMIT, ROLLBACK = 8, 12

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker import Broker
-from message.limits import (
+from pocketmq.broker.broker import Broker
+from pocketmq.message.limits import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-from message.record import Record
-from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import RemotingTimeout
-from remoting.headers import ResumeCheckHalfMessageRequestHeader
-from store.config import FlushDiskType
+from pocketmq.message.record import Record
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import RemotingTimeout
+from pocketmq.remoting.headers import ResumeCheckHalfMessageRequestHeader
+from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import Connect, subscription
 from tests.broker.transacting import (
     COMMIT,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from message.limits import TRANS_CHECK_MAX_TIME_TOPIC
-from store.files import Files, MappedFile
+from pocketmq.broker.broker import Broker
+from pocketmq.message.limits import TRANS_CHECK_MAX_TIME_TOPIC
+from pocketmq.store.files import Files, MappedFile
 from tests.broker.transacting import (
     ROLLBACK,
     SECOND,

@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from message.limits import HALF_TOPIC, OP_HALF_TOPIC
-from message.record import Record, decode, iter_records
-from remoting.codes import RequestCode
-from remoting.frame import Command
-from remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from remoting.request import Request
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC
+from pocketmq.message.record import Record, decode, iter_records
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from pocketmq.remoting.request import Request
 from tests.broker.conftest import Client
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -128,7 +131,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def start_clocked(tmp_path: Path, clock: Clock) -> AsyncIterator[StartClocked]:
-    """``await start_clocked(setting=value)``: a broker by `clock`, all on one store directory."""
+    """`await start_clocked(setting=value)`: a broker by `clock`, all on one store directory."""
     brokers: list[Broker] = []
 
     async def start(**settings: Any) -> Broker:
@@ -158,7 +161,7 @@ Produce = Callable[..., Awaitable[Producer]]
 
 @pytest.fixture
 async def produce() -> AsyncIterator[Produce]:
-    """``await produce(broker)``: a producer that the broker knows."""
+    """`await produce(broker)`: a producer that the broker knows."""
     producers: list[Producer] = []
 
     async def open_producer(broker: Broker, group: str = "PG", client_id: str = "p") -> Producer:

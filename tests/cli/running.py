@@ -1,4 +1,4 @@
-"""A ``python -m pocketmq ...`` that runs beside the test."""
+"""A `python -m pocketmq ...` that runs beside the test."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 class Running:
-    """The process and the lines it has written; ended with the ``with`` block.
+    """The process and the lines it has written; ended with the `with` block.
 
     Attributes:
-        out: complete lines of stdout so far; ``err`` of stderr.
+        out: complete lines of stdout so far; `err` of stderr.
     """
 
     def __init__(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:

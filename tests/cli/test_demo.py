@@ -1,4 +1,4 @@
-"""``pocketmq demo`` as a user runs it."""
+"""`pocketmq demo` as a user runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.demo import flights
-from remoting.service import ExitCode
+from pocketmq.remoting.service import ExitCode
 from tests.cli.running import Running
 
 pytestmark = [

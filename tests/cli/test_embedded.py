@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
-from remoting.properties_file import ConfigError
-from remoting.server import PortInUse
-from store.errors import StoreLocked
+from pocketmq.message.message import Message
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.server import PortInUse
+from pocketmq.store.errors import StoreLocked
 
 Stores = Callable[[], list[str]]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from client.producer.result import SendResult, SendStatus
-from message.message import MessageExt, MessageQueue
+from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.demo.ledger import Audit, Ledger
+from pocketmq.message.message import MessageExt, MessageQueue
 
 
 def sent(broker: str, offset: int, msg_id: str) -> SendResult:

@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from client.errors import BatchSendError, SendError, Try
-from client.producer.result import SendResult, SendStatus
-from message.message import Message, MessageQueue
 from pocketmq.cli import line_sender
 from pocketmq.cli.line_sender import GIVE_UP_AFTER, MAX_BYTES, MAX_REQUESTS, LineSender
 from pocketmq.cli.lines import Lines
-from remoting.errors import SystemBusy
+from pocketmq.client.errors import BatchSendError, SendError, Try
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.errors import SystemBusy
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 STORED = SendResult(SendStatus.SEND_OK, "id", "", QUEUE, 0)
 
 
 class FakeProducer:
-    """Holds every request until ``gate`` is open; fails those with a body in ``refused``."""
+    """Holds every request until `gate` is open; fails those with a body in `refused`."""
 
     def __init__(self, refused: Sequence[bytes] = ()) -> None:
         self.gate = asyncio.Event()

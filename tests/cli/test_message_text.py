@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from message.identity import pack_host
-from message.message import MessageExt
 from pocketmq.cli.message_text import json_line, text_line
+from pocketmq.message.identity import pack_host
+from pocketmq.message.message import MessageExt
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from pocketmq.cli import COMMANDS, main
 from pocketmq.cli.options import count, port, timestamp
 from pocketmq.cli.startup import process_age
-from remoting.service import ExitCode
+from pocketmq.remoting.service import ExitCode
 from tests.cli.running import environment
 
 
@@ -98,7 +98,7 @@ def test_without_the_modules_of_posix_there_is_help(arguments: list[str]) -> Non
         "from pocketmq import Producer, PullConsumer, sync\n"
         "from pocketmq.cli import main\n"
         f"code = main({arguments!r})\n"
-        "assert not {'store.files', 'store.store_lock'} & set(sys.modules)\n"
+        "assert not {'pocketmq.store.files', 'pocketmq.store.store_lock'} & set(sys.modules)\n"
         "sys.exit(code)\n"
     )
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""``pocketmq send`` and ``pocketmq pull`` as processes against ``pocketmq serve``."""
+"""`pocketmq send` and `pocketmq pull` as processes against `pocketmq serve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from remoting.service import ExitCode
+from pocketmq.remoting.service import ExitCode
 from tests.cli.conftest import Run
 from tests.cli.running import Running, command, environment
 

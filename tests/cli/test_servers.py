@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli import broker as broker_command
 from pocketmq.cli import main
-from remoting.service import ExitCode
+from pocketmq.remoting.service import ExitCode
 from tests.cli.running import TIMEOUT, Running, command, environment
 
 

@@ -9,31 +9,34 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from message.batch_body import iter_batch
-from message.checksum import body_crc
-from message.identity import encode_offset_msg_id, pack_host
-from message.limits import DEFAULT_REGION
-from message.message import MessageQueue
-from message.record import MAGIC_V1, encode_into, record_size
-from remoting.bodies.consumer import GetConsumerListByGroupResponseBody
-from remoting.bodies.heartbeat import HeartbeatData
-from remoting.bodies.queue_lock import (
+from pocketmq.message.batch_body import iter_batch
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.identity import encode_offset_msg_id, pack_host
+from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.message.message import MessageQueue
+from pocketmq.message.record import MAGIC_V1, encode_into, record_size
+from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
+from pocketmq.remoting.bodies.heartbeat import HeartbeatData
+from pocketmq.remoting.bodies.queue_lock import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     UnlockBatchRequestBody,
 )
-from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.bodies.table import KVTable
-from remoting.codes import RequestCode, ResponseCode
-from remoting.dispatch import Dispatcher
-from remoting.frame import Command
-from remoting.headers.client import (
+from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.bodies.table import KVTable
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-from remoting.headers.namesrv import GetKVListByNamespaceRequestHeader, GetRouteInfoRequestHeader
-from remoting.headers.offset import (
+from pocketmq.remoting.headers.namesrv import (
+    GetKVListByNamespaceRequestHeader,
+    GetRouteInfoRequestHeader,
+)
+from pocketmq.remoting.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
@@ -42,14 +45,14 @@ from remoting.headers.offset import (
     QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from remoting.headers.send import (
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.remoting.headers.send import (
     ConsumerSendMsgBackRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from remoting.request import Request, Response
-from remoting.server import RemotingServer
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import RemotingServer
 
 HOST = "127.0.0.1"
 STORE_HOST = pack_host(HOST, 10911)

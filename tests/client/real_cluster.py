@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from namesrv.config import NamesrvConfig
-from namesrv.server import NameServer
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NameServer
 
 CLUSTER = "c0"
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from client.errors import RemotingClosed, RemotingTimeout, SystemBusy
-from client.producer.delivery import Delivery, RetryPolicy
-from client.selector.pipeline import PublishQueues, QueueSelector
-from client.selector.switches import Switches
-from message.message import MessageQueue
+from pocketmq.client.errors import RemotingClosed, RemotingTimeout, SystemBusy
+from pocketmq.client.producer.delivery import Delivery, RetryPolicy
+from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
+from pocketmq.client.selector.switches import Switches
+from pocketmq.message.message import MessageQueue
 
 TOPIC = "T"
 

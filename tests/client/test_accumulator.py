@@ -10,18 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.errors import InvalidMessage, NotRunning, RemotingClosed, RemotingTimeout, SendError
-from client.producer import batch
-from client.producer.accumulator import OVERHEAD, Accumulator, Posted
-from client.producer.batch import BatchPart
-from client.producer.hooks import SendContext, SendKind
-from client.producer.producer import Producer
-from client.producer.result import SendResult, SendStatus
-from message.batch_body import iter_batch
-from message.message import Message, MessageQueue
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.send import SendMessageResponseHeader
-from remoting.request import Request, Response
+from pocketmq.client.errors import (
+    InvalidMessage,
+    NotRunning,
+    RemotingClosed,
+    RemotingTimeout,
+    SendError,
+)
+from pocketmq.client.producer import batch
+from pocketmq.client.producer.accumulator import OVERHEAD, Accumulator, Posted
+from pocketmq.client.producer.batch import BatchPart
+from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.message.batch_body import iter_batch
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.send import SendMessageResponseHeader
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

@@ -2,9 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from client.admin import Admin
-from client.consumer.pull import PullConsumer
-from client.errors import (
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import (
     BrokerNotFound,
     ConsumerNotOnline,
     InvalidName,
@@ -14,9 +14,9 @@ from client.errors import (
     SubscriptionGroupNotExist,
     TopicNotExist,
 )
-from client.producer.producer import Producer
-from message.message import Message, MessageQueue
-from remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_cluster import CLUSTER, RealCluster
 

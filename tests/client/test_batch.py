@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.errors import InvalidMessage, InvalidName
-from client.producer.batch import BatchPart, split
-from message import properties as names
-from message.batch_body import iter_batch
-from message.message import Message
+from pocketmq.client.errors import InvalidMessage, InvalidName
+from pocketmq.client.producer.batch import BatchPart, split
+from pocketmq.message import properties as names
+from pocketmq.message.batch_body import iter_batch
+from pocketmq.message.message import Message
 
 MAX = 4 * 1024 * 1024
 

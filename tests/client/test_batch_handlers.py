@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consume_hooks import ConsumeContext
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from client.trace_record import ConsumeReturn
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.client import ConsumeMessageDirectlyResultRequestHeader
-from remoting.request import Response
+from pocketmq.client.consumer.consume_hooks import ConsumeContext
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.trace_record import ConsumeReturn
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 
-from client.batching import MAX_PARENT_BYTES, Batching
-from client.errors import BodyError, RemoteSystemError, RemotingClosed, RemotingTimeout, SystemBusy
-from remoting.batch import MAX_CHILDREN, child_frames
-from remoting.codes import RequestCode, ResponseCode
-from remoting.frame import Command, decode_command, encode_response_frame
-from remoting.headers.admin import BatchRequestHeader
-from remoting.headers.offset import UpdateConsumerOffsetRequestHeader
-from remoting.pool import ConnectionPool
-from remoting.request import Request, Response
+from pocketmq.client.batching import MAX_PARENT_BYTES, Batching
+from pocketmq.client.errors import (
+    BodyError,
+    RemoteSystemError,
+    RemotingClosed,
+    RemotingTimeout,
+    SystemBusy,
+)
+from pocketmq.remoting.batch import MAX_CHILDREN, child_frames
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command, decode_command, encode_response_frame
+from pocketmq.remoting.headers.admin import BatchRequestHeader
+from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeServer
 from tests.client.waiting import until
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

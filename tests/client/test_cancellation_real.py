@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from client.admin import Admin
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.push import PushConsumer
-from client.errors import SendError
-from client.producer.producer import Producer
-from client.producer.transaction import TransactionProducer, TransactionState
-from message.message import Message
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message
 from tests.client.real_cluster import RealCluster
 from tests.client.test_cancellation import cancel_after
 from tests.client.waiting import until

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from message.message import MessageQueue
-from remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
-from remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.client import (
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
+from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from remoting.headers.offset import ResetOffsetRequestHeader
+from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -4,14 +4,14 @@ import hmac
 
 import pytest
 
-from client.credentials import Credentials
-from client.errors import InvalidName, SendError
-from client.producer.producer import Producer
-from message.message import Message
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.client import GetConsumerListByGroupRequestHeader
-from remoting.headers.send import SendMessageRequestHeaderV2
-from remoting.request import Request, Response
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.errors import InvalidName, SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import GetConsumerListByGroupRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 
 CREDENTIALS = Credentials("ak", "sk")

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from client.errors import (
+from pocketmq.client.errors import (
     BrokerNotFound,
     MessageIllegal,
     NoRouteInfo,
@@ -12,11 +12,11 @@ from client.errors import (
     SystemBusy,
     TopicNotExist,
 )
-from client.producer.delivery import RetryPolicy
-from client.selector.pipeline import PublishQueues
-from client.selector.switches import Switches
-from message.message import MessageQueue
-from remoting.errors import EncodeError
+from pocketmq.client.producer.delivery import RetryPolicy
+from pocketmq.client.selector.pipeline import PublishQueues
+from pocketmq.client.selector.switches import Switches
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.errors import EncodeError
 from tests.client.simulation import World
 
 QUIET = Switches(send_latency_enable=False)

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from client.selector.detector import BACK_FOR, LOST_FOR, Detector
-from client.selector.pipeline import QueueSelector
-from client.selector.switches import Switches
+from pocketmq.client.selector.detector import BACK_FOR, LOST_FOR, Detector
+from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.client.selector.switches import Switches
 from tests.client.simulation import Clock
 
 

@@ -7,13 +7,13 @@ from typing import Literal
 
 import pytest
 
-from client.admin import Admin
-from client.consumer.pull import PullConsumer
-from client.errors import NoRouteInfo, SendError
-from client.producer.producer import Producer
-from client.producer.result import SendResult, SendStatus
-from client.selector.switches import CLIENT_CONFIG_NAMESPACE
-from message.message import Message, MessageExt, MessageQueue
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import NoRouteInfo, SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
+from pocketmq.message.message import Message, MessageExt, MessageQueue
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until
 
@@ -116,7 +116,7 @@ async def test_a_held_pull_is_woken_at_once(real: RealCluster, topic: str) -> No
 async def test_a_topic_is_created_by_its_first_message(
     real: RealCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.02)
+    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.02)
     async with (
         Producer("PG", namesrv=real.namesrv) as producer,
         PullConsumer("G", namesrv=real.namesrv) as consumer,

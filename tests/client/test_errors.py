@@ -2,7 +2,7 @@
 
 import pytest
 
-from client.errors import (
+from pocketmq.client.errors import (
     BatchSendError,
     BrokerNotFound,
     NoRouteInfo,
@@ -12,8 +12,8 @@ from client.errors import (
     Try,
     once_more,
 )
-from message.message import Message, MessageQueue
-from remoting.errors import SystemBusy
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.errors import SystemBusy
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from client.admin import Admin
-from client.consumer import fetcher
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
-from client.credentials import Credentials
-from client.errors import NotRunning, RemotingError, SendError
-from client.producer.producer import Producer
-from client.producer.transaction import TransactionProducer, TransactionState
-from message.message import Message
-from remoting.codes import ResponseCode
-from remoting.request import Response
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer import fetcher
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.errors import NotRunning, RemotingError, SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster, FakeNameServer
 from tests.client.waiting import until
 

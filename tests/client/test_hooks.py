@@ -1,11 +1,11 @@
 import pytest
 from msgspec.structs import replace
 
-from client.errors import BatchSendError, InvalidMessage, SendError
-from client.producer.hooks import SendContext, SendKind
-from client.producer.producer import Producer
-from message.message import Message
-from remoting.codes import ResponseCode
+from pocketmq.client.errors import BatchSendError, InvalidMessage, SendError
+from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
+from pocketmq.remoting.codes import ResponseCode
 from tests.client.fake_cluster import FakeCluster
 
 

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from client.errors import RemotingTimeout
-from client.in_flight import InFlight
+from pocketmq.client.errors import RemotingTimeout
+from pocketmq.client.in_flight import InFlight
 
 
 async def test_places_are_taken_and_given_back() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from client.selector.latency import (
+from pocketmq.client.selector.latency import (
     IDLE_LATENCY,
     LATENCY_MAX_MS,
     PEAK_MEMORY,

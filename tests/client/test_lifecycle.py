@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
-from client.errors import NoNameServer, NotRunning
-from client.producer.producer import Producer
-from client.producer.transaction import TransactionProducer, TransactionState
-from message.message import Message
-from remoting.codes import RequestCode
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import NoNameServer, NotRunning
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message
+from pocketmq.remoting.codes import RequestCode
 from tests.client.fake_cluster import FakeCluster, FakeServer
 from tests.client.waiting import until
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
-from client.consumer.pull import PullConsumer
-from client.errors import RemotingError, SystemBusy
-from message.message import MessageExt, MessageQueue
-from remoting.codes import ResponseCode
-from remoting.request import Request, Response
+from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import RemotingError, SystemBusy
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from client.consumer.local_offset_store import LocalOffsetStore, OffsetFileError
-from message.message import MessageQueue
+from pocketmq.client.consumer.local_offset_store import LocalOffsetStore, OffsetFileError
+from pocketmq.message.message import MessageQueue
 from tests.client.waiting import until
 
 Q0 = MessageQueue("T", "b", 0)

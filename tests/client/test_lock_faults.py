@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from client.consumer.push import PushConsumer
-from remoting.request import Request, Response
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.consumer.queue_lock.LOCK_TIMEOUT", 0.05)
-    monkeypatch.setattr("client.consumer.rebalance.RETRY_PERIOD", 0.02)
+    monkeypatch.setattr("pocketmq.client.consumer.queue_lock.LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.RETRY_PERIOD", 0.02)
 
 
 def consumer(cluster: FakeCluster, name: str) -> PushConsumer:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.push import PushConsumer
-from client.errors import RemotingTimeout, SendError
-from client.log_fields import fields
-from client.producer.producer import Producer
-from message.message import Message, MessageQueue
-from remoting.codes import ResponseCode
-from remoting.request import Response
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import RemotingTimeout, SendError
+from pocketmq.client.log_fields import fields
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -54,7 +54,7 @@ def told(record: logging.LogRecord) -> dict[str, object]:
 async def test_records_of_consumers_carry_them(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "client")
+    caplog.set_level(logging.INFO, "pocketmq.client")
     cluster["a"].store("T", 1, b"x", "UNIQ_KEY\x01ID\x02")
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "not back")
     cluster["b"].commit_answer = cluster["a"].commit_answer = Response(
@@ -96,14 +96,14 @@ async def test_records_of_consumers_carry_them(
 def test_all_warnings_of_the_client_carry_fields() -> None:
     """Each call that logs a failure of something that has a name says so in fields."""
     without = {
-        "client/consumer/local_offset_store.py",  # about a file
-        "client/consumer/workers.py",  # about this program
-        "client/producer/request_reply.py",
-        "client/producer/transaction.py",  # requests that are nonsense
-        "client/selector/detector.py",
-        "client/selector/switches.py",
+        "pocketmq/client/consumer/local_offset_store.py",  # about a file
+        "pocketmq/client/consumer/workers.py",  # about this program
+        "pocketmq/client/producer/request_reply.py",
+        "pocketmq/client/producer/transaction.py",  # requests that are nonsense
+        "pocketmq/client/selector/detector.py",
+        "pocketmq/client/selector/switches.py",
     }
-    client = Path(__file__).parents[2] / "client"
+    client = Path(__file__).parents[2] / "pocketmq" / "client"
     found = set()
     for path in client.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -112,5 +112,5 @@ def test_all_warnings_of_the_client_carry_fields() -> None:
                 and ast.unparse(node.func) in ("log.warning", "log.exception", "log.error")
                 and not any(keyword.arg == "extra" for keyword in node.keywords)
             ):
-                found.add(str(path.relative_to(client.parent)))
+                found.add(str(path.relative_to(client.parents[1])))
     assert found <= without

@@ -4,11 +4,11 @@ from time import monotonic
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.producer.producer import Producer
-from message.message import MessageQueue
-from remoting.codes import ResponseCode
-from remoting.request import Response
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

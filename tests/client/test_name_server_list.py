@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from client.errors import InvalidName, NoNameServer
-from client.name_server_list import NameServerList
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.errors import InvalidName, NoNameServer
+from pocketmq.client.name_server_list import NameServerList
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.client.fake_cluster import FakeCluster
 
 

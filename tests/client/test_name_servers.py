@@ -3,12 +3,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from client.errors import InvalidName, NoNameServer, TopicNotExist
-from client.name_server_list import NameServerList, parse_addresses
-from client.name_servers import NameServers
-from remoting.codes import RequestCode
-from remoting.headers.namesrv import GetRouteInfoRequestHeader
-from remoting.pool import ConnectionPool
+from pocketmq.client.errors import InvalidName, NoNameServer, TopicNotExist
+from pocketmq.client.name_server_list import NameServerList, parse_addresses
+from pocketmq.client.name_servers import NameServers
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.pool import ConnectionPool
 from tests.client.fake_cluster import FakeNameServer
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.consumer.pull import PullConsumer
-from client.errors import InvalidMessage, InvalidName
-from client.namespace import Namespace
-from client.producer.producer import Producer
-from message.message import Message, MessageQueue
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import InvalidMessage, InvalidName
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until

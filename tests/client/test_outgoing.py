@@ -1,19 +1,19 @@
 import pytest
 
-from client.errors import BodyError, InvalidMessage, SystemBusy
-from client.producer.outgoing import (
+from pocketmq.client.errors import BodyError, InvalidMessage, SystemBusy
+from pocketmq.client.producer.outgoing import (
     COMPRESS_IN_THREAD,
     Compression,
     Outgoing,
     compress_body,
     prepare,
 )
-from client.producer.result import SendStatus
-from message import properties as names
-from message.compression import CompressionType, decompress
-from message.message import Message, MessageQueue
-from remoting.codes import RequestCode
-from remoting.command import Command
+from pocketmq.client.producer.result import SendStatus
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionType, decompress
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Command
 
 QUEUE = MessageQueue("T", "b0", 3)
 

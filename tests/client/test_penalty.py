@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from client.producer.producer import Producer
-from client.selector.latency import LatencyFaultTolerance
-from client.selector.penalty import CLEARLY, Selection, better
-from client.selector.pipeline import PublishQueues, QueueSelector, Tries
-from client.selector.switches import Switches
-from message.message import MessageQueue
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.selector.latency import LatencyFaultTolerance
+from pocketmq.client.selector.penalty import CLEARLY, Selection, better
+from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
+from pocketmq.client.selector.switches import Switches
+from pocketmq.message.message import MessageQueue
 from tests.client.simulation import Clock, World, queues_of
 
 INTERVAL = 2.0

@@ -1,8 +1,8 @@
 from collections import Counter
 
-from client.selector.pipeline import PublishQueues, QueueSelector, Tries
-from client.selector.switches import Switches
-from message.message import MessageQueue
+from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
+from pocketmq.client.selector.switches import Switches
+from pocketmq.message.message import MessageQueue
 from tests.client.simulation import Clock, queues_of
 
 

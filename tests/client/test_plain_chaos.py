@@ -7,10 +7,10 @@ from collections.abc import Awaitable
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from remoting.codes import ResponseCode
-from remoting.request import Response
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.test_push_chaos import Ledger, fill
 from tests.client.waiting import until
@@ -20,7 +20,7 @@ from tests.client.waiting import until
 async def test_chaos_of_plain_handlers(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.002)
+    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.002)
     chance = random.Random(seed)
     fill(cluster)
     for broker in cluster.brokers.values():

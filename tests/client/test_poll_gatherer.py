@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from client.batching import Batching
-from client.consumer.poll_gatherer import PollGatherer
-from remoting.batch import child_frames
-from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import EncodeError
-from remoting.frame import Command, decode_command, encode_response_frame
-from remoting.headers.admin import BatchRequestHeader
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.pool import ConnectionPool
-from remoting.request import Request, Response
+from pocketmq.client.batching import Batching
+from pocketmq.client.consumer.poll_gatherer import PollGatherer
+from pocketmq.remoting.batch import child_frames
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import EncodeError
+from pocketmq.remoting.frame import Command, decode_command, encode_response_frame
+from pocketmq.remoting.headers.admin import BatchRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeServer
 
 FOUND = "found"

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from client.consumer.process_queue import ProcessQueue
-from message.message import MessageExt, MessageQueue
+from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.message.message import MessageExt, MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 

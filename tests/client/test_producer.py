@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from client.errors import (
+from pocketmq.client.errors import (
     BatchSendError,
     InvalidMessage,
     NoNameServer,
@@ -15,11 +15,11 @@ from client.errors import (
     SendError,
     SystemBusy,
 )
-from client.producer.producer import Producer
-from client.selector.switches import CLIENT_CONFIG_NAMESPACE
-from message.compression import decompress
-from message.message import Message, MessageQueue
-from remoting.codes import RequestCode, ResponseCode
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
+from pocketmq.message.compression import decompress
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.client.fake_cluster import FakeCluster
 
 

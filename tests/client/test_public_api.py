@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import client
 import pocketmq
-from remoting.errors import RemotingError
+import pocketmq.client
+from pocketmq.remoting.errors import RemotingError
 
 
 def run(program: str) -> str:
@@ -58,7 +58,7 @@ def test_errors_are_one_tree() -> None:
 def test_importing_loads_neither_the_client_nor_pyspark() -> None:
     loaded = run(
         "import sys, pocketmq; assert pocketmq.__version__;"
-        "print([m for m in ('client.producer.producer', 'msgspec', 'pyspark', 'pyarrow')"
+        "print([m for m in ('pocketmq.client.producer.producer', 'msgspec', 'pyspark', 'pyarrow')"
         " if m in sys.modules])"
     )
     assert loaded == "[]"
@@ -73,6 +73,6 @@ def test_the_client_needs_no_pyspark_no_numpy_and_no_uvloop() -> None:
     assert loaded == "[]"
 
 
-@pytest.mark.parametrize("package", [pocketmq, client])
+@pytest.mark.parametrize("package", [pocketmq, pocketmq.client])
 def test_the_packages_are_typed(package: object) -> None:
     assert Path(package.__file__).with_name("py.typed").exists()  # type: ignore[attr-defined]

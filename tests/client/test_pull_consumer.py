@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.consumer.puller import PullStatus
-from client.errors import (
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.puller import PullStatus
+from pocketmq.client.errors import (
     InvalidName,
     NoNameServer,
     NoPermission,
@@ -16,11 +16,11 @@ from client.errors import (
     SubscriptionParseFailed,
     SystemBusy,
 )
-from message.message import MessageExt, MessageQueue
-from message.sysflag import COMPRESSED
-from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import BodyError
-from remoting.request import Request, Response
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.message.sysflag import COMPRESSED
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import BodyError
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 
@@ -220,7 +220,7 @@ async def test_seek_by_time(cluster: FakeCluster) -> None:
         asked.append(int(request.header.timestamp))
         return Response(ext_fields={"offset": "2"})
 
-    from remoting.headers.offset import SearchOffsetRequestHeader
+    from pocketmq.remoting.headers.offset import SearchOffsetRequestHeader
 
     cluster["a"].on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search, SearchOffsetRequestHeader)
     fill(cluster)
@@ -397,7 +397,7 @@ async def test_the_bytes_of_all_queues_together_are_bounded(cluster: FakeCluster
 async def test_a_topic_that_does_not_exist_yet(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
     async with consumer(cluster, start="end") as c:
         await c.assign("later")
         assert c.assignment == []
@@ -483,7 +483,7 @@ async def test_errors_of_the_broker_are_logged_once_and_recovered_from(
 
     broker = cluster["a"]
     broker.pull_answer = busy
-    with caplog.at_level(logging.INFO, "client"):
+    with caplog.at_level(logging.INFO, "pocketmq.client"):
         async with consumer(cluster) as c:
             await c.assign([A0])
             await answered.wait()

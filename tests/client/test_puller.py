@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from client.consumer.expression import Expression
-from client.consumer.puller import Puller
-from client.errors import (
+from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.consumer.puller import Puller
+from pocketmq.client.errors import (
     RemotingClosed,
     RemotingConnectError,
     RemotingError,
     RemotingTimeout,
     TopicNotExist,
 )
-from client.instance import ClientInstance
-from message.message import MessageExt, MessageQueue
-from remoting.codes import ResponseCode
-from remoting.request import Request, Response
+from pocketmq.client.instance import ClientInstance
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -80,8 +80,8 @@ async def test_after_a_replica_failed_the_master_is_asked(
     error: type[RemotingError],
     polled: bool,
 ) -> None:
-    monkeypatch.setattr("client.consumer.poll_gatherer.HOLD_SLACK", -0.2)
-    monkeypatch.setattr("client.consumer.puller.HOLD_SLACK", -0.2)
+    monkeypatch.setattr("pocketmq.client.consumer.poll_gatherer.HOLD_SLACK", -0.2)
+    monkeypatch.setattr("pocketmq.client.consumer.puller.HOLD_SLACK", -0.2)
 
     async def pull() -> None:
         if polled:

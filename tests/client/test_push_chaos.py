@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from message.message import MessageQueue
-from remoting.codes import ResponseCode
-from remoting.request import Request, Response
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.test_cancellation import cancel_after
 from tests.client.waiting import until
@@ -58,7 +58,7 @@ def fill(cluster: FakeCluster) -> None:
 async def test_chaos(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool, seed: int
 ) -> None:
-    monkeypatch.setattr("client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.002)
+    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.002)
     chance = random.Random(seed)
     fill(cluster)
     ledger = Ledger(cluster)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
-from client.consumer.push import PushConsumer
-from client.errors import InvalidName, NoNameServer, NotRunning, SubscriptionParseFailed
-from message.message import MessageQueue
-from remoting.codes import RequestCode, ResponseCode
-from remoting.request import Response
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import InvalidName, NoNameServer, NotRunning, SubscriptionParseFailed
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -140,7 +140,7 @@ async def test_acknowledging_by_hand(cluster: FakeCluster) -> None:
 async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.01)
     cluster["a"].store("T", 0, b"x")
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "can not")
     tries: list[int] = []
@@ -160,7 +160,7 @@ async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
 async def test_a_redelivered_message_has_its_topic(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
     seen: list[ConsumedMessage] = []
     async with consumer(cluster, {"T": "*"}, handler=seen.append, start="end"):
         # The broker makes the topic when it hears of the group; none of its messages is too old.

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from client.errors import SendError
-from client.producer.producer import Producer
-from message.message import Message, MessageQueue
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consume_service import ConsumeService
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from message.message import MessageQueue
-from remoting.bodies.offset import ResetOffsetBody
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.offset import ResetOffsetRequestHeader
-from remoting.request import Response
+from pocketmq.client.consumer.consume_service import ConsumeService
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import ResetOffsetBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
+from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -200,7 +200,7 @@ async def test_a_commit_that_hangs_keeps_no_lock(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody reads the queues of the other brokers for the next minute."""
-    monkeypatch.setattr("client.consumer.push.LAST_COMMIT_TIMEOUT", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.push.LAST_COMMIT_TIMEOUT", 0.01)
     seen: list[bytes] = []
     fill(cluster)
     async with consumer(cluster, handler=lambda m: seen.append(m.body), orderly=True) as c:
@@ -270,7 +270,7 @@ async def test_a_topic_may_come_while_the_consumer_starts(cluster: FakeCluster) 
 async def test_a_paused_queue_hands_out_no_repetition(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.001)
+    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.001)
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     fill(cluster, 1)
     async with consumer(cluster) as c:
@@ -325,7 +325,7 @@ async def test_a_message_that_is_refused_comes_again_less_and_less_often(
     if refused:
         cluster["a"].back_answer = Response(ResponseCode.NO_PERMISSION, "as the test says")
     else:
-        monkeypatch.setattr("client.consumer.send_back.SEND_BACK_TIMEOUT", 0.01)
+        monkeypatch.setattr("pocketmq.client.consumer.send_back.SEND_BACK_TIMEOUT", 0.01)
         cluster["a"].back_answer = None  # type: ignore[assignment]
     fill(cluster, 1)
     async with consumer(cluster, handler=handle):
@@ -340,8 +340,8 @@ async def test_a_handler_that_can_not_be_cancelled_does_not_keep_the_consumer(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     """Nor the queues, and the locks, of everything else."""
-    monkeypatch.setattr("client.consumer.workers.CANCEL_TIMEOUT", 0.02)
-    monkeypatch.setattr("client.instance.CANCEL_TIMEOUT", 0.02)
+    monkeypatch.setattr("pocketmq.client.consumer.workers.CANCEL_TIMEOUT", 0.02)
+    monkeypatch.setattr("pocketmq.client.instance.CANCEL_TIMEOUT", 0.02)
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def stubborn(message: ConsumedMessage) -> None:

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.errors import InvalidMessage, SendError
-from client.producer.producer import Producer
-from client.producer.queue_choice import (
+from pocketmq.client.errors import InvalidMessage, SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.queue_choice import (
     by_consistent_hash,
     by_hash,
     choose,
     java_hash,
     selector_named,
 )
-from message.message import Message, MessageQueue
+from pocketmq.message.message import Message, MessageQueue
 from tests.client.fake_cluster import FakeCluster
 
 MESSAGE = Message("T", b"x")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.consumer.rebalance_strategy import (
+from pocketmq.client.consumer.rebalance_strategy import (
     ByConfig,
     ByMachineRoom,
     ConsistentHash,
@@ -13,7 +13,7 @@ from client.consumer.rebalance_strategy import (
     average,
     circle,
 )
-from message.message import MessageQueue
+from pocketmq.message.message import MessageQueue
 
 STRATEGIES: dict[str, Strategy] = {
     "AVG": average,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from client.errors import (
+from pocketmq.client.errors import (
     BrokerNotFound,
     InvalidMessage,
     NotRunning,
@@ -14,23 +14,23 @@ from client.errors import (
     RequestTimeout,
     SendError,
 )
-from client.producer import request_reply
-from client.producer.producer import Producer
-from client.producer.recall import RecallHandle
-from message import properties as names
-from message.compression import CompressionType, compress
-from message.message import Message, MessageExt
-from message.record import decode
-from message.sysflag import COMPRESSED
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.client import ReplyMessageRequestHeader
-from remoting.headers.send import (
+from pocketmq.client.producer import request_reply
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.recall import RecallHandle
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionType, compress
+from pocketmq.message.message import Message, MessageExt
+from pocketmq.message.record import decode
+from pocketmq.message.sysflag import COMPRESSED
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import ReplyMessageRequestHeader
+from pocketmq.remoting.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from remoting.request import Request, Response
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

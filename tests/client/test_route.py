@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from client.errors import (
+from pocketmq.client.errors import (
     BodyError,
     BrokerNotFound,
     NoRouteInfo,
@@ -12,13 +12,13 @@ from client.errors import (
     RemotingTimeout,
     SendError,
 )
-from client.instance import ClientInstance, client_id
-from client.producer.producer import Producer
-from client.route import TopicRoute, publish_queues, subscribe_queues
-from message import identity
-from message.message import Message, MessageQueue
-from remoting.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.codes import RequestCode
+from pocketmq.client.instance import ClientInstance, client_id
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.route import TopicRoute, publish_queues, subscribe_queues
+from pocketmq.message import identity
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.codes import RequestCode
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -258,7 +258,7 @@ def test_client_ids() -> None:
 def test_a_client_id_has_the_hosts_own_address(
     monkeypatch: pytest.MonkeyPatch, namesrv: str, own: str | None, ip: str
 ) -> None:
-    monkeypatch.setattr("client.instance.local_address", lambda: own)
+    monkeypatch.setattr("pocketmq.client.instance.local_address", lambda: own)
     assert ClientInstance(namesrv, instance_name="name").client_id == f"{ip}@name"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from client.errors import NoNameServer, SendError
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.errors import NoNameServer, SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.client.fake_cluster import FakeCluster, FakeServer
 from tests.interop.harness.certificate import Certificate, make_certificate
 from tests.interop.harness.official import Unavailable

@@ -8,8 +8,8 @@ from bench.selector.figures import Figures, figures
 from bench.selector.scenarios import Scenario, scenarios
 from bench.selector.simulation import simulate
 from bench.selector.traffic import Contender
-from client.selector.pipeline import QueueSelector
-from client.selector.switches import Switches
+from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.client.selector.switches import Switches
 from tests.client.simulation import Clock
 
 #: Seconds of each scenario, and sends a second of each of the two clients.

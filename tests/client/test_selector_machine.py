@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from client.errors import SendError
-from client.selector.detector import Detector
-from client.selector.pipeline import PublishQueues
-from client.selector.switches import Switches
+from pocketmq.client.errors import SendError
+from pocketmq.client.selector.detector import Detector
+from pocketmq.client.selector.pipeline import PublishQueues
+from pocketmq.client.selector.switches import Switches
 from tests.client.simulation import TOPIC, World, queues_of
 
 R = TypeVar("R")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from client.consumer.pull import PullConsumer
-from client.producer.producer import Producer
-from message.message import Message, MessageExt, MessageQueue
-from namesrv.config import NamesrvConfig
-from namesrv.server import NameServer
-from remoting.codes import RequestCode
-from remoting.request import Request
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.request import Request
 from tests.client.waiting import until
 
 QUEUES = 40

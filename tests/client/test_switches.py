@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from client.selector.switches import Switches
+from pocketmq.client.selector.switches import Switches
 
 
 def test_values_of_the_table_go_over_the_local_ones() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from client.consumer import consumed_message
-from client.consumer.consumed_message import ReconsumeLater
-from client.errors import InvalidMessage, NoRouteInfo, NotRunning
-from client.producer.producer import Producer
-from client.producer.result import SendStatus
-from client.producer.transaction import TransactionState
-from message.message import Message, MessageExt, MessageQueue
 from pocketmq import sync
+from pocketmq.client.consumer import consumed_message
+from pocketmq.client.consumer.consumed_message import ReconsumeLater
+from pocketmq.client.errors import InvalidMessage, NoRouteInfo, NotRunning
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendStatus
+from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.sync_client import LoopThread
-from remoting.codes import RequestCode
-from remoting.headers.transaction import EndTransactionRequestHeader
 from tests.client.fake_cluster import FakeCluster
 
 TIMEOUT = 10.0

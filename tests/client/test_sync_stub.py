@@ -91,11 +91,11 @@ def test_mypy_sees_signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     output, _, _ = api.run(["--strict", "--config-file=", str(tmp_path / "script.py")])
     revealed = re.findall(r'Revealed type is "([^"]*)"', output)
     assert [name.replace("builtins.", "") for name in revealed] == [
-        "client.producer.result.SendResult",
-        "client.producer.result.SendResult",
+        "pocketmq.client.producer.result.SendResult",
+        "pocketmq.client.producer.result.SendResult",
         "pocketmq.sync_push.ConsumedMessage",
-        "client.producer.result.SendResult",
-        "list[message.message.MessageExt]",
+        "pocketmq.client.producer.result.SendResult",
+        "list[pocketmq.message.message.MessageExt]",
         "list[str]",
     ]
     wrong = [line for line in output.splitlines() if ": error:" in line]

@@ -12,15 +12,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from client.consumer.consumed_message import ConsumedMessage
-from client.consumer.push import PushConsumer
-from client.errors import SendError
-from client.producer.producer import Producer
-from client.telemetry import OpenTelemetryHook, consumer_span
-from message.message import Message, MessageExt
-from message.record import decode
 from pocketmq import sync
-from remoting.codes import ResponseCode
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import SendError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.telemetry import OpenTelemetryHook, consumer_span
+from pocketmq.message.message import Message, MessageExt
+from pocketmq.message.record import decode
+from pocketmq.remoting.codes import ResponseCode
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

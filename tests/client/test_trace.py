@@ -2,27 +2,27 @@ import asyncio
 
 import pytest
 
-from client import trace
-from client.consumer.consume_hooks import ConsumeContext
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
-from client.errors import RemotingTimeout
-from client.producer.outgoing import prepare
-from client.producer.producer import Producer
-from client.producer.transaction import TransactionProducer, TransactionState
-from client.trace import ConsumeTrace, TraceDispatcher
-from client.trace_record import (
+from pocketmq.client import trace
+from pocketmq.client.consumer.consume_hooks import ConsumeContext
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import RemotingTimeout
+from pocketmq.client.producer.outgoing import prepare
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.trace import ConsumeTrace, TraceDispatcher
+from pocketmq.client.trace_record import (
     EndTransactionRecord,
     RecallRecord,
     SubAfterRecord,
     decode,
 )
-from message.limits import TRACE_TOPIC
-from message.message import Message, MessageExt, MessageQueue
-from message.record import decode as decode_record
-from remoting.codes import RequestCode
-from remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.message.limits import TRACE_TOPIC
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.record import decode as decode_record
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -3,21 +3,21 @@ from typing import Any
 
 import pytest
 
-from client.errors import InvalidMessage, TransactionNotPrepared
-from client.producer import transaction
-from client.producer.hooks import SendContext, SendKind
-from client.producer.result import SendResult
-from client.producer.transaction import TransactionProducer, TransactionState
-from message import properties as names
-from message.message import Message, MessageExt
-from message.record import decode
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.send import SendMessageRequestHeaderV2
-from remoting.headers.transaction import (
+from pocketmq.client.errors import InvalidMessage, TransactionNotPrepared
+from pocketmq.client.producer import transaction
+from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message import properties as names
+from pocketmq.message.message import Message, MessageExt
+from pocketmq.message.record import decode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from remoting.request import Request, Response
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

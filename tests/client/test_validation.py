@@ -2,19 +2,19 @@ from typing import Any
 
 import pytest
 
-from client.errors import InvalidMessage, InvalidName, RemotingError
-from client.producer.outgoing import message_properties, prepare
-from client.producer.producer import Producer
-from client.validation import (
+from pocketmq.client.errors import InvalidMessage, InvalidName, RemotingError
+from pocketmq.client.producer.outgoing import message_properties, prepare
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.validation import (
     check_message,
     check_properties_length,
     check_topic_name,
     consumer_group,
     producer_group,
 )
-from message import properties as names
-from message.limits import MAX_BODY
-from message.message import Message
+from pocketmq.message import properties as names
+from pocketmq.message.limits import MAX_BODY
+from pocketmq.message.message import Message
 
 
 def message(**fields: Any) -> Message:

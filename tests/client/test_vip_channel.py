@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from client.admin import Admin
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
-from client.producer.producer import Producer
-from message.message import Message
-from remoting.bodies.cluster import ClusterInfo
-from remoting.bodies.route import BrokerData
-from remoting.codes import RequestCode
-from remoting.request import Response
-from remoting.server import CannotListen
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
+from pocketmq.remoting.bodies.cluster import ClusterInfo
+from pocketmq.remoting.bodies.route import BrokerData
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.request import Response
+from pocketmq.remoting.server import CannotListen
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

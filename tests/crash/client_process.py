@@ -2,8 +2,8 @@
 
     python -m tests.crash.client_process NAMESRV TOPIC GROUP
 
-It prints ``ready`` once it runs, ``sent BODY QUEUE OFFSET`` for each acknowledged message and
-``got BODY`` for each received one. Every outage is for its client library to get over: this
+It prints `ready` once it runs, `sent BODY QUEUE OFFSET` for each acknowledged message and
+`got BODY` for each received one. Every outage is for its client library to get over: this
 program only sends again what was not acknowledged, as any application would.
 """
 
@@ -13,10 +13,10 @@ import asyncio
 import os
 import sys
 
-from client.consumer.pull import PullConsumer
-from client.errors import RemotingError
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 
 # Between two sends, seconds: traffic all the time, but not so much that it slows the servers.
 PACE = 0.02

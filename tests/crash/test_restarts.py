@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.errors import RemotingError
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.interop.harness import ours
 from tests.interop.harness.official import PROJECT, Server
 from tests.interop.harness.ports import free_port

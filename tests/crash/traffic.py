@@ -8,17 +8,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from message.batch_body import encode_batch
-from message.identity import decode_offset_msg_id
-from message.record import iter_records
-from remoting.batch import decode_answers
-from remoting.codes import RequestCode, ResponseCode
-from remoting.connection import Connection
-from remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
-from remoting.frame import Command, encode_command
-from remoting.headers.admin import BatchRequestHeader
-from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
+from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.headers.admin import BatchRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
 QUEUES = 4
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from message.tags import tag_hash
-from store.scan.selection import Range, Selection
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.scan.selection import Range, Selection
 
 pytest.importorskip("pyspark")
 
@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from store.datasource.filters import Pushed, push
+from pocketmq.store.datasource.filters import Pushed, push
 
 MILLIS = 1_795_240_640_388
 TIME = datetime.fromtimestamp(MILLIS / 1000, UTC).replace(microsecond=388_000)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from store.scan.offsets import EARLIEST, LATEST, OffsetBounds
-from store.scan.selection import Range
+from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.selection import Range
 
 pytest.importorskip("pyspark")
 
-from store.datasource.options import NAMES, OptionError, Options
+from pocketmq.store.datasource.options import NAMES, OptionError, Options
 
 
 def parse(**options: str) -> Options:
@@ -153,7 +153,7 @@ def test_lists_of_paths_that_cannot_be_meant(paths: str, message: str) -> None:
 
 
 def test_every_option_is_told_of_where_users_look() -> None:
-    from store.datasource import RocketMQDataSource
+    from pocketmq.store.datasource import RocketMQDataSource
 
     text = str(RocketMQDataSource.__doc__)
     missing: list[Any] = [name for name in NAMES if name not in text and name != "paths"]

@@ -14,8 +14,8 @@ import pytest
 
 from pocketmq.cli import main
 from pocketmq.cli import query as query_command
-from remoting.service import ExitCode
-from store.scan.tail import take_snapshot
+from pocketmq.remoting.service import ExitCode
+from pocketmq.store.scan.tail import take_snapshot
 from tests.datasource.conftest import PROJECT
 from tests.store.made_store import NOW, MadeStore, damage, write
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from store.errors import StoreCorrupt
-from store.scan.columns import ALL_COLUMNS, COLUMNS
-from store.scan.errors import NoStore, RecordsLost
-from store.scan.segments import Mappings, Segment
+from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
+from pocketmq.store.scan.errors import NoStore, RecordsLost
+from pocketmq.store.scan.segments import Mappings, Segment
 from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
 
 pytest.importorskip("pyspark")
@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from store.datasource import RocketMQDataSource
-from store.datasource.options import OptionError
-from store.datasource.reader import PushdownReader
-from store.datasource.schema import SchemaError, arrow_schema
+from pocketmq.store.datasource import RocketMQDataSource
+from pocketmq.store.datasource.options import OptionError
+from pocketmq.store.datasource.reader import PushdownReader
+from pocketmq.store.datasource.schema import SchemaError, arrow_schema
 
 BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
 
@@ -214,7 +214,7 @@ def test_data_loss(tmp_path: Path) -> None:
 
 
 def test_pushed_filters(golden_clean: Path) -> None:
-    from store.datasource.options import Options
+    from pocketmq.store.datasource.options import Options
 
     options = Options.parse({"path": str(golden_clean)})
     reader = PushdownReader(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from client import log_fields
 from pocketmq.cli import COMMANDS
-from remoting.service import ExitCode
+from pocketmq.client import log_fields
+from pocketmq.remoting.service import ExitCode
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.testing import RocketMQ
-from remoting.codes import RequestCode, ResponseCode
 from tests.cli.running import PROJECT, Running, environment
 
 EXAMPLES = PROJECT / "examples"
@@ -36,7 +36,7 @@ TESTED = {
 
 
 def run(name: str, *arguments: str | Path, namesrv: str | None = None, cwd: Path) -> str:
-    """Its output. With ``namesrv``, that address instead of the one in the text."""
+    """Its output. With `namesrv`, that address instead of the one in the text."""
     text = (EXAMPLES / name).read_text()
     if namesrv is not None:
         assert "127.0.0.1:9876" in text

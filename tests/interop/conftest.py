@@ -71,7 +71,7 @@ def jars() -> Path:
 
 @pytest.fixture(scope="session")
 def java_peers(jars: Path, directory: Path) -> Iterator[Callable[[str], JavaPeer]]:
-    """``java_peers(release)``: the official Java client, started when first asked for."""
+    """`java_peers(release)`: the official Java client, started when first asked for."""
     started: dict[str, JavaPeer] = {}
 
     def peer(release: str) -> JavaPeer:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from client.admin import Admin
+from pocketmq.client.admin import Admin
 from tests.interop.harness import ours
 from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.go_crowd import GoCrowd

@@ -28,7 +28,7 @@ def where(cluster: Cluster, topic: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def start(go: GoClient, where: tuple[str, ...]) -> Iterator[Start]:
-    """``start("push", ...)``: a member of the group, which ends with the test."""
+    """`start("push", ...)`: a member of the group, which ends with the test."""
     runs: list[GoRun] = []
 
     def run(command: str, *options: object) -> GoRun:

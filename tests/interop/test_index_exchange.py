@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from message.record import iter_records
+from pocketmq.message.record import iter_records
 from tests.interop.harness import official, ours, tables, wire
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import PROJECT, JavaPeer, Server

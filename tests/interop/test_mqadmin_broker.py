@@ -17,7 +17,7 @@ from tests.interop.harness.official import JavaPeer
 CLUSTER = "DefaultCluster"
 
 # What the harness sets on one make only, where a broker is, and the one default that is our own
-# (broker/config.py).
+# (pocketmq/broker/config.py).
 OWN_SETTINGS = {
     "bindAddress", "brokerConfigPath", "brokerIP1", "listenPort", "namesrvAddr",
     "storePathCommitLog", "storePathRootDir", "diskMaxUsedSpaceRatio", "enablePropertyFilter",
@@ -26,7 +26,7 @@ OWN_SETTINGS = {
 
 
 def settings(text: str) -> dict[str, str]:
-    """``name = value`` lines."""
+    """`name = value` lines."""
     pairs = (line.split(" = ", 1) for line in text.splitlines() if " = " in line)
     return {name.strip(): value.strip() for name, value in pairs}
 

@@ -36,7 +36,7 @@ def group(both: Both, topic: str) -> str:
 
 
 def settings(text: str) -> dict[str, str]:
-    """``name = value`` lines."""
+    """`name = value` lines."""
     return dict(re.findall(r"(?m)^(\w+)\s+=\s+(.*?)\s*$", text))
 
 
@@ -119,7 +119,7 @@ def watched(
         names.append(name)
 
     def run(*args: str) -> tuple[str, str]:
-        """``GROUP`` in the arguments is the group of the cluster, and in the outputs again."""
+        """`GROUP` in the arguments is the group of the cluster, and in the outputs again."""
         texts = []
         for cluster, name in zip((official_cluster, our_cluster), names, strict=True):
             given = [cluster.broker.address if arg == "BROKER" else arg for arg in args]

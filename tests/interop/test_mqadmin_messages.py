@@ -36,7 +36,7 @@ def stored(
 
 
 def bodies(text: str) -> list[str]:
-    """``queue body`` of each printed message, sorted: where a sender begins is chance."""
+    """`queue body` of each printed message, sorted: where a sender begins is chance."""
     pattern = r"queueId=(\d+), storeSize=.*? queueOffset=(\d+),.*BODY: (.*)"
     return sorted(body for _, _, body in re.findall(pattern, text))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from remoting.bodies.registration import RegisterBrokerBody
-from remoting.codes import RequestCode
-from remoting.connection import Connection
-from remoting.headers import RegisterBrokerRequestHeader
+from pocketmq.remoting.bodies.registration import RegisterBrokerBody
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.headers import RegisterBrokerRequestHeader
 from tests.interop.harness import tables, wire
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.mqadmin import Both, failure, normal

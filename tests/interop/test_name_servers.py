@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.interop.harness import ours, wire
 from tests.interop.harness.official import JavaError, JavaPeer, Server
 

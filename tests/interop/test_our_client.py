@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.errors import RemotingError
-from client.producer.producer import Producer
-from client.producer.result import SendResult, SendStatus
-from message.message import Message, MessageExt
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.message.message import Message, MessageExt
 from tests.interop.harness import wire
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import JavaPeer
@@ -34,7 +34,7 @@ def messages(topic: str, count: int, prefix: str = "m") -> list[Message]:
 
 
 async def receive(consumer: PullConsumer, count: int) -> list[MessageExt]:
-    """The next ``count`` messages of what the consumer is assigned."""
+    """The next `count` messages of what the consumer is assigned."""
     got: list[MessageExt] = []
     async with asyncio.timeout(TIMEOUT):
         async for message in consumer:

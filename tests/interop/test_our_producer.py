@@ -16,13 +16,19 @@ from typing import Any
 
 import pytest
 
-from client.consumer.pull import PullConsumer
-from client.credentials import Credentials
-from client.errors import NoNameServer, NoPermission, RemotingError, RequestTimeout, SendError
-from client.producer.producer import Producer
-from client.producer.result import SendStatus
-from client.producer.transaction import TransactionProducer, TransactionState
-from message.message import Message, MessageExt
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.errors import (
+    NoNameServer,
+    NoPermission,
+    RemotingError,
+    RequestTimeout,
+    SendError,
+)
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendStatus
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message, MessageExt
 from tests.cli.running import environment
 from tests.interop.harness import official, ours
 from tests.interop.harness.certificate import Certificate, make_certificate

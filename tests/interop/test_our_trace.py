@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import JavaPeer
 

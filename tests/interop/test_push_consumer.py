@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
-from client.errors import RemotingError
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.interop.harness import wire
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import JavaPeer

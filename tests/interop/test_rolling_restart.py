@@ -1,4 +1,4 @@
-"""Three brokers restarted one after the other under load: the short form of ``bench.rolling``."""
+"""Three brokers restarted one after the other under load: the short form of `bench.rolling`."""
 
 from __future__ import annotations
 

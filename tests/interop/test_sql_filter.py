@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from message.sql_filter import SqlSyntaxError, compile_sql
+from pocketmq.message.sql_filter import SqlSyntaxError, compile_sql
 from tests.interop.harness import official, ours
 from tests.interop.harness.cluster import Cluster, every_java_client
 from tests.interop.harness.official import JavaError, JavaPeer, Server

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.interop.harness import official, ours, tables, wire
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
 
@@ -65,7 +65,7 @@ def shown(broker: Server) -> tuple[Any, Any, Any]:
 
 
 def covers(new: Any, old: Any) -> bool:
-    """Everything of ``old`` is in ``new`` as it was, at any depth."""
+    """Everything of `old` is in `new` as it was, at any depth."""
     if isinstance(old, Mapping):
         return isinstance(new, Mapping) and all(
             key in new and covers(new[key], value) for key, value in old.items()

@@ -39,7 +39,7 @@ MESSAGES = [
 
 @pytest.fixture
 def queue(java: JavaPeer, own_namesrv: Server) -> Callable[..., list[dict[str, Any]]]:
-    """``queue(broker, topic)``: the messages of its queue 0, or of `queues` queues."""
+    """`queue(broker, topic)`: the messages of its queue 0, or of `queues` queues."""
 
     def read(broker: Server, topic: str, queues: int = 1) -> list[dict[str, Any]]:
         named = [{"topic": topic, "brokerName": broker.broker_name, "queueId": n}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from client.admin import Admin
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.push import PushConsumer
-from client.producer.producer import Producer
-from message.message import Message
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.client.waiting import until
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 

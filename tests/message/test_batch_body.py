@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.batch_body import MIN_ITEM, BatchBody, BatchBodyError, encode_batch, iter_batch
+from pocketmq.message.batch_body import (
+    MIN_ITEM,
+    BatchBody,
+    BatchBodyError,
+    encode_batch,
+    iter_batch,
+)
 
 messages = st.lists(
     st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=80), st.binary(max_size=80)),

@@ -3,7 +3,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.checksum import body_crc
+from pocketmq.message.checksum import body_crc
 
 
 @given(st.binary(max_size=3000))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.compression import (
+from pocketmq.message.compression import (
     MAX_FRAMES,
     CompressionError,
     CompressionType,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.fastjson import FastjsonError, decode, decode_into, encode, message_queue_of
-from message.message import MessageQueue
+from pocketmq.message.fastjson import FastjsonError, decode, decode_into, encode, message_queue_of
+from pocketmq.message.message import MessageQueue
 
 QUEUE = MessageQueue("T", "b0", 1)
 QUEUE_TEXT = '{"brokerName":"b0","queueId":1,"topic":"T"}'

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from message import record as records
-from message.identity import decode_offset_msg_id, encode_offset_msg_id, host_text
-from message.message import MessageExt
-from message.properties import find
-from message.record import BLANK_MAGIC, Record
-from message.sysflag import COMPRESSED
+from pocketmq.message import record as records
+from pocketmq.message.identity import decode_offset_msg_id, encode_offset_msg_id, host_text
+from pocketmq.message.message import MessageExt
+from pocketmq.message.properties import find
+from pocketmq.message.record import BLANK_MAGIC, Record
+from pocketmq.message.sysflag import COMPRESSED
 
 
 def walk(commit_log: list[tuple[int, bytes]]) -> Iterator[Record]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.identity import (
+from pocketmq.message.identity import (
     InvalidMessageId,
     UniqueIdFactory,
     decode_offset_msg_id,

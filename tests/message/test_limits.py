@@ -1,6 +1,6 @@
 import pytest
 
-from message.limits import IllegalName, check_group, check_topic, is_system_topic
+from pocketmq.message.limits import IllegalName, check_group, check_topic, is_system_topic
 
 
 @pytest.mark.parametrize("name", ["TopicTest", "%RETRY%group", "a-b_c|d", "T" * 127, "TBW102"])

@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from message import record as records
-from message.checksum import body_crc
-from message.compression import CompressionError
-from message.identity import pack_host
-from message.message import Message, MessageExt, MessageQueue
-from message.properties import encode
+from pocketmq.message import record as records
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.compression import CompressionError
+from pocketmq.message.identity import pack_host
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.properties import encode
 
 
 def stored(body: bytes, properties: dict[str, str], sys_flag: int = 0) -> records.Record:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from message import properties
-from message.properties import PropertiesError, decode, encode, find
+from pocketmq.message import properties
+from pocketmq.message.properties import PropertiesError, decode, encode, find
 
 # A small alphabet with both separators, so that odd texts and near misses come up often.
 odd_text = st.text("aAB\x01\x02", max_size=30)

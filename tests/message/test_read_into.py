@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message import record as records
-from message.checksum import body_crc
-from message.compression import CompressionError
-from message.message import MessageExt
-from message.record import RecordError, decode_parts
+from pocketmq.message import record as records
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.compression import CompressionError
+from pocketmq.message.message import MessageExt
+from pocketmq.message.record import RecordError, decode_parts
 from tests.message.test_record import a_record, encoded, fields
 
 

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
+from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
 
 
 def test_the_text_of_a_handle() -> None:

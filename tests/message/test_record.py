@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message import record as records
-from message.checksum import body_crc
-from message.identity import pack_host
-from message.record import CorruptRecord, Record, RecordError, TruncatedRecord
+from pocketmq.message import record as records
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.identity import pack_host
+from pocketmq.message.record import CorruptRecord, Record, RecordError, TruncatedRecord
 
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.sql_filter import SqlSyntaxError, compile_sql
-from message.sql_filter.filter import MAX_LENGTH
+from pocketmq.message.sql_filter import SqlSyntaxError, compile_sql
+from pocketmq.message.sql_filter.filter import MAX_LENGTH
 
 GOLDEN = Path(__file__).parents[1] / "data" / "sql_filter.json"
 
@@ -102,7 +102,7 @@ def test_no_text_does_more_than_be_refused(text: str) -> None:
 
 def test_the_parser_is_not_loaded_before_it_is_needed() -> None:
     script = (
-        "import sys, message.sql_filter as s; assert 'lark' not in sys.modules; "
+        "import sys, pocketmq.message.sql_filter as s; assert 'lark' not in sys.modules; "
         "s.compile_sql('a = 1'); assert 'lark' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])

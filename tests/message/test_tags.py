@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.tags import TagExpression, TagExpressionError, tag_hash
+from pocketmq.message.tags import TagExpression, TagExpressionError, tag_hash
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config import NamesrvConfig
-from namesrv.server import NameServer
-from remoting.connection import Connection
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.connection import Connection
 
 
 class Clock:

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from remoting.bodies.registration import (
+from pocketmq.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from remoting.headers.namesrv import RegisterBrokerRequestHeader
+from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 
 
 def header(

@@ -1,7 +1,7 @@
 import pytest
 
-from namesrv.config import NamesrvConfig, load_namesrv_config
-from remoting.properties_file import ConfigError
+from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
+from pocketmq.remoting.properties_file import ConfigError
 
 
 def test_defaults_are_the_official_ones_but_for_loopback() -> None:

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from namesrv import kv_config
-from namesrv.kv_config import KVConfig, KVConfigError
-from namesrv.text_file import TextFile
+from pocketmq.namesrv import kv_config
+from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
+from pocketmq.namesrv.text_file import TextFile
 
 
 def open_config(path: Path) -> KVConfig:

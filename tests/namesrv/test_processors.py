@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from message.checksum import body_crc
-from namesrv.config import NamesrvConfig
-from namesrv.server import NameServer
-from remoting.bodies.registration import DataVersion, RegisterBrokerBody
-from remoting.bodies.route import QueueData, TopicRouteData
-from remoting.codes import RequestCode, ResponseCode
-from remoting.connection import Connection
-from remoting.frame import Command, decode_command, encode_command
-from remoting.request import RequestDecoder, Response
+from pocketmq.message.checksum import body_crc
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
+from pocketmq.remoting.bodies.route import QueueData, TopicRouteData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.frame import Command, decode_command, encode_command
+from pocketmq.remoting.request import RequestDecoder, Response
 from tests.namesrv.conftest import Clock
 from tests.namesrv.files import exists, make_unwritable, read, write
 from tests.namesrv.registrations import body, header, topic

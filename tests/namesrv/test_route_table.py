@@ -2,11 +2,11 @@ from collections.abc import Callable
 
 import pytest
 
-from namesrv.config import NamesrvConfig
-from namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, RouteTable
-from remoting.bodies.registration import DataVersion
-from remoting.bodies.route import QueueData
-from remoting.headers import RegisterBrokerRequestHeader
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, RouteTable
+from pocketmq.remoting.bodies.registration import DataVersion
+from pocketmq.remoting.bodies.route import QueueData
+from pocketmq.remoting.headers import RegisterBrokerRequestHeader
 from tests.namesrv.conftest import Clock
 from tests.namesrv.registrations import body, header, topic
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.config import NamesrvConfig
-from namesrv.kv_config import KVConfigError
-from namesrv.route_table import LIVENESS_WINDOW
-from namesrv.server import NameServer
 from pocketmq.cli import main
-from remoting.codes import RequestCode
-from remoting.connection import Connection
-from remoting.server import PortInUse
-from remoting.service import ExitCode
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_config import KVConfigError
+from pocketmq.namesrv.route_table import LIVENESS_WINDOW
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.server import PortInUse
+from pocketmq.remoting.service import ExitCode
 from tests.namesrv.conftest import Clock
 from tests.namesrv.files import write
 from tests.namesrv.registrations import body, header

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from namesrv.config import NamesrvConfig
-from namesrv.route_table import RouteTable
-from namesrv.server import NameServer
-from remoting.bodies.registration import RegisterBrokerBody
-from remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
-from remoting.codes import RequestCode
-from remoting.connection import Connection
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.route_table import RouteTable
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.bodies.registration import RegisterBrokerBody
+from pocketmq.remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
 from tests.namesrv.registrations import body, header
 
 CHANNEL = object()

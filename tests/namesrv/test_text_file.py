@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.text_file import TextFile
+from pocketmq.namesrv.text_file import TextFile
 
 
 def test_each_text_becomes_the_backup_of_the_next(tmp_path: Path) -> None:

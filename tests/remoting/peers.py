@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from remoting.dispatch import Dispatcher
-from remoting.frame import Command, FrameSplitter, decode_command, encode_command
-from remoting.headers.base import Header
-from remoting.request import Request, Response
-from remoting.server import RemotingServer
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import Command, FrameSplitter, decode_command, encode_command
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import RemotingServer
 
 ECHO = 9001
 DEFER = 9002
@@ -146,7 +146,7 @@ class RawPeer:
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written, call by call; ``unsent`` is what it claims to hold."""
+    """Keeps what is written, call by call; `unsent` is what it claims to hold."""
 
     def __init__(self, peername: tuple[object, ...] | None = ("192.0.2.7", 4711)) -> None:
         super().__init__()

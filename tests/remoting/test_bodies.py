@@ -9,40 +9,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import remoting.bodies
-from message.message import MessageQueue
-from remoting.bodies.base import Body, QueueBody
-from remoting.bodies.cluster import ClusterInfo, GetBrokerMemberGroupResponseBody
-from remoting.bodies.consumer import (
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting import bodies
+from pocketmq.remoting.bodies.base import Body, QueueBody
+from pocketmq.remoting.bodies.cluster import ClusterInfo, GetBrokerMemberGroupResponseBody
+from pocketmq.remoting.bodies.consumer import (
     ConsumerConnection,
     ConsumeStats,
     ConsumeStatsList,
     ProducerTableInfo,
 )
-from remoting.bodies.heartbeat import (
+from pocketmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from remoting.bodies.offset import (
+from pocketmq.remoting.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
-from remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
-from remoting.bodies.registration import DataVersion, RegisterBrokerBody, TopicConfig
-from remoting.bodies.route import (
+from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
+from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody, TopicConfig
+from pocketmq.remoting.bodies.route import (
     BrokerData,
     QueueData,
     TopicQueueMappingInfo,
     TopicRouteData,
 )
-from remoting.bodies.running_info import ConsumerRunningInfo
-from remoting.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
-from remoting.errors import BodyError
+from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
+from pocketmq.remoting.errors import BodyError
 
 QUEUE = MessageQueue("T", "b0", 1)
 QUEUE_JSON = '{"brokerName":"b0","queueId":1,"topic":"T"}'
@@ -51,8 +51,8 @@ QUEUE_AS_TEXT = '"{\\"brokerName\\":\\"b0\\",\\"queueId\\":1,\\"topic\\":\\"T\\"
 
 def all_bodies() -> list[type[Body]]:
     found: list[type[Body]] = []
-    for module in pkgutil.iter_modules(remoting.bodies.__path__):
-        members = vars(importlib.import_module(f"remoting.bodies.{module.name}")).values()
+    for module in pkgutil.iter_modules(bodies.__path__):
+        members = vars(importlib.import_module(f"pocketmq.remoting.bodies.{module.name}")).values()
         found += [m for m in members if isinstance(m, type) and issubclass(m, Body)]
     return sorted(set(found) - {Body, QueueBody}, key=lambda cls: cls.__name__)
 

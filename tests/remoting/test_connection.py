@@ -5,17 +5,17 @@ from typing import Any, cast
 
 import pytest
 
-from remoting.connection import Connection, split_address
-from remoting.dispatch import Dispatcher
-from remoting.errors import (
+from pocketmq.remoting.connection import Connection, split_address
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import (
     HeaderError,
     RemotingClosed,
     RemotingConnectError,
     RemotingTimeout,
     SystemBusy,
 )
-from remoting.frame import decode_command
-from remoting.request import Request, Response
+from pocketmq.remoting.frame import decode_command
+from pocketmq.remoting.request import Request, Response
 from tests.remoting.peers import (
     DEFER,
     ECHO,
@@ -38,7 +38,7 @@ def transport_of(peer: RawPeer) -> asyncio.Transport:
 
 
 class RawServer:
-    """A server that does what a test tells it to; its one connection is ``peer``."""
+    """A server that does what a test tells it to; its one connection is `peer`."""
 
     def __init__(self) -> None:
         self.accepted: asyncio.Queue[RawPeer] = asyncio.Queue()
@@ -347,7 +347,7 @@ async def test_garbage_from_the_server_closes_with_a_log_line(
     connection, peer = await raw.open()
     asked = asyncio.ensure_future(connection.request(10, timeout=60.0))
     await peer.read()
-    with caplog.at_level(logging.WARNING, logger="remoting"):
+    with caplog.at_level(logging.WARNING, logger="pocketmq.remoting"):
         peer.send(data)
         with pytest.raises(RemotingClosed):
             await asked

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from remoting.dispatch import Dispatcher
-from remoting.errors import RemotingError, TopicNotExist
-from remoting.headers import GetRouteInfoRequestHeader, Header
-from remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError, TopicNotExist
+from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
+from pocketmq.remoting.request import Request, RequestDecoder, Response
 
 
 def request(code: int) -> Request[Header]:

@@ -2,9 +2,9 @@ import copy
 
 import pytest
 
-from remoting import errors
-from remoting.codes import LanguageCode, RequestCode, ResponseCode
-from remoting.errors import (
+from pocketmq.remoting import errors
+from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from pocketmq.remoting.errors import (
     FrameError,
     HeaderError,
     RemotingClosed,

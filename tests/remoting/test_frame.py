@@ -7,16 +7,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remoting.codes import VERSION, LanguageCode
-from remoting.command import Command
-from remoting.errors import EncodeError, FrameError, HeaderError
-from remoting.frame import (
+from pocketmq.remoting.codes import VERSION, LanguageCode
+from pocketmq.remoting.command import Command
+from pocketmq.remoting.errors import EncodeError, FrameError, HeaderError
+from pocketmq.remoting.frame import (
     SerializeType,
     decode_command,
     encode_command,
     encode_response_frame,
 )
-from remoting.headers import (
+from pocketmq.remoting.headers import (
     GetRouteInfoRequestHeader,
     Header,
     PullMessageResponseHeader,

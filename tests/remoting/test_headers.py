@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting import headers
-from remoting.binary_header import iter_entries
-from remoting.errors import HeaderError
-from remoting.headers import (
+from pocketmq.remoting import headers
+from pocketmq.remoting.binary_header import iter_entries
+from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.headers import (
     BatchRequestHeader,
     ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from remoting.connection import Connection
-from remoting.dispatch import Dispatcher
-from remoting.errors import RemotingConnectError
-from remoting.pool import ConnectionPool
-from remoting.request import Request, Response
-from remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingConnectError
+from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
 
 NO_NAMES = ["broker..example:9876", "." + "x" * 64 + ":9876", "a\ud800b:9876"]
 

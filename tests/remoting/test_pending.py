@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from remoting.pending import TICK, PendingRequests
+from pocketmq.remoting.pending import TICK, PendingRequests
 
 
 class SteppedLoop:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from remoting.connection import Connection
-from remoting.dispatch import Dispatcher
-from remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
-from remoting.pool import ConnectionPool
-from remoting.request import Request, Response
-from remoting.server import RemotingServer
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
+from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import RemotingServer
 from tests.remoting.peers import DEFER, ECHO, SLOW, echo_server
 
 
@@ -172,6 +172,6 @@ async def test_a_failing_callback_is_logged_and_does_no_harm(
 
     async with echo_server() as (server, _), ConnectionPool() as pool:
         pool.on_connected.append(fail)
-        with caplog.at_level(logging.ERROR, logger="remoting"):
+        with caplog.at_level(logging.ERROR, logger="pocketmq.remoting"):
             assert (await pool.request(address(server), ECHO)).code == 0
         assert "on purpose" in caplog.text

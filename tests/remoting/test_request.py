@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting.errors import FrameError, HeaderError
-from remoting.frame import SerializeType, decode_command, encode_command
-from remoting.headers import (
+from pocketmq.remoting.errors import FrameError, HeaderError
+from pocketmq.remoting.frame import SerializeType, decode_command, encode_command
+from pocketmq.remoting.headers import (
     Header,
     PullMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.request import Request, RequestDecoder, Response
 
 HEADER_TYPES: dict[int, type[Header] | None] = {
     10: SendMessageRequestHeader,

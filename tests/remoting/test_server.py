@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting.codes import ResponseCode
-from remoting.dispatch import Dispatcher
-from remoting.errors import RemotingClosed, RemotingTimeout
-from remoting.frame_stream import FLUSH_SIZE, HIGH_WATER
-from remoting.request import Request, Response
-from remoting.server import PortInUse, RemotingServer, ServerConnection
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
+from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import PortInUse, RemotingServer, ServerConnection
 from tests.remoting.peers import (
     DEFER,
     ECHO,
@@ -118,9 +118,9 @@ async def test_an_answer_that_can_not_be_written_fails_its_request_only() -> Non
 
 
 async def close_reason(caplog: pytest.LogCaptureFixture, port: int, data: bytes) -> str:
-    """Sends ``data`` on a connection of its own and returns the line logged at its end."""
+    """Sends `data` on a connection of its own and returns the line logged at its end."""
     caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="remoting"):
+    with caplog.at_level(logging.WARNING, logger="pocketmq.remoting"):
         peer = await RawPeer.open(port)
         peer.send(data)
         assert await peer.read_to_end() == b""
@@ -159,7 +159,7 @@ async def test_garbage_closes_the_connection_with_one_log_line(
 
 async def test_first_bytes_are_recognised_across_reads(caplog: pytest.LogCaptureFixture) -> None:
     async with echo_server() as (server, _):
-        with caplog.at_level(logging.WARNING, logger="remoting"):
+        with caplog.at_level(logging.WARNING, logger="pocketmq.remoting"):
             peer = await RawPeer.open(server.port)
             for byte in b"POST":
                 peer.send(bytes([byte]))
@@ -245,7 +245,7 @@ async def test_deferred_answers_over_the_write_limit_drop_the_connection(
         while len(echo.deferred) < count:
             echo.arrived.clear()
             await echo.arrived.wait()
-        with caplog.at_level(logging.WARNING, logger="remoting"):
+        with caplog.at_level(logging.WARNING, logger="pocketmq.remoting"):
             for request in echo.deferred:
                 request.reply(Response(body=echo.large))
             await lost.wait()
@@ -281,7 +281,7 @@ async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
 
 
 def serve(pieces: list[bytes]) -> tuple[FakeTransport, list[Request[Any]]]:
-    """What a connection that receives ``pieces`` answers and executes."""
+    """What a connection that receives `pieces` answers and executes."""
 
     async def run() -> tuple[FakeTransport, list[Request[Any]]]:
         connection, transport = connected(echo := Echo())
@@ -508,7 +508,7 @@ async def test_too_many_unfinished_requests_of_one_connection_are_refused() -> N
 
 
 async def server_side(server: RemotingServer, peer: RawPeer) -> ServerConnection:
-    """The server's end of ``peer``, once it has answered."""
+    """The server's end of `peer`, once it has answered."""
     peer.send(frame(ECHO, 1))
     await peer.read()
     (connection,) = server.connections

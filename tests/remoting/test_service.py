@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from remoting.dispatch import Dispatcher
-from remoting.properties_file import ConfigError
-from remoting.server import CannotListen, PortInUse, RemotingServer
-from remoting.service import ExitCode, run
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.remoting.service import ExitCode, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,9 +128,9 @@ def test_a_thread_may_run_a_server_without_signals() -> None:
 
 PROGRAM = """
 import asyncio, sys
-from remoting.dispatch import Dispatcher
-from remoting.server import RemotingServer
-from remoting.service import run
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.service import run
 
 async def main(stop):
     server = RemotingServer(Dispatcher())

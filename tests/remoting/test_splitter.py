@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.errors import FrameError
-from remoting.splitter import MAX_FRAME, FrameSplitter
+from pocketmq.remoting.errors import FrameError
+from pocketmq.remoting.splitter import MAX_FRAME, FrameSplitter
 
 
 def framed(*frames: bytes) -> bytes:

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.frame import encode_response_frame
-from remoting.headers import SendMessageResponseHeader
-from remoting.stored_answer import StoredAnswer
+from pocketmq.remoting.frame import encode_response_frame
+from pocketmq.remoting.headers import SendMessageResponseHeader
+from pocketmq.remoting.stored_answer import StoredAnswer
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)

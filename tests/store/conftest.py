@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from message.record import Record, iter_records
-from store.config import StoreConfig
-from store.files import Files
-from store.message_store import MessageStore
-from store.results import PutResult
+from pocketmq.message.record import Record, iter_records
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.files import Files
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))

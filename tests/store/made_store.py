@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from message import record as records
-from message.checksum import body_crc
-from message.identity import pack_host
-from message.message import MessageExt
-from message.properties import encode, find
-from message.tags import tag_hash
+from pocketmq.message import record as records
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.identity import pack_host
+from pocketmq.message.message import MessageExt
+from pocketmq.message.properties import encode, find
+from pocketmq.message.tags import tag_hash
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 V4 = pack_host("10.1.2.3", 40001)

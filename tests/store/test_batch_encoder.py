@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message import properties as names
-from message.batch_body import BatchBodyError, encode_batch
-from message.record import Record, iter_records
-from message.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from message.tags import tag_hash
-from store import batch_encoder
-from store.batch_encoder import Batch, Shared, take_apart
-from store.even_batch import EvenBatch, take_apart_even
-from store.queue_entry import iter_entries
-from store.record_encoder import TopicField
+from pocketmq.message import properties as names
+from pocketmq.message.batch_body import BatchBodyError, encode_batch
+from pocketmq.message.record import Record, iter_records
+from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
+from pocketmq.message.tags import tag_hash
+from pocketmq.store import batch_encoder
+from pocketmq.store.batch_encoder import Batch, Shared, take_apart
+from pocketmq.store.even_batch import EvenBatch, take_apart_even
+from pocketmq.store.queue_entry import iter_entries
+from pocketmq.store.record_encoder import TopicField
 
 Item = tuple[int, bytes, bytes]  # flag, body, encoded properties
 

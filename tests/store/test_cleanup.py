@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from message import properties as names
-from store.files import Files
-from store.message_store import MessageStore
-from store.results import GetStatus
+from pocketmq.message import properties as names
+from pocketmq.store.files import Files
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import GetStatus
 from tests.store.conftest import FailingFiles, StoreBench
 
 HOUR = 3_600_000

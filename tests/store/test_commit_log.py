@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from message.record import iter_records
-from store.files import Files
-from store.results import PutResult
+from pocketmq.message.record import iter_records
+from pocketmq.store.files import Files
+from pocketmq.store.results import PutResult
 
 
 @pytest.fixture

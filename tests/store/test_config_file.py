@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from message import fastjson
-from store.config_file import ConfigFile, ConfigFileError
+from pocketmq.message import fastjson
+from pocketmq.store.config_file import ConfigFile, ConfigFileError
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from store.consume_queue import FILLER_SIZE, ConsumeQueue
-from store.consume_queue_table import ConsumeQueueTable
-from store.entry_array import EntryRun
-from store.files import Retirement
-from store.queue_entry import pack_entries, pack_entry
+from pocketmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.entry_array import EntryRun
+from pocketmq.store.files import Retirement
+from pocketmq.store.queue_entry import pack_entries, pack_entry
 
 PER_FILE = 20
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from message.record import decode
-from store.errors import StoreLocked
+from pocketmq.message.record import decode
+from pocketmq.store.errors import StoreLocked
 
 PROJECT = Path(__file__).parents[2]
 
 WRITER = """
 import asyncio, os, sys
-from message.batch_body import encode_batch
-from store.config import FlushDiskType, StoreConfig
-from store.message_store import MessageStore
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.message_store import MessageStore
 
 root, flush, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 

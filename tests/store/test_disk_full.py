@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from message.batch_body import encode_batch
-from store import store_writer
-from store.errors import DiskFull
-from store.results import PutStatus
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.store import store_writer
+from pocketmq.store.errors import DiskFull
+from pocketmq.store.results import PutStatus
 
 
 @pytest.fixture

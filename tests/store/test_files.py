@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from store.errors import DiskFull
-from store.files import Files, Retirement, make_directories
+from pocketmq.store.errors import DiskFull
+from pocketmq.store.files import Files, Retirement, make_directories
 
 SIZE = 64 * 1024
 

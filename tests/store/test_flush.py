@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from message.batch_body import encode_batch
-from message.record import decode
-from store.config import FlushDiskType
-from store.results import GetStatus, PutStatus
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import decode
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.results import GetStatus, PutStatus
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 LAZY = {"flush_interval_commit_log": 3_600_000, "flush_interval_consume_queue": 3_600_000}

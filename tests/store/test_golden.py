@@ -7,10 +7,10 @@ import hashlib
 import shutil
 from typing import Any
 
-from message.message import MessageExt
-from message.record import decode
-from store.consume_queue import FILLER_SIZE
-from store.message_store import MessageStore
+from pocketmq.message.message import MessageExt
+from pocketmq.message.record import decode
+from pocketmq.store.consume_queue import FILLER_SIZE
+from pocketmq.store.message_store import MessageStore
 
 
 def check_every_message(store: MessageStore, messages: list[dict[str, Any]]) -> None:

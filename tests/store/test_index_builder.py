@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message.record import MIN_RECORD
-from store import index_builder
+from pocketmq.message.record import MIN_RECORD
+from pocketmq.store import index_builder
 
 # Runs of records of one size, which are found all at once, and others.
 runs = st.lists(

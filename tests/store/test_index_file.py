@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.errors import DiskFull
-from store.files import Files
-from store.index_file import IndexFile, file_size, key_hash
-from store.index_keys import KeyBatch
+from pocketmq.store.errors import DiskFull
+from pocketmq.store.files import Files
+from pocketmq.store.index_file import IndexFile, file_size, key_hash
+from pocketmq.store.index_keys import KeyBatch
 from tests.store.conftest import FailingFiles
 
 SLOTS, CAPACITY = 7, 40

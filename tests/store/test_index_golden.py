@@ -6,9 +6,9 @@ import shutil
 import time
 from typing import Any
 
-from message import properties as names
-from message.record import decode
-from store.message_store import MessageStore
+from pocketmq.message import properties as names
+from pocketmq.message.record import decode
+from pocketmq.store.message_store import MessageStore
 
 ALL_TIME = (0, 2**63 - 1)
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from message import properties as names
-from message.record import MAGIC_V1, MAGIC_V2, encode_into, record_size
-from message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_ROLLBACK
-from store import index_keys
-from store.index_file import key_hash
-from store.index_keys import keys_of
+from pocketmq.message import properties as names
+from pocketmq.message.record import MAGIC_V1, MAGIC_V2, encode_into, record_size
+from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_ROLLBACK
+from pocketmq.store import index_keys
+from pocketmq.store.index_file import key_hash
+from pocketmq.store.index_keys import keys_of
 
 HOSTS = {False: bytes(8), True: bytes(20)}
 

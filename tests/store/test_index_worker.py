@@ -17,18 +17,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from message import properties as names
-from message.record import decode
-from store import index_process, index_worker, message_index
-from store.checkpoint import Checkpoint
-from store.errors import StoreLocked
-from store.files import Files, Retirement
-from store.index_file import HEADER_SIZE
-from store.index_process import IndexProcess
-from store.index_table import IndexTable
-from store.index_worker import IndexWorker, WorkerFailed
-from store.message_store import MessageStore
-from store.store_lock import locked, wait_until_unlocked
+from pocketmq.message import properties as names
+from pocketmq.message.record import decode
+from pocketmq.store import index_process, index_worker, message_index
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.errors import StoreLocked
+from pocketmq.store.files import Files, Retirement
+from pocketmq.store.index_file import HEADER_SIZE
+from pocketmq.store.index_process import IndexProcess
+from pocketmq.store.index_table import IndexTable
+from pocketmq.store.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.store_lock import locked, wait_until_unlocked
 from tests.store.conftest import FailingFiles, StoreBench
 
 ALL_TIME = (0, 2**63 - 1)
@@ -403,9 +403,9 @@ async def test_files_of_expired_messages_are_let_go(bench: StoreBench) -> None:
 
 BROKER = """
 import asyncio, sys
-from store import message_index
-from store.config import StoreConfig
-from store.message_store import MessageStore
+from pocketmq.store import message_index
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
 
 message_index._PROCESS_BEHIND = 1
 message_index._STRETCH_BYTES = 5000
@@ -469,7 +469,7 @@ async def test_the_next_broker_waits_for_the_process_of_a_killed_one(bench: Stor
 def test_a_process_that_stays_keeps_the_next_broker_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.store_lock._UNLOCK_SECONDS", 0.05)
+    monkeypatch.setattr("pocketmq.store.store_lock._UNLOCK_SECONDS", 0.05)
     with locked(tmp_path), pytest.raises(StoreLocked):
         wait_until_unlocked(tmp_path, tmp_path)
     wait_until_unlocked(tmp_path, tmp_path)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from message import properties as names
-from message.record import decode
-from store import message_index
-from store.message_store import MessageStore
+from pocketmq.message import properties as names
+from pocketmq.message.record import decode
+from pocketmq.store import message_index
+from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import StoreBench
 
 ALL_TIME = (0, 2**63 - 1)

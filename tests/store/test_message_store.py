@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from message.batch_body import BatchBodyError, encode_batch
-from message.record import decode
-from message.tags import tag_hash
-from store.errors import RecordNotFound, StoreClosed, StoreLocked
-from store.results import GetStatus, PutResult, PutStatus
+from pocketmq.message.batch_body import BatchBodyError, encode_batch
+from pocketmq.message.record import decode
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.errors import RecordNotFound, StoreClosed, StoreLocked
+from pocketmq.store.results import GetStatus, PutResult, PutStatus
 from tests.store.conftest import StoreBench
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from message.tags import tag_hash
+from pocketmq.message.tags import tag_hash
 
 TAGS = "TAGS\1red\2"
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.config import FlushDiskType
-from store.log_walk import LogWalk
-from store.message_store import MessageStore
-from store.results import PutResult
-from store.run_writer import Put
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.log_walk import LogWalk
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult
+from pocketmq.store.run_writer import Put
 from tests.store.conftest import BORN_HOST, StoreBench
 
 TOPICS = ("A", "B", "T" * 200)  # the last one makes records of version 2

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from message.batch_body import encode_batch
-from store import files
-from store.files import MappedFile
-from store.results import PutResult, PutStatus
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.store import files
+from pocketmq.store.files import MappedFile
+from pocketmq.store.results import PutResult, PutStatus
 from tests.store.conftest import FailingFiles, StoreBench
 
 TOO_LONG = "%RETRY%" + "g" * 250

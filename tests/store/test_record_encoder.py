@@ -1,14 +1,14 @@
-"""The fast encoder writes exactly what `message.record` says a record is."""
+"""The fast encoder writes exactly what `pocketmq.message.record` says a record is."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.checksum import body_crc
-from message.record import decode, encode_into, record_size
-from store import record_encoder
-from store.record_encoder import TopicField, encode_record
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.record import decode, encode_into, record_size
+from pocketmq.store import record_encoder
+from pocketmq.store.record_encoder import TopicField, encode_record
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)

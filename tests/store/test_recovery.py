@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from message.batch_body import encode_batch
-from message.record import MAGIC_V1, decode
-from message.tags import tag_hash
-from store.errors import FileSizeMismatch, StoreCorrupt
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import MAGIC_V1, decode
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
 
 
 def checkpoint(bench: Any) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from store.checkpoint import Checkpoint
-from store.errors import StoreCorrupt
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.errors import StoreCorrupt
 
 HOUR = 3_600_000
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from message.compression import CompressionType, compress
-from message.identity import pack_host
-from message.record import MAGIC_V2
-from message.tags import tag_hash
-from store.config import StoreConfig
-from store.message_store import MessageStore
-from store.scan import ALL_COLUMNS, COLUMNS, Request, scan
-from store.scan.plan import is_internal_topic
-from store.scan.selection import Range, Selection
+from pocketmq.message.compression import CompressionType, compress
+from pocketmq.message.identity import pack_host
+from pocketmq.message.record import MAGIC_V2
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.scan import ALL_COLUMNS, COLUMNS, Request, scan
+from pocketmq.store.scan.plan import is_internal_topic
+from pocketmq.store.scan.selection import Range, Selection
 from tests.store.made_store import (
     BROKER,
     NOW,
@@ -97,8 +97,8 @@ def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
 
 
 def test_compressed_bodies_can_be_left_as_they_are(tmp_path: Path) -> None:
-    from store.scan.reader import SliceReader
-    from store.scan.tail import take_snapshot
+    from pocketmq.store.scan.reader import SliceReader
+    from pocketmq.store.scan.tail import take_snapshot
 
     store = MadeStore(tmp_path)
     packed = compress(b"again and " * 100, CompressionType.LZ4)

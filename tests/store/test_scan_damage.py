@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.compression import CompressionType, compress
-from store.errors import StoreCorrupt, StoreError
-from store.scan import scan
-from store.scan.errors import NoStore, RecordsLost
-from store.scan.reader import SliceReader
-from store.scan.snapshot import State
-from store.scan.tail import take_snapshot
+from pocketmq.message.compression import CompressionType, compress
+from pocketmq.store.errors import StoreCorrupt, StoreError
+from pocketmq.store.scan import scan
+from pocketmq.store.scan.errors import NoStore, RecordsLost
+from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.snapshot import State
+from pocketmq.store.scan.tail import take_snapshot
 from tests.store.made_store import NOW, MadeStore, damage, rows_of, write
 
 
@@ -350,7 +350,7 @@ def test_entries_that_point_anywhere(tmp_path: Path, physical: int, size: int) -
 
 
 def test_bodies_that_inflate_to_very_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.scan.bodies._MAX_INFLATED", 1_000_000)
+    monkeypatch.setattr("pocketmq.store.scan.bodies._MAX_INFLATED", 1_000_000)
     store = MadeStore(tmp_path)
     bodies = [bytes([n]) * (300_000 if n else 3_000_000) for n in range(12)]
     for body in bodies:

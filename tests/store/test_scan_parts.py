@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message.properties import decode
-from store.scan.columns import KEYS_TYPE, PROPERTIES_TYPE
-from store.scan.gather import Places
-from store.scan.property_table import PropertyTable, split_keys
-from store.scan.segments import Segments
+from pocketmq.message.properties import decode
+from pocketmq.store.scan.columns import KEYS_TYPE, PROPERTIES_TYPE
+from pocketmq.store.scan.gather import Places
+from pocketmq.store.scan.property_table import PropertyTable, split_keys
+from pocketmq.store.scan.segments import Segments
 
 names = st.sampled_from(["a", "KEYS", "TAGS", "a name of many characters"])
 values = st.sampled_from(["", "x", "two words", " k1  k2 ", "标签", "a value of many characters"])

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.scan.errors import RecordsLost
-from store.scan.offsets import EARLIEST, LATEST, OffsetBounds
-from store.scan.partitioning import Limits
-from store.scan.plan import Request, plan
-from store.scan.queue_slice import QueueSlice
-from store.scan.selection import Range, Selection
-from store.scan.snapshot import StoreSnapshot
-from store.scan.tail import take_snapshot
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.partitioning import Limits
+from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.tail import take_snapshot
 from tests.store.made_store import NOW, MadeStore
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from store.scan import scan
-from store.scan.errors import NoStore, RecordsLost
-from store.scan.partitioning import Limits
-from store.scan.plan import Request, plan
-from store.scan.queue_slice import QueueSlice
-from store.scan.reader import SliceReader
-from store.scan.segments import Mappings, Segment
-from store.scan.selection import Range, Selection
-from store.scan.tail import take_snapshot
+from pocketmq.store.scan import scan
+from pocketmq.store.scan.errors import NoStore, RecordsLost
+from pocketmq.store.scan.partitioning import Limits
+from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.segments import Mappings, Segment
+from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.tail import take_snapshot
 from tests.store.made_store import NOW, MadeStore, rows_of
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from store.checkpoint import Checkpoint
-from store.config import DEFAULT_DELAY_LEVELS, StoreConfig
-from store.delay_level import DelayLevels
-from store.errors import FileSizeMismatch, StoreLocked
-from store.store_lock import StoreLock
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.config import DEFAULT_DELAY_LEVELS, StoreConfig
+from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.errors import FileSizeMismatch, StoreLocked
+from pocketmq.store.store_lock import StoreLock
 
 PROJECT = Path(__file__).parents[2]
 
@@ -142,8 +142,8 @@ async def test_a_store_that_stopped_cleanly_opens_without_numpy(bench: Any) -> N
     await store.close()
     program = """
 import asyncio, sys
-from store.config import StoreConfig
-from store.message_store import MessageStore
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
 
 async def main():
     root, files, slots, entries = sys.argv[1], *map(int, sys.argv[2:])

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from message.batch_body import encode_batch
-from message.record import iter_records
-from message.tags import tag_hash
-from store.config import StoreConfig
-from store.files import Files
-from store.message_store import MessageStore
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import iter_records
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.files import Files
+from pocketmq.store.message_store import MessageStore
 
 FILE_SIZE = 4096
 QUEUE_FILE_SIZE = 200

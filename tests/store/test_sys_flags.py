@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from message.batch_body import encode_batch
-from message.record import Record, decode
-from message.sysflag import (
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.record import Record, decode
+from pocketmq.message.sysflag import (
     BORN_HOST_V6,
     HOST_MASK,
     INNER_BATCH,
@@ -17,8 +17,8 @@ from message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
-from store.message_store import MessageStore
-from store.results import PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutStatus
 from tests.store.conftest import BORN_HOST, HOST, StoreBench
 
 V6 = bytes(range(20))

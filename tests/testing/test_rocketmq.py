@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from client.errors import RemotingTimeout, SendError, SystemBusy
-from client.producer.producer import Producer
-from client.producer.transaction import TransactionProducer, TransactionState
-from message.message import Message, MessageExt
+from pocketmq.client.errors import RemotingTimeout, SendError, SystemBusy
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message, MessageExt
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.request import Request
 from pocketmq.testing import RocketMQ
-from remoting.codes import RequestCode, ResponseCode
-from remoting.request import Request
 from tests.broker.batches import batch
 from tests.broker.batches import send as sent
 from tests.broker.conftest import Client

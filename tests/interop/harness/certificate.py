@@ -11,7 +11,7 @@ from .official import need
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM files; clients trust ``chain``."""
+    """PEM files; clients trust `chain`."""
 
     key: Path
     chain: Path

@@ -14,7 +14,7 @@ BROKER_NAME = "broker-a"
 
 @dataclass
 class Cluster:
-    """What a test talks to; ``make`` is "official" or "ours"."""
+    """What a test talks to; `make` is "official" or "ours"."""
 
     make: str
     namesrv: Server

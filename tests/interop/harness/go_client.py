@@ -15,7 +15,7 @@ Result = dict[str, Any]
 
 
 class GoClient:
-    """``go("send", "-n", 5, ...)`` gives the results of one run of tests/interop/go.
+    """`go("send", "-n", 5, ...)` gives the results of one run of tests/interop/go.
 
     Each run has a home of its own below `directory`: members of a broadcast keep their offsets in
     it, by a client id that all of them share.

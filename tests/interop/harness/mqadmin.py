@@ -46,6 +46,6 @@ def normal(text: str) -> str:
 
 
 def failure(text: str) -> str | None:
-    """The last error in an output: ``CODE: 17  DESC: ...``, or the exception; None without one."""
+    """The last error in an output: `CODE: 17  DESC: ...`, or the exception; None without one."""
     causes = re.findall(r"(?m)^(?:Caused by: )?[\w.]+(?:Exception|Error): (.*)", normal(text))
     return causes[-1].strip() if causes else None

@@ -276,7 +276,7 @@ class JavaPeer:
             waiting.set_exception(JavaError(f"the Java client ended; see {self._log.name}"))
 
     def mqadmin(self, *args: str) -> str:
-        """What ``mqadmin ARGS`` prints."""
+        """What `mqadmin ARGS` prints."""
         return str(self("mqadmin", args=list(args)))
 
     def kill(self) -> None:

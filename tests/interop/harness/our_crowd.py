@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from client.consumer.pull import PullConsumer
-from client.consumer.push import PushConsumer
-from client.producer.producer import Producer
-from client.producer.transaction import TransactionProducer, TransactionState
-from message.message import Message, MessageExt
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message, MessageExt
 
 QUEUES = 8
 PATIENCE = 60.0  # Seconds until what is waited for counts as lost.

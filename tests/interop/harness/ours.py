@@ -14,7 +14,7 @@ from .process import Process
 def start_name_server(
     directory: Path, *, port: int | None = None, settings: Mapping[str, object] | None = None
 ) -> Server:
-    """Our name server, listening. ``directory`` keeps its KV config between starts."""
+    """Our name server, listening. `directory` keeps its KV config between starts."""
     home = directory / "namesrv"
     port = port or free_port()
     config = write_properties(

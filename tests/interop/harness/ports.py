@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def free_block(span: tuple[int, ...]) -> int:
-    """A port p such that p + d is free for every d of ``span``, which are few and small."""
+    """A port p such that p + d is free for every d of `span`, which are few and small."""
     while True:
         port = _random.choice(_CANDIDATES)
         with ExitStack() as held:

@@ -24,7 +24,7 @@ class ProcessFailed(AssertionError):
 class Process:
     """A started child process.
 
-    Its standard output and error go line by line into ``log``; ``wait_for`` wakes as soon as a
+    Its standard output and error go line by line into `log`; `wait_for` wakes as soon as a
     line arrives. Nothing here ever signals a process it did not start.
     """
 
@@ -90,7 +90,7 @@ class Process:
     def wait_for(self, pattern: str, timeout: float = 30.0) -> str:
         """The first line, of those not yet passed over by an earlier call, that matches pattern.
 
-        Raises ProcessFailed when the process ends or ``timeout`` seconds pass before.
+        Raises ProcessFailed when the process ends or `timeout` seconds pass before.
         """
         wanted = re.compile(pattern)
         deadline = time.monotonic() + timeout

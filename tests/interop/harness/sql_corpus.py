@@ -1,6 +1,6 @@
 """Generated SQL92 expressions, right and wrong ones, and messages to ask them about.
 
-``python -m tests.interop.harness.sql_corpus`` asks the official filter module about a corpus and
+`python -m tests.interop.harness.sql_corpus` asks the official filter module about a corpus and
 writes tests/data/sql_filter.json, which tests/message compares ours with where there is no Java.
 """
 

@@ -8,9 +8,9 @@ from typing import Any
 
 
 def columns(text: str) -> list[dict[str, str]]:
-    """A table with a heading line of ``#Name`` columns, as one dict per row.
+    """A table with a heading line of `#Name` columns, as one dict per row.
 
-    Columns are at least two blanks apart (cells such as ``1-0(0.0w, 0.0, 0.0)`` hold single ones).
+    Columns are at least two blanks apart (cells such as `1-0(0.0w, 0.0, 0.0)` hold single ones).
     Rows end at the first line with another number of cells.
     """
     lines = text.splitlines()
@@ -28,7 +28,7 @@ def columns(text: str) -> list[dict[str, str]]:
 
 
 def fields(text: str) -> dict[str, str]:
-    """Lines of ``name : value``, as brokerStatus and queryMsgById print them."""
+    """Lines of `name : value`, as brokerStatus and queryMsgById print them."""
     pairs = re.findall(r"^([\w \-/.]+?)\s*:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
     return dict(pairs)
 

@@ -80,7 +80,7 @@ def registered_brokers(namesrv: str) -> dict[str, str]:
 def until(
     condition: Callable[[], bool], what: str, timeout: float = 30.0, step: float = 0.05
 ) -> None:
-    """Ask again and again until ``condition`` holds; a refused connection counts as no."""
+    """Ask again and again until `condition` holds; a refused connection counts as no."""
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -1,5 +1,0 @@
-"""Administration of a cluster: one class, `Admin`, in rooms by what it looks after."""
-
-from client.admin.admin import Admin
-
-__all__ = ["Admin"]

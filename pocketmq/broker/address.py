@@ -1,0 +1,54 @@
+"""Where a broker listens and what clients are told: its port, and its numeric address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.remoting.server import CannotListen
+
+log = logging.getLogger(__name__)
+
+
+def reserve_port(host: str) -> socket.socket:
+    """A socket bound to a free port of `host`.
+
+    It does not listen: until it is closed nobody else is given the port, while a server socket
+    that reuses addresses, as asyncio's do, can already be bound to it.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reserved = socket.socket(family, socket.SOCK_STREAM)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((host, 0))
+    return reserved
+
+
+async def resolve_advertised(config: BrokerConfig) -> str:
+    """The numeric address that clients are told, as message ids contain it.
+
+    Raises CannotListen for a name without an address; warns where nobody will get through.
+    """
+    told = await _resolve(config.advertised_host)
+    if _loopback(config.bind_address) and not _loopback(told):
+        log.warning(
+            "clients are told to connect to %s (brokerIP1), but only loopback is listened on: "
+            "set bindAddress, e.g. to 0.0.0.0",
+            config.advertised_host,
+        )
+    return told
+
+
+def _loopback(address: str) -> bool:
+    return address.startswith("127.") or address in ("::1", "localhost")
+
+
+async def _resolve(host: str) -> str:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise CannotListen(f"brokerIP1 {host} can not be resolved: {error.strerror}") from None
+    # IPv4 first: every client reads its message ids.
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])

@@ -1,0 +1,206 @@
+"""One broker: everything of the package wired together, started and stopped.
+
+Starting: the store is opened (and recovered), the tables are loaded, the port is listened on, the
+name servers are told; then `start` returns. Stopping goes the other way round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pocketmq.broker.address import reserve_port, resolve_advertised
+from pocketmq.broker.alarm import CallLater, call_later
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_groups import ConsumerGroup
+from pocketmq.broker.parts import Parts
+from pocketmq.broker.periodic import every
+from pocketmq.broker.registration import BrokerIdentity, Registration
+from pocketmq.broker.tables import Tables
+from pocketmq.message.identity import pack_host
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import NotifyConsumerIdsChangedRequestHeader
+from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+HOUSEKEEPING_SECONDS: Final = 10.0
+ANNOUNCE_SECONDS: Final = 1.0  # how long an admin's answer waits for the name servers
+
+
+def now_ms() -> int:
+    """The wall clock in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """A broker in this process; `clock` gives milliseconds, and `call_later` waits for deliveries.
+
+    The constructor touches neither files nor the network; all but `config` is there after `start`.
+
+    Attributes:
+        tables: what it knows.
+        parts: what stores, delivers and answers.
+        dispatcher: which request codes it serves.
+    """
+
+    store: MessageStore
+    tables: Tables
+    parts: Parts
+    dispatcher: Dispatcher
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Callable[[], int] = now_ms,
+        call_later: CallLater = call_later,
+    ) -> None:
+        self.config = config
+        self.port = config.listen_port
+        self._clock = clock
+        self._call_later = call_later
+        self._stack: contextlib.AsyncExitStack | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` as clients are told."""
+        return f"{self.config.advertised_host}:{self.port}"
+
+    async def start(self) -> None:
+        """Returns when the broker listens and every reachable name server knows it.
+
+        Raises StoreLocked, StoreCorrupt, PortInUse; what was started by then is stopped again.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Unregister, close connections, write everything to disk. Idempotent."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        config, clock = self.config, self._clock
+        reservation = None
+        if self.port == 0:
+            # Message ids and the registration contain the port, so it must be known first.
+            reservation = stack.enter_context(reserve_port(config.bind_address))
+            self.port = reservation.getsockname()[1]
+        store_host = pack_host(await resolve_advertised(config), self.port)
+        store = self.store = MessageStore(config, store_host=store_host, clock=clock)
+        store.open()
+        stack.push_async_callback(store.close)
+        self.tables = Tables(config, clock, self._topics_changed, self._notify_members)
+        self.tables.load()
+        self.tables.keep(stack)
+        topics = self.tables.topics
+        self._registration = Registration(config, self._identity(), topics, topics.mark_ordered)
+        self.parts = Parts(
+            config,
+            self.tables,
+            store,
+            address=self.address,
+            store_host=store_host,
+            clock=clock,
+            call_later=self._call_later,
+            on_settings=self._settings_changed,
+            announced=self._announced,
+        )
+        self.dispatcher = self.parts.dispatcher()
+        store.start()
+        self.parts.start(stack)
+
+        server = RemotingServer(
+            self.dispatcher,
+            host=config.bind_address,
+            port=self.port,
+            idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            before_answers=store.settle,
+        )
+        await server.start()
+        if reservation is not None:
+            reservation.close()
+        stack.push_async_callback(server.stop)
+        await self._start_vip_server(stack)
+        stack.push_async_callback(self._registration.stop)
+        await self._registration.start()
+        every(stack, 1.0, self.tables.statistics.tick)
+        every(stack, 1.0, self.parts.put_times.tick)
+        every(stack, HOUSEKEEPING_SECONDS, self.tables.expire)
+
+    def _identity(self) -> BrokerIdentity:
+        config = self.config
+        return BrokerIdentity(
+            config.broker_cluster_name,
+            config.broker_name,
+            config.broker_id,
+            self.address,
+            f"{config.advertised_host}:{self.port + 1}",
+        )
+
+    async def _start_vip_server(self, stack: contextlib.AsyncExitStack) -> None:
+        """listenPort-2 serves everything but pulls, so that sends need not queue behind them.
+
+        Clients use it only when told to, so a taken port is no reason not to start.
+        """
+        config = self.config
+        if not config.vip_channel_enable or config.listen_port <= 2:
+            return
+        vip = RemotingServer(
+            self.parts.dispatcher(pulls=False),
+            host=config.bind_address,
+            port=config.listen_port - 2,
+            idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            name="broker's VIP channel",
+            before_answers=self.store.settle,
+        )
+        try:
+            await vip.start()
+        except (PortInUse, CannotListen) as error:
+            log.info("no VIP channel: %s", error)
+        else:
+            stack.push_async_callback(vip.stop)
+
+    # --- what the parts tell each other -------------------------------------------------------
+
+    def _topics_changed(self, names: Iterable[str]) -> None:
+        self.parts.sends.forget_targets()
+        self._registration.topics_changed(names)
+
+    def _settings_changed(self, keys: frozenset[str]) -> None:
+        self.parts.sends.forget_targets()
+        if "brokerPermission" in keys:
+            self.tables.topics.tell_all()
+        if not keys.isdisjoint(("autoCreateTopicEnable", "defaultTopicQueueNums")):
+            self.tables.topics.refresh_template()
+
+    async def _announced(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANNOUNCE_SECONDS):
+                await self._registration.settled()
+
+    def _notify_members(self, group: ConsumerGroup) -> None:
+        if not self.config.notify_consumer_ids_changed_enable:
+            return
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
+        for connection in group.clients:
+            # One that is going away will be noticed by its own close callback.
+            with contextlib.suppress(RemotingError):
+                connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

@@ -1,0 +1,176 @@
+"""The settings of a broker: RocketMQ's own property names with 5.3.3's defaults, but one.
+
+A `broker.conf` of the official broker loads as it is. `BrokerConfig` extends the store's settings,
+since the official file holds both. Times are milliseconds unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Annotated, Final
+
+from msgspec import Meta, field
+
+from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.remoting.official_config_keys import BROKER_KEYS
+from pocketmq.remoting.properties_file import ConfigError, load_config
+from pocketmq.store.config import StoreConfig
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Millis = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1)]
+Perm = Annotated[int, Meta(ge=0, le=15)]
+Name = Annotated[str, Meta(min_length=1, description="a name")]
+
+LOOPBACK: Final = "127.0.0.1"
+WILDCARDS: Final = ("", "0.0.0.0", "::")
+MASTER_ID: Final = 0
+
+
+class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
+    """All settings of one broker process.
+
+    Fields that RocketMQ does not have: `vip_channel_enable` (serve listenPort-2 as well, as the
+    official broker always does), `max_in_flight_bytes` (bodies of sends that are stored but not
+    yet answered; above it sends are answered SYSTEM_BUSY), `max_auto_created_groups` (with so many
+    groups no more are created unless an admin does), `max_held_pulls` (long polls that may
+    wait at once; one above it is answered at once), and the settings of the Batch-Protocol:
+    `max_child_request_num` (children of a parent; with more it is refused),
+    `batch_pull_enough_bytes` and `batch_pull_enough_messages` (a parent of pulls that has so much
+    is answered without reading its other queues). `rebalance_lock_max_live_time` is a system
+    property of the official broker (rocketmq.broker.rebalance.lockMaxLiveTime).
+
+    `max_transfer_count_on_message_in_memory` is 256 where RocketMQ has 32: who asks for more at a
+    time (official clients do not) gets it, within the same bytes, for half the CPU time.
+    """
+
+    # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
+    broker_config_path: str = ""  # changes are written there; empty: nowhere
+    config_black_list: str = "configBlackList;brokerConfigPath"
+
+    # Who and where
+    namesrv_addr: str = ""  # host:port;host:port
+    broker_cluster_name: Name = "DefaultCluster"
+    broker_name: Name = field(default_factory=socket.gethostname)
+    broker_id: Annotated[int, Meta(ge=0)] = MASTER_ID
+    bind_address: str = LOOPBACK
+    # The address that clients are told; empty: bindAddress, or this host's if that is a wildcard.
+    broker_ip1: str = field(default="", name="brokerIP1")
+    listen_port: Port = 10911  # 0: any free port
+    vip_channel_enable: bool = True
+    server_channel_max_idle_time_seconds: Count = 120
+
+    # Topics and groups
+    broker_permission: Perm = 6  # 4 read, 2 write
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: Annotated[int, Meta(ge=1, le=65535)] = 8
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    auto_create_subscription_group: bool = True
+    max_auto_created_groups: Count = 20_000
+    validate_system_topic_when_update_topic: bool = True
+    enable_mixed_message_type: bool = False
+
+    # Delayed and timed messages
+    delay_offset_update_version_step: Count = 200
+    recall_message_enable: bool = False
+    allow_recall_when_broker_not_writeable: bool = True
+
+    # Sending
+    region_id: str = DEFAULT_REGION
+    trace_on: bool = True
+    reject_transaction_message: bool = False
+    start_accept_send_request_time_stamp: int = 0
+    send_thread_pool_queue_capacity: Count = 10_000  # sends stored but not yet answered
+    max_in_flight_bytes: Count = 256 * 1024 * 1024
+
+    # Transactions
+    transaction_time_out: Millis = 6_000  # until the producer of a half message is asked
+    transaction_check_max: Count = 15
+    transaction_check_interval: Millis = 30_000
+    transaction_op_msg_max_size: Count = 4_096
+    transaction_op_batch_interval: Millis = 3_000
+
+    # Replies, offsets
+    store_reply_message_enable: bool = True
+    use_server_side_reset_offset: bool = True
+
+    # Pulling
+    long_polling_enable: bool = True
+    short_polling_time_mills: Millis = 1_000
+    lite_pull_message_enable: bool = True
+    reject_pull_consumer_enable: bool = False
+    pull_thread_pool_queue_capacity: Count = 100_000
+    max_held_pulls: Count = 100_000
+    max_transfer_count_on_message_in_memory: Count = 256
+    max_transfer_bytes_on_message_in_memory: Count = 256 * 1024
+    access_message_in_memory_max_ratio: Annotated[int, Meta(ge=0, le=100)] = 40  # % of RAM
+
+    # Batch-Protocol
+    max_child_request_num: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    batch_pull_enough_bytes: Count = 4 * 1024 * 1024
+    batch_pull_enough_messages: Count = 10_000
+
+    # Filtering by SQL92; the Bloom filter only has to agree with official brokers' in its sizes
+    enable_property_filter: bool = False
+    filter_support_retry: bool = False
+    filter_data_clean_time_span: Millis = 24 * 3600 * 1000  # until a dead expression is forgotten
+    expect_consumer_num_use_filter: Count = 32
+    max_error_rate_of_bloom_filter: Annotated[int, Meta(ge=1, le=99)] = 20  # %
+
+    # Consumers
+    notify_consumer_ids_changed_enable: bool = True
+    channel_expired_timeout: Millis = 120_000
+    rebalance_lock_max_live_time: Millis = 60_000  # of a queue's lock for ordered consumption
+    flush_consumer_offset_interval: Millis = 5_000
+    consumer_offset_update_version_step: Count = 500
+
+    # Registration
+    register_name_server_period: Annotated[int, Meta(ge=10_000, le=60_000)] = 30_000
+    register_broker_timeout_mills: Millis = 24_000
+    broker_heartbeat_interval: Millis = 1_000
+    compressed_register: bool = False
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """`namesrv_addr` as single addresses."""
+        return tuple(address for part in self.namesrv_addr.split(";") if (address := part.strip()))
+
+    @property
+    def advertised_host(self) -> str:
+        """The address that clients are told to connect to."""
+        if self.broker_ip1:
+            return self.broker_ip1
+        return _own_address() if self.bind_address in WILDCARDS else self.bind_address
+
+
+def _own_address() -> str:
+    # Which interface leads outside; connecting a datagram socket sends nothing.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address, never answered
+            return str(probe.getsockname()[0])
+        except OSError:
+            return LOOPBACK
+
+
+def load_broker_config(text: str) -> tuple[BrokerConfig, list[str]]:
+    """A configuration from the text of a broker.conf, and warnings for keys without effect.
+
+    `namesrvAddr` falls back to the environment variable NAMESRV_ADDR, as the official broker's.
+    Raises `ConfigError` for a value that is not allowed, a brokerId of a slave among them: it would
+    be a second broker of the same name in the routes, with none of the master's messages.
+    """
+    config, warnings = load_config(BrokerConfig, text, BROKER_KEYS)
+    if config.broker_id != MASTER_ID:
+        raise ConfigError(
+            "brokerId",
+            str(config.broker_id),
+            f"{MASTER_ID}, a master, as this broker has no slaves and can not be one",
+        )
+    if not config.namesrv_addr:
+        config.namesrv_addr = os.environ.get("NAMESRV_ADDR", "")
+    return config, warnings

@@ -1,0 +1,234 @@
+"""The SQL92 expressions that groups subscribe with, kept in config/consumerFilter.json.
+
+Heartbeats bring them. A pull that names no expression of its own is answered by what its group's
+last heartbeat said. When the last member of a group leaves, or a topic is no longer subscribed to,
+its expression is dead, and forgotten after filterDataCleanTimeSpan. Reference: broker
+ConsumerFilterManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.bloom import BloomFilter, BloomFilterData
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message import properties as names
+from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
+from pocketmq.remoting.bodies.heartbeat import SubscriptionData
+from pocketmq.store.config_file import ConfigFile, ConfigFileError, keep_unknown
+
+log = logging.getLogger(__name__)
+
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+#: Characters of all expressions, each with what else is kept of it, above which none is added.
+MAX_CHARACTERS: Final = 64 << 20
+OVERHEAD: Final = 1000
+#: How long before the start, at most, those have died that lived when the broker stopped (ms).
+DEAD_BEFORE_START: Final = 30_000
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether an expression names tags; TAG may be left out."""
+    return expression_type in (None, "", TAG)
+
+
+class ConsumerFilterData(msgspec.Struct, rename="camel"):
+    """One group's expression for one topic; times in Unix ms.
+
+    `client_version` is the subscription's version (its time); `dead_time` 0 means alive.
+    """
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: int
+    client_version: int
+    dead_time: int = 0
+    bloom_filter_data: BloomFilterData | None = None
+
+    @property
+    def dead(self) -> bool:
+        """No consumer has it any more."""
+        return self.dead_time >= self.born_time
+
+    def fields(self) -> dict[str, Any]:
+        """As the official broker writes it down."""
+        return {**msgspec.to_builtins(self), "dead": self.dead}
+
+
+class ConsumerFilters:
+    """The filter table of one broker; `clock` gives milliseconds."""
+
+    def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._file = ConfigFile(path)
+        self._clock = clock
+        self._bloom = BloomFilter(
+            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+        )
+        # group → topic → filter: heartbeats and pulls know their group first.
+        self._groups: dict[str, dict[str, ConsumerFilterData]] = {}
+        # What other releases keep with an entry, by topic and group.
+        self._unknown: dict[tuple[str, str], dict[str, Any]] = {}
+        self._dirty = False
+        self._characters = 0
+
+    # --- the file -----------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the file: whoever it says is alive has died meanwhile. Raises ConfigFileError."""
+        known = set(ConsumerFilterData.__struct_encode_fields__)
+        died = self._clock() - DEAD_BEFORE_START
+        by_topic = self._file.load().get("filterDataByTopic") or {}
+        try:
+            for topic, entry in by_topic.items():
+                for group, fields in (entry.get("groupFilterData") or {}).items():
+                    data = msgspec.convert(fields, ConsumerFilterData, strict=False)
+                    data.dead_time = data.dead_time or max(died, data.born_time)
+                    self._put(group, topic, data)
+                    unknown = {key: value for key, value in fields.items() if key not in known}
+                    if unknown:
+                        self._unknown[topic, group] = unknown
+        except (AttributeError, msgspec.ValidationError) as error:
+            raise ConfigFileError(self._file.path, str(error)) from None
+
+    def unsaved(self) -> bytes | None:
+        """The file's new content when something changed since the last time, else None."""
+        self._forget_dead(self._config.filter_data_clean_time_span)
+        if not self._dirty:
+            return None
+        self._dirty = False
+        by_topic: dict[str, dict[str, Any]] = {}
+        for group, topics in self._groups.items():
+            for topic, data in topics.items():
+                entry = by_topic.setdefault(topic, {"groupFilterData": {}, "topic": topic})
+                unknown = self._unknown.get((topic, group), {})
+                entry["groupFilterData"][group] = keep_unknown(data.fields(), unknown)
+        return self._file.encode({"filterDataByTopic": by_topic})
+
+    async def save(self) -> None:
+        """Write consumerFilter.json, off the event loop, when something changed. Raises OSError."""
+        content = self.unsaved()
+        if content is not None:
+            try:
+                await asyncio.to_thread(self._file.write, content)
+            except OSError:
+                self._dirty = True
+                raise
+
+    def _forget_dead(self, age: int) -> None:
+        """Those who have been dead for `age` ms."""
+        now = self._clock()
+        for group, topics in list(self._groups.items()):
+            for topic, data in list(topics.items()):
+                if data.dead and now - data.dead_time >= age:
+                    self._forget(group, topic)
+
+    def _put(self, group: str, topic: str, data: ConsumerFilterData) -> None:
+        topics = self._groups.setdefault(group, {})
+        old = topics.get(topic)
+        self._characters += _weight(data) - (_weight(old) if old is not None else 0)
+        topics[topic] = data
+
+    def _forget(self, group: str, topic: str) -> None:
+        topics = self._groups[group]
+        self._characters -= _weight(topics.pop(topic))
+        if not topics:
+            del self._groups[group]
+        self._unknown.pop((topic, group), None)
+        self._dirty = True
+
+    # --- what consumers say -------------------------------------------------------------------
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take over what a heartbeat subscribes to; a bad expression leaves the group without."""
+        subscribed = set()
+        for subscription in subscriptions:
+            subscribed.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription)
+        for topic, data in self._groups.get(group, {}).items():
+            if topic not in subscribed and not data.dead:
+                self._bury(data)
+
+    def unregister(self, group: str) -> None:
+        """The last member of `group` left."""
+        for data in self._groups.get(group, {}).values():
+            if not data.dead:
+                self._bury(data)
+
+    def get(self, group: str, topic: str) -> ConsumerFilterData | None:
+        """What `group` said last about `topic`, dead or alive."""
+        return self._groups.get(group, {}).get(topic)
+
+    def accept_retried(self, group: str, properties: Mapping[str, str]) -> bool:
+        """Whether `group` wants a message of its retry topic: it is judged by what the group said
+        about the topic that the message came from."""
+        known = self.get(group, properties.get(names.RETRY_TOPIC, ""))
+        if known is None:
+            return True
+        return compile_filter(known.expression, known.expression_type).matches(properties)
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        topic, version = subscription.topic, subscription.sub_version
+        old = self.get(group, topic)
+        if old is not None:
+            if version < old.client_version:
+                return
+            same = (subscription.sub_string, subscription.expression_type) == (
+                old.expression,
+                old.expression_type,
+            )
+            if version == old.client_version or same:
+                # Of two expressions with one version the first stays.
+                self._dirty |= old.dead or version != old.client_version
+                old.client_version = version
+                old.dead_time = 0
+                return
+        try:
+            compile_filter(subscription.sub_string, subscription.expression_type)
+        except SqlSyntaxError as error:
+            log.warning("group %s subscribes to %s with a bad expression: %s", group, topic, error)
+            if old is not None:
+                self._forget(group, topic)
+            return
+        data = ConsumerFilterData(
+            group,
+            topic,
+            subscription.sub_string,
+            subscription.expression_type,
+            born_time=self._clock(),
+            client_version=version,
+            bloom_filter_data=self._bloom.generate(f"{group}#{topic}"),
+        )
+        if self._characters + _weight(data) > MAX_CHARACTERS:
+            self._forget_dead(0)
+            if self._characters + _weight(data) > MAX_CHARACTERS:
+                log.warning("the filter of group %s for %s is one too many", group, topic)
+                return
+        self._put(group, topic, data)
+        self._dirty = True
+
+    def _bury(self, data: ConsumerFilterData) -> None:
+        # A clock that went back must not make it look alive.
+        data.dead_time = max(self._clock(), data.born_time)
+        self._dirty = True
+
+
+def _weight(data: ConsumerFilterData) -> int:
+    return len(data.expression) + OVERHEAD
+
+
+def compile_filter(expression: str, expression_type: str | None) -> SqlFilter:
+    """The filter of a subscription that is not by tag. Raises SqlSyntaxError."""
+    if expression_type != SQL92:
+        raise SqlSyntaxError(1, 1, f"no expression type {expression_type}: TAG or SQL92")
+    return compile_sql(expression)

@@ -1,0 +1,226 @@
+"""Who consumes right now: the consumers of each group, their connections and subscriptions.
+
+Heartbeats (code 34) fill this table; unregistering, a closed connection, or two silent minutes
+empty it. Every join, leave and change of topics is told to the whole group, the newcomer
+included, so that it rebalances at once. Reference: broker ConsumerManager, ConsumerGroupInfo.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pocketmq.broker.consumer_filter import ConsumerFilters, is_tag_type
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+
+log = logging.getLogger(__name__)
+
+BROADCASTING: Final = "BROADCASTING"
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"  # pull consumers
+SUBSCRIBE_ALL: Final = "*"
+
+
+class ClientInfo:
+    """One client as its heartbeat named it, on the connection that it uses."""
+
+    __slots__ = ("client_id", "connection", "language", "seen", "version")
+
+    def __init__(
+        self, connection: Any, client_id: str, language: str, version: int, seen: int
+    ) -> None:
+        self.connection = connection
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.seen = seen  # ms
+
+
+class Subscription:
+    """One topic of a group; `codes` are the wanted tag hashes, None for all messages."""
+
+    __slots__ = ("codes", "data")
+
+    def __init__(self, data: SubscriptionData) -> None:
+        self.data = data
+        everything = data.sub_string in ("", SUBSCRIBE_ALL)
+        self.codes = None if everything else frozenset(data.code_set)
+
+    @property
+    def is_tag(self) -> bool:
+        """Filters by tag (TAG or no expression type), not by properties."""
+        return is_tag_type(self.data.expression_type)
+
+
+class ConsumerGroup:
+    """One group: its members by connection and what it subscribes to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type = ""
+        self.message_model = ""
+        self.consume_from_where = ""
+        self.clients: dict[Any, ClientInfo] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        # Of the last heartbeat; None before the first (heartbeat v2 compares it).
+        self.fingerprint: int | None = None
+
+    @property
+    def broadcasting(self) -> bool:
+        """Every member gets every message, so members need not know of each other."""
+        return self.message_model == BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """The ids of all members, as GET_CONSUMER_LIST_BY_GROUP lists them."""
+        return [client.client_id for client in self.clients.values()]
+
+    def find(self, client_id: str | None) -> ClientInfo | None:
+        """The member that calls itself so."""
+        for client in self.clients.values():
+            if client.client_id == client_id:
+                return client
+        return None
+
+    def join(self, client: ClientInfo, data: ConsumerData) -> bool:
+        """Add or refresh a member; True when it is new."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        known = self.clients.get(client.connection)
+        self.clients[client.connection] = client
+        if known is not None and known.client_id != client.client_id:
+            log.warning(
+                "group %s: the client at %s was %s and is now %s",
+                self.name,
+                client.connection.peer,
+                known.client_id,
+                client.client_id,
+            )
+        return known is None
+
+    def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over a member's subscriptions; True when a topic was added or dropped.
+
+        Of two subscriptions to one topic the one with the higher version (its time) stays.
+        """
+        changed = False
+        topics = set()
+        for data in subscriptions:
+            topics.add(data.topic)
+            known = self.subscriptions.get(data.topic)
+            if known is None:
+                changed = True
+                self.subscriptions[data.topic] = Subscription(data)
+            elif data.sub_version > known.data.sub_version:
+                self.subscriptions[data.topic] = Subscription(data)
+        for topic in [topic for topic in self.subscriptions if topic not in topics]:
+            changed = True
+            del self.subscriptions[topic]
+        return changed
+
+
+class ConsumerGroups:
+    """All groups with a live member.
+
+    `notify(group)` is called for each change that the members must hear of. `clock` gives ms.
+    `filters` keeps the SQL92 expressions that groups subscribe with.
+    """
+
+    def __init__(
+        self,
+        notify: Callable[[ConsumerGroup], None],
+        clock: Callable[[], int],
+        filters: ConsumerFilters | None = None,
+    ) -> None:
+        self._notify = notify
+        self._clock = clock
+        self._filters = filters
+        self._groups: dict[str, ConsumerGroup] = {}
+        # Which groups a connection is a member of, so that its end costs no search.
+        self._groups_of: dict[Any, set[str]] = {}
+
+    def get(self, name: str) -> ConsumerGroup | None:
+        """The group, or None when nobody of it is online."""
+        return self._groups.get(name)
+
+    def names(self) -> list[str]:
+        """Groups that are online."""
+        return list(self._groups)
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """Online groups that subscribe to `topic`."""
+        return {name for name, group in self._groups.items() if topic in group.subscriptions}
+
+    def register(
+        self,
+        data: ConsumerData,
+        client: ClientInfo,
+        *,
+        notify_enabled: bool,
+        fingerprint: int = 0,
+        with_subscriptions: bool = True,
+    ) -> bool:
+        """One group of one heartbeat.
+
+        Returns whether the client is to send its subscriptions again (heartbeat v2): the group's
+        fingerprint was another one before, or nothing is known of what it subscribes to, as after
+        a restart of the broker.
+        """
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        other_fingerprint = group.fingerprint not in (None, fingerprint)
+        group.fingerprint = fingerprint
+        changed = group.join(client, data)
+        if changed:
+            log.info("group %s: %s joined", group.name, client.client_id)
+        if with_subscriptions:
+            changed |= group.subscribe(data.subscription_data_set)
+            if self._filters is not None:
+                self._filters.register(group.name, data.subscription_data_set)
+        connection = client.connection
+        groups = self._groups_of.get(connection)
+        if groups is None:
+            groups = self._groups_of[connection] = set()
+            connection.add_close_callback(self.connection_closed)
+        groups.add(group.name)
+        if changed and notify_enabled and not group.broadcasting:
+            self._notify(group)
+        return other_fingerprint or not (with_subscriptions or group.subscriptions)
+
+    def unregister(self, name: str, connection: Any, *, notify_enabled: bool = True) -> None:
+        """A member leaves; the group goes with its last one."""
+        group = self._groups.get(name)
+        if group is None:
+            return
+        client = group.clients.pop(connection, None)
+        groups = self._groups_of.get(connection)
+        if groups is not None:
+            groups.discard(name)
+        if client is None:
+            return
+        log.info("group %s: %s left", name, client.client_id)
+        if not group.clients:
+            del self._groups[name]
+            if self._filters is not None:
+                self._filters.unregister(name)
+        elif notify_enabled and not group.broadcasting:
+            self._notify(group)
+
+    def connection_closed(self, connection: Any) -> None:
+        """Everything that lived on `connection` leaves."""
+        for name in self._groups_of.pop(connection, ()):
+            self.unregister(name, connection)
+
+    def expire(self, silent_ms: int) -> list[ClientInfo]:
+        """Drop the clients that sent no heartbeat for `silent_ms`; returns them."""
+        now = self._clock()
+        expired = [
+            (name, client)
+            for name, group in self._groups.items()
+            for client in group.clients.values()
+            if now - client.seen > silent_ms
+        ]
+        for name, client in expired:
+            self.unregister(name, client.connection)
+        return [client for _, client in expired]

@@ -1,0 +1,162 @@
+"""How far each group has consumed each queue, kept in config/consumerOffset.json.
+
+Commits only change memory; the file is written every 5 s when something changed, and at stop. An
+offset lower than the stored one is stored too (a client may rewind). Offsets are queue offsets:
+the next message to consume. Reference: broker ConsumerOffsetManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.offset_file import OffsetFile
+from pocketmq.remoting.bodies.registration import DataVersion
+
+SEPARATOR: Final = "@"
+
+
+class _Stored(msgspec.Struct, rename="camel"):
+    """What is read of the file."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion | None = None
+
+
+class ConsumerOffsets(OffsetFile):
+    """The offset table of one broker.
+
+    `clock` gives milliseconds; the data version rises every `version_step` commits.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 500) -> None:
+        super().__init__(path, clock, version_step)
+        # "topic@group" → queue id → offset, the form of the file and of the admin answer.
+        self.table: dict[str, dict[int, int]] = {}
+        # Where the group last pulled; only shown to admins, never stored.
+        self._pulled: dict[str, dict[int, int]] = {}
+        # Offsets that an admin set and that the group has not been told yet; never stored.
+        self._resets: dict[str, dict[int, int]] = {}
+
+    def load(self) -> None:
+        """Read the file. Raises ConfigFileError."""
+        self.table = self._read(_Stored).offset_table
+
+    def save(self) -> None:
+        """Write consumerOffset.json when something changed. Blocks. Raises OSError."""
+        content = self.unsaved()
+        if content is not None:
+            self.write(content)
+
+    async def flush(self) -> None:
+        """Write consumerOffset.json, off the event loop, when something changed. Raises OSError."""
+        content = self.unsaved()
+        if content is not None:
+            await asyncio.to_thread(self.write, content)
+
+    def document(self) -> dict[str, Any]:
+        """The table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""
+        groups: dict[str, list[str]] = {}
+        for key in self.table:
+            topic, _, group = key.partition(SEPARATOR)
+            if SEPARATOR not in group:
+                groups.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": msgspec.to_builtins(self.data_version),
+            "groupTopicMap": groups,
+            "offsetTable": self.table,
+        }
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store where `group` goes on in a queue."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self.table[key] = {}
+        queues[queue_id] = offset
+        self._changed()
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The stored offset, or -1."""
+        queues = self.table.get(f"{topic}{SEPARATOR}{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store where an admin wants `group` to go on. Until `take_reset` gives that to the pull
+        of a consumer, the group's own commits are to be ignored."""
+        self.commit(group, topic, queue_id, offset)
+        self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """True while the group was not told of a reset offset."""
+        # Nearly always there are none at all, and every commit asks.
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The reset offset that the group is to be told now, once."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    def clone(self, source: str, destination: str, topic: str) -> None:
+        """Give a group the offsets that another one has in a topic, if that has any."""
+        queues = self.table.get(f"{topic}{SEPARATOR}{source}")
+        if queues is not None:
+            self.table[f"{topic}{SEPARATOR}{destination}"] = dict(queues)
+            self._dirty = True
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note the offset of a pull, for admins."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Where the group pulled last; the stored offset when it did not pull; -1 without both."""
+        offset = self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+        return self.query(group, topic, queue_id) if offset is None else offset
+
+    def topics_of(self, group: str) -> set[str]:
+        """Topics that have a stored offset of `group`."""
+        return {topic for topic, name in self.pairs() if name == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Groups that have a stored offset in `topic`."""
+        return {group for name, group in self.pairs() if name == topic}
+
+    def offsets(self, group: str, topic: str) -> Mapping[int, int]:
+        """All stored offsets of a group in a topic."""
+        return self.table.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: a new one of the same name starts without offsets."""
+        self._forget(lambda name, group: name == topic)
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted with its offsets."""
+        self._forget(lambda topic, name: name == group)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """(topic, group) of every stored offset."""
+        # "topic@group@broadcast" entries of broadcasting groups are no such pairs.
+        split = [tuple(key.split(SEPARATOR)) for key in self.table]
+        return [(parts[0], parts[1]) for parts in split if len(parts) == 2]
+
+    def _forget(self, concerned: Callable[[str, str], bool]) -> None:
+        for table in (self.table, self._pulled, self._resets):
+            for key in list(table):
+                topic, _, group = key.partition(SEPARATOR)
+                if concerned(topic, group):
+                    del table[key]
+                    self._dirty = True

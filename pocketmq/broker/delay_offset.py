@@ -1,0 +1,51 @@
+"""How far each delay level is delivered, kept in config/delayOffset.json.
+
+Offsets are queue offsets of the level's queue in SCHEDULE_TOPIC_XXXX: the next message to deliver.
+Levels of the file that are not configured any more are kept. Reference: ScheduleMessageService,
+DelayOffsetSerializeWrapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pocketmq.broker.offset_file import OffsetFile
+from pocketmq.remoting.bodies.registration import DataVersion
+
+
+class _Stored(msgspec.Struct, rename="camel"):
+    """What is read of the file."""
+
+    offset_table: dict[int, int] = {}
+    data_version: DataVersion | None = None
+
+
+class DelayOffsets(OffsetFile):
+    """The offset table of one broker, by level. `clock` gives milliseconds; the data version rises
+    every `version_step` changes."""
+
+    def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 200) -> None:
+        super().__init__(path, clock, version_step)
+        self.table: dict[int, int] = {}
+
+    def load(self) -> None:
+        """Read the file. Raises ConfigFileError."""
+        self.table = self._read(_Stored).offset_table
+
+    def next(self, level: int) -> int:
+        """The queue offset of the next message to deliver."""
+        return self.table.get(level, 0)
+
+    def update(self, level: int, offset: int) -> None:
+        """Everything before `offset` is delivered."""
+        self.table[level] = offset
+        self._changed()
+
+    def document(self) -> dict[str, Any]:
+        """The table as the file holds it and as GET_ALL_DELAY_OFFSET answers it."""
+        version = msgspec.to_builtins(self.data_version)
+        return {"dataVersion": version, "offsetTable": dict(self.table)}

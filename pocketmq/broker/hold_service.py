@@ -1,0 +1,281 @@
+"""Long polls: pulls that found nothing wait here for a message, their time, or their client's end.
+
+A held pull is woken by the first append to its queue that passes its filter (of tags or of
+properties) and is then executed once more, with holding forbidden, so that it is answered whatever
+it finds. Woken pulls run together at the next turn of the event loop: the append that woke them
+finishes first, and a batch is seen whole. Deadlines are kept in buckets of 100 ms with a single
+timer for the earliest one; a pull never ends before its deadline and at most one bucket late.
+Reference: broker PullRequestHoldService, which looks at deadlines only every 5 s; here that
+interval remains for comparing every held pull with its queue's end, should an append ever go
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from pocketmq.remoting.request import Request
+
+log = logging.getLogger(__name__)
+
+BUCKET_SECONDS: Final = 0.1
+RECHECK_SECONDS: Final = 5.0
+#: Woken pulls that are executed in one turn of the loop, and bytes that these may find. Answers
+#: are written between two turns, so that the pulls after them know which client does not read; and
+#: others get their turn.
+RUN_AT_ONCE: Final = 1000
+RUN_BYTES: Final = 4 << 20
+
+#: Called for each append: queue offset, tags code, store timestamp (ms).
+ArrivalListener = Callable[[int, int, int], None]
+#: Whether a message with these properties is wanted.
+PropertyFilter = Callable[[Mapping[str, str]], bool]
+
+
+class ArrivalSource(Protocol):
+    """What the hold service needs of the message store."""
+
+    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
+    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+    def properties_at(self, topic: str, queue_id: int, offset: int) -> Mapping[str, str] | None: ...
+
+
+class HeldPull:
+    """One waiting pull: what it waits for (`codes` None: any tag, `accept` None: any properties)
+    and until when."""
+
+    __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request")
+
+    def __init__(
+        self,
+        request: Request[Any],
+        queue: _WaitingQueue,
+        offset: int,
+        codes: frozenset[int] | None,
+        accept: PropertyFilter | None,
+        bucket: int,
+    ) -> None:
+        self.request = request
+        self.queue = queue
+        self.offset = offset
+        self.codes = codes
+        self.accept = accept
+        self.bucket = bucket
+
+
+class _WaitingQueue:
+    """The pulls held for one queue; listens to its appends as long as there are any."""
+
+    __slots__ = ("held", "queue_id", "store", "topic", "wake")
+
+    def __init__(
+        self, topic: str, queue_id: int, store: ArrivalSource, wake: Callable[[HeldPull], None]
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.held: dict[HeldPull, None] = {}
+        self.store = store
+        self.wake = wake
+
+    def arrived(self, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
+        """An append: wake whom it concerns. Runs inside `MessageStore.put`, so it stays short."""
+        properties: Mapping[str, str] | None = None
+        for held in tuple(self.held):
+            if queue_offset >= held.offset and (held.codes is None or tags_code in held.codes):
+                if held.accept is not None:
+                    # Read for the first one that asks, and once for all of them.
+                    if properties is None:
+                        properties = self.store.properties_at(
+                            self.topic, self.queue_id, queue_offset
+                        )
+                    if properties is not None and not held.accept(properties):
+                        continue
+                self.wake(held)
+
+
+class HoldService:
+    """Holds pulls; `execute` runs a woken one again, must answer it, and returns the answer's size
+    in bytes.
+
+    `limit` bounds how many may wait at once: one above it is not held.
+    """
+
+    def __init__(
+        self, store: ArrivalSource, execute: Callable[[Request[Any]], int], *, limit: int
+    ) -> None:
+        self._store = store
+        self._execute = execute
+        self._limit = limit
+        self._queues: dict[tuple[str, int], _WaitingQueue] = {}
+        # By identity of the request: two requests are never "equal" here.
+        self._by_request: dict[int, HeldPull] = {}
+        self._buckets: dict[int, dict[HeldPull, None]] = {}
+        self._woken: list[HeldPull] = []
+        self._run_scheduled = False
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_bucket = 0
+        self._recheck_timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many pulls wait now."""
+        return len(self._by_request)
+
+    def __contains__(self, request: Request[Any]) -> bool:
+        """Whether this request, and not one that is equal to it, waits now."""
+        return id(request) in self._by_request
+
+    def hold(
+        self,
+        request: Request[Any],
+        topic: str,
+        queue_id: int,
+        offset: int,
+        codes: frozenset[int] | None,
+        timeout_ms: int,
+        accept: PropertyFilter | None = None,
+    ) -> bool:
+        """Keep `request` until a message at `offset` or later arrives, or for `timeout_ms`.
+
+        Of messages, only those with one of the tag `codes` and with properties that `accept` likes
+        count; None: all do.
+
+        False when the limit is reached or the client is gone: the caller answers at once.
+        """
+        if len(self._by_request) >= self._limit or request.connection.closed:
+            return False
+        loop = asyncio.get_running_loop()
+        bucket = int((loop.time() + timeout_ms / 1000) / BUCKET_SECONDS) + 1
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = _WaitingQueue(topic, queue_id, self._store, self._wake)
+            self._queues[topic, queue_id] = queue
+            self._store.listen(topic, queue_id, queue.arrived)
+        held = HeldPull(request, queue, offset, codes, accept, bucket)
+        queue.held[held] = None
+        self._by_request[id(request)] = held
+        self._buckets.setdefault(bucket, {})[held] = None
+        self._remember_on_connection(held)
+        self._arm(loop, bucket)
+        return True
+
+    def cancel(self, request: Request[Any]) -> bool:
+        """Forget a held pull without answering it; False when it is not held (any more)."""
+        held = self._by_request.get(id(request))
+        if held is None:
+            return False
+        self._remove(held)
+        return True
+
+    def wake_topic(self, topic: str) -> None:
+        """Execute everything that waits for `topic` again: it was deleted or its queues changed."""
+        for queue in [queue for (name, _), queue in self._queues.items() if name == topic]:
+            for held in tuple(queue.held):
+                self._wake(held)
+
+    def close(self) -> None:
+        """Forget all held pulls and stop the timers; their connections are about to close."""
+        for held in tuple(self._by_request.values()):
+            self._remove(held)
+        self._woken.clear()
+        for timer in (self._deadline_timer, self._recheck_timer):
+            if timer is not None:
+                timer.cancel()
+        self._deadline_timer = self._recheck_timer = None
+
+    # --- waking ---------------------------------------------------------------------------
+
+    def _wake(self, held: HeldPull) -> None:
+        self._remove(held)
+        self._woken.append(held)
+        if not self._run_scheduled:
+            self._run_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run_woken)
+
+    def _run_woken(self) -> None:
+        done = size = 0
+        for held in self._woken[:RUN_AT_ONCE]:
+            done += 1
+            if held.request.connection.closed:
+                continue
+            try:
+                size += self._execute(held.request)
+            except Exception:
+                # One pull that can not be answered must not keep the others waiting.
+                log.exception("a woken pull failed")
+            if size >= RUN_BYTES:
+                break
+        del self._woken[:done]
+        # Only now, so that what these asked the loop to do comes before the next ones.
+        self._run_scheduled = bool(self._woken)
+        if self._run_scheduled:
+            asyncio.get_running_loop().call_soon(self._run_woken)
+
+    def _remove(self, held: HeldPull) -> None:
+        del self._by_request[id(held.request)]
+        queue = held.queue
+        del queue.held[held]
+        if not queue.held:
+            del self._queues[queue.topic, queue.queue_id]
+            self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
+        bucket = self._buckets[held.bucket]
+        del bucket[held]
+        if not bucket:
+            del self._buckets[held.bucket]
+        held.request.connection.attributes[_HOLDS].pop(held, None)
+
+    # --- the client's end -----------------------------------------------------------------
+
+    def _remember_on_connection(self, held: HeldPull) -> None:
+        # One close callback per connection, not one per pull: a consumer pulls for days.
+        connection = held.request.connection
+        holds: dict[HeldPull, None] | None = connection.attributes.get(_HOLDS)
+        if holds is None:
+            holds = connection.attributes[_HOLDS] = {}
+            connection.add_close_callback(self._connection_closed)
+        holds[held] = None
+
+    def _connection_closed(self, connection: Any) -> None:
+        holds: Iterable[HeldPull] = tuple(connection.attributes.get(_HOLDS, ()))
+        for held in holds:
+            self._remove(held)
+
+    # --- timers ---------------------------------------------------------------------------
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, bucket: int) -> None:
+        if self._deadline_timer is None or bucket < self._deadline_bucket:
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
+            self._deadline_bucket = bucket
+            self._deadline_timer = loop.call_at(bucket * BUCKET_SECONDS, self._deadline)
+        if self._recheck_timer is None:
+            self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
+
+    def _deadline(self) -> None:
+        self._deadline_timer = None
+        loop = asyncio.get_running_loop()
+        # 2 ms of slack: a timer may fire a little early by the clock's resolution.
+        due = int(loop.time() / BUCKET_SECONDS + 0.02)
+        for bucket in [bucket for bucket in self._buckets if bucket <= due]:
+            for held in tuple(self._buckets[bucket]):
+                self._wake(held)
+        if self._buckets:
+            self._arm(loop, min(self._buckets))
+
+    def _recheck(self) -> None:
+        self._recheck_timer = None
+        for queue in tuple(self._queues.values()):
+            end = self._store.max_offset(queue.topic, queue.queue_id)
+            for held in tuple(queue.held):
+                # With a filter, messages past the offset may all have been judged already.
+                if held.codes is None and held.accept is None and end > held.offset:
+                    self._wake(held)
+        if self._queues:
+            loop = asyncio.get_running_loop()
+            self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
+
+
+_HOLDS: Final = "held pulls"

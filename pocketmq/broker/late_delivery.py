@@ -1,0 +1,71 @@
+"""Everything of a broker that delivers messages later than they came: its detours, its services,
+and the files that hold how far they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from pocketmq.broker.alarm import CallLater
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay_offset import DelayOffsets
+from pocketmq.broker.draft import Drafts
+from pocketmq.broker.keeper import Keeper
+from pocketmq.broker.late_detours import DelayDetour, TimerDetour
+from pocketmq.broker.schedule import ScheduleService
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.timer import TimerService
+from pocketmq.store.message_store import MessageStore
+
+
+class LateDelivery:
+    """The delayed and timed messages of one broker; the constructor reads config/delayOffset.json
+    in `directory` and adds the detours to `drafts`. Raises ConfigFileError."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        statistics: Statistics,
+        directory: Path,
+        clock: Callable[[], int],
+        call_later: CallLater,
+    ) -> None:
+        self._config = config
+        offsets = self.delay_offsets = DelayOffsets(
+            directory / "delayOffset.json", clock, config.delay_offset_update_version_step
+        )
+        offsets.load()
+        self.schedule = ScheduleService(store, drafts, offsets, statistics, clock, call_later)
+        self.timer = TimerService(store, drafts, statistics, clock, call_later)
+        drafts.detours += (
+            TimerDetour(config, self.timer.index.congestion, clock),
+            DelayDetour(store.delay_levels),
+        )
+
+    def figures(self) -> dict[str, object]:
+        """What brokerStatus shows: `delivered,stored` of each level, and of timed messages."""
+        levels = self.schedule.progress().items()
+        return {
+            **{
+                f"scheduleMessageOffset_{level}": f"{done},{most}" for level, (done, most) in levels
+            },
+            **self.timer.figures(),
+        }
+
+    def start(self, stack: contextlib.AsyncExitStack) -> None:
+        """Deliver from now on, until `stack` is closed. Raises StoreError."""
+        config = self._config
+        delays = Keeper(config.flush_delay_offset_interval / 1000, self.schedule.save)
+        stack.push_async_callback(delays.stop)
+        stack.callback(self.schedule.stop)
+        stack.callback(self.timer.close)
+        times = Keeper(config.timer_flush_interval_ms / 1000, self.timer.save)
+        stack.push_async_callback(times.stop)
+        stack.push_async_callback(self.timer.stop)
+        self.schedule.start()
+        self.timer.start()
+        delays.start()
+        times.start()

@@ -1,0 +1,151 @@
+"""The detours of messages that must not be readable at once: delay levels and delivery times.
+
+A delayed message (property DELAY) waits in SCHEDULE_TOPIC_XXXX, in the queue of its level; a timed
+one (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) in rmq_sys_wheel_timer. Both take their
+destination along in REAL_TOPIC and REAL_QID. Reference: HookUtils.handleScheduleMessage.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pocketmq.broker.draft import Draft
+from pocketmq.message import properties as names
+from pocketmq.message.limits import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from pocketmq.message.recall_handle import RecallHandle
+from pocketmq.message.sysflag import TRANSACTION_PREPARED
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.delay_level import DelayLevels
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_TIMES: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+
+
+def delay_level(properties: Mapping[str, str]) -> int:
+    """The property DELAY, 0 without it. Raises RemotingError (MESSAGE_ILLEGAL)."""
+    text = properties.get(names.DELAY)
+    return 0 if text is None else _integer(names.DELAY, text)
+
+
+class DelayDetour:
+    """Moves delayed messages to the schedule topic."""
+
+    def __init__(self, levels: DelayLevels) -> None:
+        self._levels = levels
+
+    def __call__(self, draft: Draft) -> None:
+        """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is no number."""
+        properties = draft.properties
+        if names.DELAY not in properties or draft.sys_flag & TRANSACTION_PREPARED:
+            return
+        level, most = delay_level(properties), len(self._levels)
+        if level > most:
+            level = most
+            properties[names.DELAY] = str(most)
+        if level > 0:
+            _move(draft, SCHEDULE_TOPIC, level - 1)
+
+
+class TimerDetour:
+    """Moves timed messages to the timer topic.
+
+    `congestion(time)` is the number of messages that wait for a delivery time (ms); `clock` gives
+    milliseconds.
+    """
+
+    def __init__(
+        self, config: StoreConfig, congestion: Callable[[int], int], clock: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._congestion = congestion
+        self._clock = clock
+
+    def __call__(self, draft: Draft) -> None:
+        """A time that has come needs no detour. Raises RemotingError: MESSAGE_ILLEGAL for a time
+        that is no number or too far away, SYSTEM_ERROR for too many messages of one time."""
+        properties = draft.properties
+        if draft.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):
+            return
+        if delay_level(properties) > 0:
+            # A delay level counts more than a time.
+            for name in _TIMES:
+                properties.pop(name, None)
+            return
+        if draft.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
+            return
+        config = self._config
+        if not config.timer_wheel_enable:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        now = self._clock()
+        deliver = self._deliver_time(properties, now)
+        furthest = config.timer_max_delay_sec * 1000
+        if deliver - now > furthest:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"timer message illegal: it asks for a delay of {deliver - now} ms, the max delay "
+                f"is {furthest} ms",
+            )
+        if deliver <= now:
+            if names.TIMER_DEL_UNIQKEY in properties:
+                raise RemotingError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "timer message illegal: the message to be deleted is due already",
+                )
+            return
+        # The slot before: its messages are delivered when it has passed, never too early.
+        precision = config.timer_precision
+        slot = (deliver - 1) // precision * precision
+        self._flow_control(self._congestion(slot))
+        properties[names.TIMER_OUT_MS] = str(slot)
+        _move(draft, TIMER_TOPIC, 0)
+
+    def _deliver_time(self, properties: Mapping[str, str], now: int) -> int:
+        for name, factor in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
+            text = properties.get(name)
+            if text is not None:
+                return now + _integer(name, text) * factor
+        return _integer(names.TIMER_DELIVER_MS, properties[names.TIMER_DELIVER_MS])
+
+    def _flow_control(self, waiting: int) -> None:
+        limit = self._config.timer_congest_num_each_slot
+        # Between the limit and its double some are refused, the more the fuller it is.
+        if waiting > limit and random.random() < (waiting - limit) / (limit + 0.1):
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control: {waiting} messages wait for this time, "
+                f"timerCongestNumEachSlot is {limit}",
+            )
+
+
+def recall_handle(draft: Draft, topic: str, broker_name: str) -> str | None:
+    """The text that takes a draft back that was sent to `topic`; None unless it is timed."""
+    if draft.topic != TIMER_TOPIC or topic == TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
+        return None
+    properties = draft.properties
+    time = int(properties[names.TIMER_OUT_MS]) + 1  # rounded up it is the same slot again
+    return RecallHandle(
+        properties[names.REAL_TOPIC], broker_name, str(time), properties[names.UNIQ_KEY]
+    ).encode()
+
+
+def _move(draft: Draft, topic: str, queue_id: int) -> None:
+    draft.properties[names.REAL_TOPIC] = draft.topic
+    draft.properties[names.REAL_QID] = str(draft.queue_id)
+    draft.topic = topic
+    draft.queue_id = queue_id
+
+
+def _integer(name: str, text: str) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property {name} is no number: {text[:40]!r}"
+        )
+    return int(text)

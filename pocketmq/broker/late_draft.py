@@ -1,0 +1,59 @@
+"""From a message that waits for its time to the draft of the message that consumers will see.
+
+Delayed and timed messages wait in topics of the broker's own, with their destination in the
+properties REAL_TOPIC and REAL_QID. On the disk the delivered message has all properties of the
+waiting one, as with the official broker, whose code removes some of them only after it has encoded
+them. Reference: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+from pocketmq.broker.draft import Draft, draft_of
+from pocketmq.message import properties as names
+from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# Anybody may send into the timer topic: what no record can hold must not get as far as the store.
+_QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
+
+
+def read_waiting(store: MessageStore, physical_offset: int, size: int) -> Record | None:
+    """The waiting message that a consume-queue entry or a timer-log unit points to; None, with a
+    line in the log, when it is not there."""
+    try:
+        record = decode(store.record_at(physical_offset))
+    except (RecordNotFound, RecordError) as error:
+        log.error("a message that is due can not be delivered: %s", error)
+        return None
+    if record.size != size:
+        # A filler, in place of a message that a crash took: it points to the log's beginning.
+        log.error("a message that is due is not in the log at %d any more", physical_offset)
+        return None
+    return record
+
+
+def returned(record: Record) -> Draft | None:
+    """The draft that takes a waiting message to where it was sent; None, with a line in the log,
+    when it does not say where that is."""
+    draft = draft_of(record)
+    topic = draft.properties.get(names.REAL_TOPIC)
+    queue_id = draft.properties.get(names.REAL_QID, "")
+    if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
+        log.error(
+            "a message of %s can not be delivered to topic %s, queue %r",
+            record.topic,
+            topic,
+            queue_id[:40],
+        )
+        return None
+    draft.topic = topic
+    draft.queue_id = int(queue_id)
+    return draft

@@ -1,0 +1,158 @@
+"""Which settings of a running broker may change, and where a change is kept.
+
+A setting of `LIVE` is read whenever it is needed, so that a new value counts at once. All others
+are fixed when the broker starts: a change of one is refused by its name, where the official broker
+says success and goes on as before (or, for an address, tells its clients a wrong one). Reference:
+remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.remoting.bodies.registration import DataVersion
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.official_config_keys import BROKER_KEYS
+from pocketmq.remoting.properties_file import (
+    ConfigError,
+    amend_properties,
+    decode_properties,
+    read_property,
+)
+from pocketmq.store.files import Files
+
+log = logging.getLogger(__name__)
+
+#: Property names of the settings that may change.
+LIVE: Final = frozenset(
+    (
+        "allowRecallWhenBrokerNotWriteable",
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerHeartbeatInterval",
+        "brokerPermission",
+        "channelExpiredTimeout",
+        "cleanFileForciblyEnable",
+        "cleanResourceInterval",
+        "compressedRegister",
+        "defaultQueryMaxNum",
+        "defaultTopicQueueNums",
+        "deleteCommitLogFilesInterval",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "enableMixedMessageType",
+        "enablePropertyFilter",
+        "fileReservedTime",
+        "filterDataCleanTimeSpan",
+        "filterSupportRetry",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "maxAutoCreatedGroups",
+        "maxMessageSize",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInMemory",
+        "notifyConsumerIdsChangedEnable",
+        "recallMessageEnable",
+        "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
+        "rejectPullConsumerEnable",
+        "rejectTransactionMessage",
+        "shortPollingTimeMills",
+        "startAcceptSendRequestTimeStamp",
+        "storeReplyMessageEnable",
+        "timerCongestNumEachSlot",
+        "timerMaxDelaySec",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionOpBatchInterval",
+        "transactionTimeOut",
+        "useServerSideResetOffset",
+        "validateSystemTopicWhenUpdateTopic",
+    )
+)
+_NEVER_CHANGED: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
+
+
+class LiveConfig:
+    """The settings of one broker, and their changes.
+
+    `on_change(keys)` is called with the property names that have new values; `clock` gives
+    milliseconds.
+
+    Attributes:
+        config: the settings; who keeps a copy of a value does not see it change.
+        data_version: rises with each change.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        on_change: Callable[[frozenset[str]], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.data_version = DataVersion(timestamp=clock())
+        self._on_change = on_change
+        self._clock = clock
+        self._fields = {
+            field.encode_name: field.name for field in msgspec.structs.fields(BrokerConfig)
+        }
+
+    def update(self, properties: Mapping[str, str]) -> None:
+        """Change the named settings: all of them or, with RemotingError, none."""
+        refused = _NEVER_CHANGED.union(self.config.config_black_list.split(";"))
+        if not refused.isdisjoint(properties):
+            raise RemotingError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        faults = [fault for key in properties if (fault := self._fault(key)) is not None]
+        if faults:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "; ".join(faults))
+        try:
+            values = {key: read_property(BrokerConfig, key, text)
+                      for key, text in properties.items()}  # fmt: skip
+        except ConfigError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        changed = {key: value for key, value in values.items() if self._value(key) != value}
+        for key, value in changed.items():
+            log.info("setting %s: %s instead of %s", key, value, self._value(key))
+            setattr(self.config, self._fields[key], value)
+        self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+        if changed:
+            self._on_change(frozenset(changed))
+
+    def _value(self, key: str) -> Any:
+        return getattr(self.config, self._fields[key])
+
+    def _fault(self, key: str) -> str | None:
+        """Why a setting can not be changed, None where it can."""
+        if key in LIVE:
+            return None
+        if key in self._fields:
+            return f"{key} can not change while the broker runs: set it in broker.conf and restart"
+        if key in BROKER_KEYS:
+            return f"{key} has no effect with this broker"
+        return f"{key} is no property of a broker"
+
+    def keep(self, properties: Mapping[str, str]) -> None:
+        """Write changed settings to the file that the broker was started with, if there is one.
+
+        Its other lines stay. Blocks; raises OSError.
+        """
+        if not self.config.broker_config_path:
+            return
+        path = Path(self.config.broker_config_path)
+        text, encoding = decode_properties(path.read_bytes() if path.exists() else b"")
+        Files().replace(
+            path,
+            amend_properties(text, properties).encode(encoding),
+            backup=path.with_name(path.name + ".bak"),
+        )

@@ -1,0 +1,227 @@
+"""The working parts of one broker, made for each other: what stores, delivers and answers.
+
+A processor serves one family of requests; `dispatcher` gives a table of all of them. What is made
+here gets everything that it needs from here and knows nothing of who made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from pocketmq.broker.alarm import CallLater
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Drafts
+from pocketmq.broker.late_delivery import LateDelivery
+from pocketmq.broker.live_config import LiveConfig
+from pocketmq.broker.processors.admin import AdminProcessor
+from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.broker.processors.cleaning import CleaningProcessor
+from pocketmq.broker.processors.client import ClientProcessor
+from pocketmq.broker.processors.connections import ConnectionsProcessor
+from pocketmq.broker.processors.consume_stats import ConsumeStatsProcessor
+from pocketmq.broker.processors.end_transaction import EndTransactionProcessor
+from pocketmq.broker.processors.forward import ForwardProcessor
+from pocketmq.broker.processors.group import GroupProcessor
+from pocketmq.broker.processors.message_query import MessageQueryProcessor
+from pocketmq.broker.processors.offset import OffsetProcessor
+from pocketmq.broker.processors.offset_admin import OffsetAdminProcessor
+from pocketmq.broker.processors.pull import PullProcessor
+from pocketmq.broker.processors.queue_lock import QueueLockProcessor
+from pocketmq.broker.processors.recall import RecallProcessor
+from pocketmq.broker.processors.reply import ReplyProcessor
+from pocketmq.broker.processors.send_back import SendBackProcessor
+from pocketmq.broker.processors.send_checks import SendChecks
+from pocketmq.broker.processors.send_run import RunSendProcessor
+from pocketmq.broker.processors.settings import SettingsProcessor
+from pocketmq.broker.processors.topic import TopicProcessor
+from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.runtime_info import RuntimeInfo
+from pocketmq.broker.tables import Tables
+from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.store.message_store import MessageStore
+
+
+class Processor(Protocol):
+    """Who serves one family of requests."""
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes of the family here."""
+
+
+class Parts:
+    """The parts of one broker; the constructor reads files and may raise ConfigFileError.
+
+    `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
+    milliseconds; `on_settings(keys)` is called with the property names of changed settings;
+    `announced()` waits (bounded) until the name servers know of the latest changes.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tables: Tables,
+        store: MessageStore,
+        *,
+        address: str,
+        store_host: bytes,
+        clock: Callable[[], int],
+        call_later: CallLater,
+        on_settings: Callable[[frozenset[str]], None],
+        announced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._tables = tables
+        self._store = store
+        self._address = address
+        self._clock = clock
+        self._announced = announced
+        self._live = LiveConfig(config, on_settings, clock)
+        drafts = self._drafts = Drafts(store)
+        self.transactions = Transactions(
+            config,
+            store,
+            drafts,
+            tables.topics,
+            tables.producers,
+            tables.offsets,
+            store_host,
+            clock,
+        )
+        self._late = LateDelivery(
+            config, store, drafts, tables.statistics, tables.directory, clock, call_later
+        )
+        checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
+        self.sends = RunSendProcessor(
+            config, store, drafts, checks, tables.statistics, store_host, announced
+        )
+        self.put_times = PutTimes(store, self.sends.unflushed, clock)
+        self._replies = ReplyProcessor(
+            config, store, drafts, checks, tables.producers, tables.statistics, store_host, clock
+        )
+        self.pulls = PullProcessor(
+            config,
+            store,
+            tables.topics,
+            tables.groups,
+            tables.consumers,
+            tables.filters,
+            tables.offsets,
+            tables.statistics,
+        )
+        self._processors = (*self._for_clients(), *self._for_admins())
+
+    def _for_clients(self) -> Sequence[Processor]:
+        """What applications need, but for pulls."""
+        config, tables, store, clock = self._config, self._tables, self._store, self._clock
+        return (
+            self.sends,
+            self._replies,
+            EndTransactionProcessor(
+                config,
+                store,
+                self._drafts,
+                self.transactions.ops,
+                tables.statistics,
+                clock,
+            ),
+            SendBackProcessor(
+                config, store, self._drafts, tables.topics, tables.groups, tables.statistics
+            ),
+            RecallProcessor(config, tables.topics, self._drafts, tables.statistics, clock),
+            OffsetProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.groups,
+                tables.offsets,
+                self._late.delay_offsets,
+            ),
+            QueueLockProcessor(tables.locks),
+            MessageQueryProcessor(config, store, tables.consumers, tables.filters),
+            ClientProcessor(
+                config,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.producers,
+                tables.late_save.ask,
+                clock,
+            ),
+        )
+
+    def _for_admins(self) -> Sequence[Processor]:
+        """What operators and their tools need."""
+        config, tables, store, clock = self._config, self._tables, self._store, self._clock
+        runtime_info = RuntimeInfo(
+            config,
+            store,
+            tables.statistics,
+            self.sends,
+            self.pulls,
+            self.put_times,
+            self._late,
+            clock,
+        )
+        wake_topic = self.pulls.holds.wake_topic
+        return (
+            AdminProcessor(runtime_info, tables.statistics, store),
+            SettingsProcessor(self._live, self._announced),
+            TopicProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.offsets,
+                tables.statistics,
+                self._announced,
+                wake_topic,
+            ),
+            GroupProcessor(tables.groups, tables.offsets, tables.statistics),
+            ConnectionsProcessor(tables.consumers, tables.producers),
+            ConsumeStatsProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.offsets,
+                tables.statistics,
+                self._address,
+                clock,
+            ),
+            OffsetAdminProcessor(
+                config,
+                store,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.offsets,
+                wake_topic,
+            ),
+            ForwardProcessor(config, store, tables.topics, tables.groups, tables.consumers),
+            CleaningProcessor(store, tables.topics),
+        )
+
+    def dispatcher(self, *, pulls: bool = True) -> Dispatcher:
+        """A table of everything that is served, alone and as children of batches; the VIP channel
+        does without pulls, which would hold it up."""
+        dispatcher = Dispatcher()
+        if pulls:
+            self.pulls.register(dispatcher)
+        for processor in self._processors:
+            processor.register(dispatcher)
+        # It looks up who serves its children, so it comes last.
+        BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        return dispatcher
+
+    def start(self, stack: contextlib.AsyncExitStack) -> None:
+        """Do from now on what is done without being asked, until `stack` is closed.
+
+        The store must have been started. Raises StoreError.
+        """
+        self.transactions.start()
+        stack.callback(self.transactions.stop)
+        stack.callback(self.pulls.holds.close)
+        self._late.start(stack)

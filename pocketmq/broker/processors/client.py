@@ -1,0 +1,161 @@
+"""Clients and their groups: heartbeats (34), leaving (35), who is online (38), checks (46).
+
+Reference: broker ClientManageProcessor, ConsumerManageProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_filter import compile_filter, is_tag_type
+from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.sql_filter import SqlSyntaxError
+from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
+from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import (
+    GetConsumerListByGroupRequestHeader,
+    Header,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+
+UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
+
+
+class ClientProcessor:
+    """Client requests of one broker; `clock` gives milliseconds.
+
+    `save_late` is told that heartbeats changed the tables of groups and topics.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+        producers: ProducerGroups,
+        save_late: Callable[[], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._save_late = save_late
+        self._clock = clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the client codes here."""
+        dispatcher.register(RequestCode.HEART_BEAT, self.heartbeat)
+        dispatcher.register(
+            RequestCode.UNREGISTER_CLIENT, self.unregister, UnregisterClientRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            self.consumer_list,
+            GetConsumerListByGroupRequestHeader,
+        )
+        dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
+
+    def heartbeat(self, request: Request[Header]) -> Response:
+        """A client says who it is, what it consumes and what it produces."""
+        data = HeartbeatData.decode(request.body)
+        client = ClientInfo(
+            request.connection, data.client_id, request.language, request.version, self._clock()
+        )
+        fingerprint = data.heartbeat_fingerprint
+        changed = False
+        late = self._save_late
+        with self._groups.collecting(late), self._topics.collecting(late):
+            for consumer in data.consumer_data_set:
+                if (
+                    self._config.reject_pull_consumer_enable
+                    and consumer.consume_type == CONSUME_ACTIVELY
+                ):
+                    continue  # it will hear of it when it pulls
+                changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
+        for producer in data.producer_data_set:
+            self._producers.register(producer.group_name, client)
+        # Without a fingerprint (heartbeat v1) the client is always told to send everything.
+        return Response(
+            header=HeartbeatResponseHeader(
+                is_sub_change=changed if fingerprint else True, is_support_batch_protocol=True
+            )
+        )
+
+    def _heartbeat_consumer(
+        self, consumer: ConsumerData, client: ClientInfo, fingerprint: int, without_sub: bool
+    ) -> bool:
+        group = self._groups.find(consumer.group_name)
+        if group is None:
+            return False  # not known and not to be created: skipped without a word
+        ordered = any(
+            (topic := self._topics.get(subscription.topic)) is not None and topic.order
+            for subscription in consumer.subscription_data_set
+        )
+        self._topics.create_if_absent(
+            RETRY_PREFIX + consumer.group_name,
+            group.retry_queue_nums,
+            sys_flag=UNIT_SUBSCRIPTION_TOPIC if consumer.unit_mode else 0,
+            order=ordered,
+        )
+        return self._consumers.register(
+            consumer,
+            client,
+            notify_enabled=group.notify_consumer_ids_changed_enable,
+            fingerprint=fingerprint,
+            with_subscriptions=not (fingerprint and without_sub),
+        )
+
+    def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response:
+        """A client leaves a producer group, a consumer group, or both."""
+        header = request.header
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, request.connection)
+        if header.consumer_group is not None:
+            group = self._groups.table.get(header.consumer_group)
+            self._consumers.unregister(
+                header.consumer_group,
+                request.connection,
+                notify_enabled=group is None or group.notify_consumer_ids_changed_enable,
+            )
+        return Response()
+
+    def consumer_list(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Response:
+        """The client ids of a group; members share its queues by them."""
+        name = request.header.consumer_group
+        group = self._consumers.get(name)
+        if group is None:
+            return Response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
+        return Response(body=body.encode())
+
+    def check_config(self, request: Request[Header]) -> Response:
+        """Whether the broker can serve a subscription: by tags, or by SQL92 where that is on."""
+        data = CheckClientRequestBody.decode(request.body)
+        subscription = data.subscription_data
+        if is_tag_type(subscription.expression_type):
+            return Response()
+        if not self._config.enable_property_filter:
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        try:
+            compile_filter(subscription.sub_string, subscription.expression_type)
+        except SqlSyntaxError as error:
+            return Response(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {error}"
+            )
+        return Response()

@@ -1,0 +1,200 @@
+"""How far groups have consumed, as admins see it (208, 300, 303, 308, 317, 343).
+
+Reference: broker AdminBrokerProcessor, ConsumerOffsetManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_groups import ConsumerGroups
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.statistics import MINUTE, Statistics
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.consumer import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from pocketmq.remoting.bodies.offset import QueryCorrectionOffsetBody
+from pocketmq.remoting.bodies.table import GroupList
+from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryCorrectionOffsetHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+
+NO_CORRECTION: Final = 2**63 - 1
+
+
+class ConsumeStatsProcessor:
+    """Requests about the progress of groups. `address` is the broker's, `clock` gives ms."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+        offsets: ConsumerOffsets,
+        statistics: Statistics,
+        address: str,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._statistics = statistics
+        self._address = address
+        self._clock = clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes about progress here."""
+        for code, handler, header in (
+            (RequestCode.GET_CONSUME_STATS, self.of_group, GetConsumeStatsRequestHeader),
+            (RequestCode.GET_BROKER_CONSUME_STATS, self.of_all, GetConsumeStatsInBrokerHeader),
+            (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of,
+             QueryTopicConsumeByWhoRequestHeader),
+            (RequestCode.QUERY_TOPICS_BY_CONSUMER, self.topics_of,
+             QueryTopicsByConsumerRequestHeader),
+            (RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_span,
+             QueryConsumeTimeSpanRequestHeader),
+            (RequestCode.QUERY_CORRECTION_OFFSET, self.correction, QueryCorrectionOffsetHeader),
+        ):  # fmt: skip
+            dispatcher.register(code, handler, header)
+
+    def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
+        """How far a group has consumed each queue of its topics."""
+        header = request.header
+        group = header.consumer_group
+        if header.topic_list:
+            names = [name for name in header.topic_list.split(";") if name]
+        else:
+            names = [header.topic] if header.topic else sorted(self._offsets.topics_of(group))
+            names = [name for name in names if self._subscribes(group, name)]
+        body = ConsumeStats()
+        for name in names:
+            topic = self._topics.get(name)
+            if topic is not None:
+                found = self._stats(group, name, topic.read_queue_nums)
+                body.offset_table.update(found.offset_table)
+                body.consume_tps += found.consume_tps
+        return Response(body=body.encode())
+
+    def of_all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Response:
+        """The same for every configured group, by topic; of ordered topics only, if so asked."""
+        body = ConsumeStatsList(broker_addr=self._address)
+        by_group: dict[str, list[ConsumeStats]] = {group: [] for group in self._groups.table}
+        for name, group in sorted(self._offsets.pairs()):
+            topic = self._topics.get(name)
+            if group not in by_group or topic is None or not self._subscribes(group, name):
+                continue
+            if request.header.is_order and not topic.order:
+                continue
+            stats = self._stats(group, name, topic.write_queue_nums)
+            by_group[group].append(stats)
+            for queue in stats.offset_table.values():
+                body.total_diff += queue.broker_offset - queue.consumer_offset
+                body.total_inflight_diff += queue.pull_offset - queue.consumer_offset
+        body.consume_stats_list = [{group: stats} for group, stats in by_group.items()]
+        return Response(body=body.encode())
+
+    def groups_of(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Response:
+        """Groups that are online for a topic, or have stored offsets in it."""
+        name = request.header.topic
+        groups = self._consumers.groups_of_topic(name) | self._offsets.groups_of(name)
+        return Response(body=GroupList(group_list=sorted(groups)).encode())
+
+    def topics_of(self, request: Request[QueryTopicsByConsumerRequestHeader]) -> Response:
+        """Topics in which a group has stored offsets."""
+        names = sorted(self._offsets.topics_of(request.header.group))
+        return Response(body=TopicList(broker_addr=self._address, topic_list=names).encode())
+
+    def time_span(self, request: Request[QueryConsumeTimeSpanRequestHeader]) -> Response:
+        """Store times of each queue's first, last and last consumed message, and the delay."""
+        name, group = request.header.topic, request.header.group
+        topic = self._topics.get(name)
+        if topic is None:
+            return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        body = QueryConsumeTimeSpanBody(
+            consume_time_span_set=[
+                self._time_span(group, name, queue_id) for queue_id in range(topic.write_queue_nums)
+            ]
+        )
+        return Response(body=body.encode())
+
+    def correction(self, request: Request[QueryCorrectionOffsetHeader]) -> Response:
+        """For each queue of a topic the lowest offset of all groups but those named.
+
+        Where the compared group lags behind it there is nothing to correct: the highest number.
+        The reference also deletes the offsets of the groups that it leaves out; here they stay.
+        """
+        header = request.header
+        left_out = set((header.filter_groups or "").split(","))
+        lowest: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic) - left_out:
+            for queue_id, offset in self._offsets.offsets(group, header.topic).items():
+                if offset >= self._store.min_offset(header.topic, queue_id):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        compared = self._offsets.offsets(header.compare_group, header.topic)
+        for queue_id, offset in compared.items():
+            if lowest.get(queue_id, NO_CORRECTION) > offset:
+                lowest[queue_id] = NO_CORRECTION
+        return Response(body=QueryCorrectionOffsetBody(correction_offsets=lowest).encode())
+
+    def _subscribes(self, group: str, topic: str) -> bool:
+        """False when the group is online without this topic: what it left behind is not shown."""
+        online = self._consumers.get(group)
+        return online is None or not online.subscriptions or topic in online.subscriptions
+
+    def _stats(self, group: str, topic: str, queues: int) -> ConsumeStats:
+        rates = self._statistics.item("GROUP_GET_NUMS", f"{topic}@{group}", MINUTE)
+        return ConsumeStats(
+            consume_tps=rates.tps if rates else 0.0,
+            offset_table={
+                MessageQueue(topic, self._config.broker_name, queue_id): self._progress(
+                    group, topic, queue_id
+                )
+                for queue_id in range(queues)
+            },
+        )
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        consumed = max(self._offsets.query(group, topic, queue_id), 0)
+        last = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed else 0
+        return OffsetWrapper(
+            broker_offset=self._store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=max(consumed, self._offsets.query_pulled(group, topic, queue_id)),
+            last_timestamp=max(last, 0),
+        )
+
+    def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
+        store = self._store
+        first = store.earliest_store_time(topic, queue_id)
+        end = store.max_offset(topic, queue_id)
+        consumed = self._offsets.query(group, topic, queue_id)
+        delay = 0
+        if consumed < end:
+            delay = self._clock() - store.store_time_at(topic, queue_id, max(consumed, 0))
+        return QueueTimeSpan(
+            consume_time_stamp=store.store_time_at(topic, queue_id, consumed - 1)
+            if consumed > 0
+            else first,
+            delay_time=delay,
+            max_time_stamp=store.store_time_at(topic, queue_id, end - 1),
+            message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
+            min_time_stamp=first,
+        )

@@ -1,0 +1,154 @@
+"""END_TRANSACTION (37), and RESUME_CHECK_HALF_MESSAGE (323) for those that were given up.
+
+Reference: broker EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Drafts, draft_of
+from pocketmq.broker.processors.send_answers import NOT_STORED
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.transactions.half_message import (
+    QUEUE_ID,
+    committed,
+    half_at,
+    immunity_ms,
+)
+from pocketmq.broker.transactions.ops import Ops
+from pocketmq.message import properties as names
+from pocketmq.message import sysflag
+from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
+from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult
+
+log = logging.getLogger(__name__)
+
+NOT_RESUMED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+
+EndRequest = Request[EndTransactionRequestHeader]
+
+
+class EndTransactionProcessor:
+    """Ends of transactions of one broker; `clock` gives milliseconds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        ops: Ops,
+        statistics: Statistics,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._drafts = drafts
+        self._ops = ops
+        self._statistics = statistics
+        self._clock = clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the transaction codes here."""
+        dispatcher.register(RequestCode.END_TRANSACTION, self.end, EndTransactionRequestHeader)
+        dispatcher.register(
+            RequestCode.RESUME_CHECK_HALF_MESSAGE,
+            self.resume_check,
+            ResumeCheckHalfMessageRequestHeader,
+        )
+
+    def end(self, request: EndRequest) -> Response | None:
+        """Commit or roll back. A producer that does not know yet gets no answer, in any case."""
+        header = request.header
+        if header.commit_or_rollback not in (
+            sysflag.TRANSACTION_COMMIT,
+            sysflag.TRANSACTION_ROLLBACK,
+        ):
+            log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
+            return None
+        half = half_at(self._store, header.commit_log_offset)
+        if half is None:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"
+            )
+        self._check(half, header)
+        if self._ops.full:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "too many ended transactions wait for a store that takes no messages",
+            )
+        if header.commit_or_rollback == sysflag.TRANSACTION_ROLLBACK:
+            self._ops.end(half)
+            return Response()
+        draft = committed(half)
+        result = self._drafts.put(draft)
+        if not result.ok:
+            code, remark = NOT_STORED[result.status]
+            return Response(code, f"{remark}: {result.remark}")
+        self._ops.end(half)
+        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        return self._answer(request, result)
+
+    def _check(self, half: Record, header: EndTransactionRequestHeader) -> None:
+        if not header.from_transaction_check and half.properties.get(
+            names.CHECK_IMMUNITY_TIME_IN_SECONDS
+        ):
+            timeout = self._config.transaction_time_out
+            immunity = max(immunity_ms(half, timeout) or 0, timeout)
+            age = self._clock() - half.born_timestamp
+            if age > immunity:
+                raise RemotingError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"the transaction began {age} ms ago, it can be ended unasked for {immunity} "
+                    "ms: wait for the check",
+                )
+        if half.properties.get(names.PGROUP) != header.producer_group:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != header.tran_state_table_offset:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
+            )
+
+    def _answer(self, request: EndRequest, result: PutResult) -> Response | None:
+        if self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+            return Response()
+
+        def flushed(done: bool) -> None:
+            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
+            request.reply(Response(code))
+
+        self._store.when_flushed(result.end_offset, flushed)
+        return None
+
+    def resume_check(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
+        """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again."""
+        try:
+            place = decode_offset_msg_id(request.header.msg_id or "")
+            draft = draft_of(decode(self._store.record_at(place.physical_offset)))
+        except (InvalidMessageId, RecordNotFound, RecordError) as error:
+            return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
+        if not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= draft.properties.keys():
+            return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is no half message.")
+        draft.topic = HALF_TOPIC
+        draft.queue_id = QUEUE_ID
+        draft.properties[names.TRANSACTION_CHECK_TIMES] = "0"
+        result = self._drafts.put(draft, direct=True)
+        if not result.ok:
+            return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {result.remark}")
+        return Response()

@@ -1,0 +1,194 @@
+"""Requests of admins that a consumer answers: running info (307), consume a message now (309),
+the offsets it has in memory (223, to the consumer 221).
+
+The broker finds the consumer's connection, asks, and hands the answer back as it came. Reference:
+broker AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError, RemotingTimeout
+from pocketmq.remoting.headers import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from pocketmq.remoting.request import Buffer, Request, Response
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+VERSION_3_0_7: Final = 28  # clients from here on tell their offsets
+VERSION_3_1_8: Final = 62  # and from here on answer 307 and 309
+CALL_SECONDS: Final = 10.0
+STATUS_SECONDS: Final = 5.0
+ASKED_AT_ONCE: Final = 64  # consumers of a group
+
+
+class ForwardProcessor:
+    """Requests to the consumers of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes that consumers answer here."""
+        dispatcher.register(
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            self.running_info,
+            GetConsumerRunningInfoRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            self.consume_directly,
+            ConsumeMessageDirectlyResultRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            self.consumer_status,
+            GetConsumerStatusRequestHeader,
+        )
+
+    async def running_info(self, request: Request[GetConsumerRunningInfoRequestHeader]) -> Response:
+        """What a consumer tells about its insides."""
+        header = request.header
+        client = self._client(header.consumer_group, header.client_id)
+        return await self._call(client, header.consumer_group, request.code, request.ext_fields)
+
+    async def consume_directly(
+        self, request: Request[ConsumeMessageDirectlyResultRequestHeader]
+    ) -> Response:
+        """Let a consumer consume a stored message now, out of turn."""
+        header = request.header
+        group = header.consumer_group
+        fields = {**request.ext_fields, "brokerName": self._config.broker_name}
+        topic = self._topics.get(header.topic) if header.topic else None
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        settings = self._groups.find(group)
+        if settings is not None:
+            fields["groupSysFlag"] = str(settings.group_sys_flag)
+        try:
+            place = decode_offset_msg_id(header.msg_id or "")
+            record = bytes(self._store.record_at(place.physical_offset))
+        except (InvalidMessageId, RecordNotFound) as error:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"the message to consume is not here: {error}"
+            ) from None
+        return await self._call(
+            self._client(group, header.client_id), group, request.code, fields, record
+        )
+
+    def _client(self, group: str, client_id: str | None) -> ClientInfo:
+        online = self._consumers.get(group)
+        client = online.find(client_id) if online is not None else None
+        if client is None:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if client.version < VERSION_3_1_8:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{client.version}> too low to finish, please "
+                "upgrade it to V3_1_8_SNAPSHOT",
+            )
+        return client
+
+    async def _call(
+        self,
+        client: ClientInfo,
+        group: str,
+        code: int,
+        fields: Mapping[str, str],
+        body: Buffer = b"",
+    ) -> Response:
+        try:
+            answer = await client.connection.send_request(
+                code, None, body, CALL_SECONDS, ext_fields=fields
+            )
+        except RemotingTimeout as error:
+            raise RemotingError(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client.client_id}> Timeout: {error}",
+            ) from None
+        except RemotingError as error:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group}> <{client.client_id}> Exception: {error}",
+            ) from None
+        return Response(
+            answer.code, answer.remark, body=answer.body, ext_fields=dict(answer.ext_fields)
+        )
+
+    async def consumer_status(self, request: Request[GetConsumerStatusRequestHeader]) -> Response:
+        """The offsets that the consumers of a group have in memory, or those of one of them.
+
+        Consumers that do not answer are left out.
+        """
+        header = request.header
+        online = self._consumers.get(header.group)
+        if online is None:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        clients = list(online.clients.values())
+        wanted = (header.client_addr or "").strip()
+        if wanted:
+            clients = [client for client in clients if client.client_id == wanted]
+        for client in clients:
+            if client.version < VERSION_3_0_7:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={client.version}",
+                )
+        told = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+        body = GetConsumerStatusBody()
+        for start in range(0, len(clients), ASKED_AT_ONCE):
+            some = clients[start : start + ASKED_AT_ONCE]
+            tables = await asyncio.gather(*(_status(client.connection, told) for client in some))
+            for client, table in zip(some, tables, strict=True):
+                if table is not None:
+                    body.consumer_table[client.client_id] = table
+        return Response(body=body.encode())
+
+
+async def _status(
+    connection: Any, header: GetConsumerStatusRequestHeader
+) -> dict[MessageQueue, int] | None:
+    try:
+        answer = await connection.send_request(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, header, b"", STATUS_SECONDS
+        )
+        if answer.code != ResponseCode.SUCCESS or not answer.body:
+            return None
+        return GetConsumerStatusBody.decode(answer.body).message_queue_table
+    except RemotingError as error:
+        log.warning("the consumer at %s did not tell its offsets: %s", connection.peer, error)
+        return None

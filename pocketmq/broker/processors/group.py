@@ -1,0 +1,121 @@
+"""Consumer groups as admins see and change them (200, 201, 207, 225, 352, 353).
+
+Reference: broker AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.message.limits import IllegalName, check_group
+from pocketmq.remoting.bodies.subscription_group import (
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    Header,
+    UpdateGroupForbiddenRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+
+
+class GroupProcessor:
+    """Group requests of one broker."""
+
+    def __init__(
+        self, groups: SubscriptionGroups, offsets: ConsumerOffsets, statistics: Statistics
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._statistics = statistics
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the group codes here."""
+        dispatcher.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
+        dispatcher.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_list)
+        dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_configs)
+        dispatcher.register(
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+            self.config,
+            GetSubscriptionGroupConfigRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete, DeleteSubscriptionGroupRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+            self.forbidden,
+            UpdateGroupForbiddenRequestHeader,
+        )
+
+    def update(self, request: Request[Header]) -> Response:
+        """Create or change a group."""
+        self._update([SubscriptionGroupConfig.decode(request.body)])
+        return Response()
+
+    def update_list(self, request: Request[Header]) -> Response:
+        """Create or change several groups: all or none."""
+        self._update(SubscriptionGroupList.decode(request.body).group_config_list)
+        return Response()
+
+    def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+        for group in groups:
+            try:
+                check_group(group.group_name)
+            except IllegalName as error:
+                raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+            # They come as changes (+name), and release 5.3.3 knows not a single one.
+            for name in group.attributes:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name[1:]}")
+            known = self._groups.table.get(group.group_name)
+            if known is not None:
+                group.attributes = known.attributes
+        if groups:
+            self._groups.update(groups)
+
+    def all_configs(self, request: Request[Header]) -> Response:
+        """The whole group table."""
+        body = SubscriptionGroupWrapper(
+            data_version=self._groups.data_version,
+            forbidden_table=self._groups.forbidden,
+            subscription_group_table=self._groups.table,
+        )
+        return Response(body=body.encode())
+
+    def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
+        """One group's settings; created with defaults where the broker allows that."""
+        name = request.header.group
+        group = self._groups.find(name)
+        if group is None:
+            return Response(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}"
+            )
+        return Response(body=group.encode())
+
+    def delete(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
+        """Forget a group, with its offsets if asked to; an unknown one succeeds."""
+        name = request.header.group_name
+        self._groups.delete(name)
+        if request.header.clean_offset:
+            self._offsets.forget_group(name)
+        self._statistics.forget_group(name)
+        return Response()
+
+    def forbidden(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Response:
+        """Forbid or allow a group to read a topic, if so asked; and what holds now."""
+        header = request.header
+        if header.readable is not None:
+            self._groups.forbid_reading(header.group, header.topic, forbidden=not header.readable)
+        readable = self._groups.may_read(header.group, header.topic)
+        body = GroupForbidden(group=header.group, readable=readable, topic=header.topic)
+        return Response(remark="", body=body.encode())

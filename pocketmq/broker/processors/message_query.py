@@ -1,0 +1,131 @@
+"""Messages looked up one by one: by key or unique key (12), by their place in the commit log (33);
+and the raw entries of a consume queue (321).
+
+Reference: broker QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_filter import ConsumerFilters
+from pocketmq.broker.consumer_groups import ConsumerGroups
+from pocketmq.remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.message_store import MessageStore
+
+#: The official broker answers 321 with this remark.
+UNSET_REMARK: Final = "not set any response code"
+_MOST_ENTRIES: Final = 10_000  # of a consume queue in one answer; mqadmin asks for 10
+
+
+class MessageQueryProcessor:
+    """Message lookups of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        consumers: ConsumerGroups,
+        filters: ConsumerFilters,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._consumers = consumers
+        self._filters = filters
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the lookup codes here."""
+        dispatcher.register(RequestCode.QUERY_MESSAGE, self.query, QueryMessageRequestHeader)
+        dispatcher.register(
+            RequestCode.VIEW_MESSAGE_BY_ID, self.view_by_id, ViewMessageRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.QUERY_CONSUME_QUEUE, self.entries, QueryConsumeQueueRequestHeader
+        )
+
+    async def query(self, request: Request[QueryMessageRequestHeader]) -> Response:
+        """The records of a topic with a key, in the order in which they were stored.
+
+        The index knows hashes: the client compares topic and key.
+        """
+        header = request.header
+        unique = header.unique_key_query
+        found = await self._store.index.query(
+            header.topic,
+            header.key,
+            self._config.default_query_max_num if unique else header.max_num,
+            header.begin_timestamp,
+            header.end_timestamp,
+        )
+        answer = QueryMessageResponseHeader(
+            index_last_update_timestamp=found.last_timestamp,
+            index_last_update_phyoffset=found.last_offset,
+        )
+        if found.records:
+            return Response(header=answer, body=found.records)
+        return Response(
+            ResponseCode.QUERY_NOT_FOUND,
+            "can not find message, maybe time range not correct",
+            answer,
+        )
+
+    def view_by_id(self, request: Request[ViewMessageRequestHeader]) -> Response:
+        """The record at a physical offset, which is the second half of an offset message id."""
+        offset = request.header.offset
+        try:
+            return Response(body=self._store.record_at(offset))
+        except RecordNotFound:
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {offset}",
+            )
+
+    def entries(self, request: Request[QueryConsumeQueueRequestHeader]) -> Response:
+        """Up to `count` entries of a consume queue from the queue offset `index` on."""
+        header = request.header
+        place = f"{header.queue_id}@{header.topic}"
+        queue = self._store.queues.get(header.topic, {}).get(header.queue_id)
+        if queue is None:
+            return Response(ResponseCode.SYSTEM_ERROR, f"{place} is not exist!")
+        if not queue.min_offset <= header.index < queue.max_offset:
+            return Response(remark=f"Index {header.index} of {place} is not exist!")
+        body = QueryConsumeQueueResponseBody(
+            max_queue_index=queue.max_offset,
+            min_queue_index=queue.min_offset,
+            queue_data=[
+                ConsumeQueueData(physic_offset=physical, physic_size=size, tags_code=code)
+                for physical, size, code in queue.read(
+                    header.index, max(0, min(header.count, _MOST_ENTRIES))
+                )
+            ],
+        )
+        if header.consumer_group is not None:
+            self._add_subscription(body, header.consumer_group, header.topic)
+        return Response(remark=UNSET_REMARK, body=body.encode())
+
+    def _add_subscription(
+        self, body: QueryConsumeQueueResponseBody, group_name: str, topic: str
+    ) -> None:
+        group = self._consumers.get(group_name)
+        subscription = group.subscriptions.get(topic) if group is not None else None
+        if subscription is None:
+            body.filter_data = f"{group_name}@{topic} is not online!"
+        else:
+            body.subscription_data = subscription.data
+            known = self._filters.get(group_name, topic)
+            fields = known.fields() if known is not None else None
+            # A text of its own within the answer, as the official broker has it.
+            body.filter_data = msgspec.json.encode(fields).decode()

@@ -1,0 +1,183 @@
+"""Offsets: those that groups commit (14, 15) and those of the store (29–32).
+
+Reference: broker ConsumerManageProcessor, AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.delay_offset import DelayOffsets
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    Header,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+
+FIRST_GROUP_START: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class OffsetProcessor:
+    """Offset requests of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        delay_offsets: DelayOffsets,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delay_offsets = delay_offsets
+        self._memory = _total_memory() * config.access_message_in_memory_max_ratio // 100
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the offset codes here."""
+        dispatcher.register(
+            RequestCode.QUERY_CONSUMER_OFFSET, self.query, QueryConsumerOffsetRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.UPDATE_CONSUMER_OFFSET, self.update, UpdateConsumerOffsetRequestHeader
+        )
+        dispatcher.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
+        dispatcher.register(RequestCode.GET_ALL_DELAY_OFFSET, self.all_delay_offsets)
+        dispatcher.register(RequestCode.GET_MAX_OFFSET, self.max_offset, GetMaxOffsetRequestHeader)
+        dispatcher.register(RequestCode.GET_MIN_OFFSET, self.min_offset, GetMinOffsetRequestHeader)
+        dispatcher.register(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search, SearchOffsetRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.GET_EARLIEST_MSG_STORETIME,
+            self.earliest,
+            GetEarliestMsgStoretimeRequestHeader,
+        )
+
+    def query(self, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
+        """The group's stored offset.
+
+        Without one a new group starts at 0 when the whole queue is there and still in memory,
+        whatever its consumeFromWhere says; otherwise the client is told that there is none and
+        goes by its consumeFromWhere.
+        """
+        header = request.header
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset >= 0:
+            return Response(header=QueryConsumerOffsetResponseHeader(offset=offset))
+        if header.set_zero_if_not_found is False:
+            return Response(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+        if self._starts_at_zero(header.topic, header.queue_id):
+            return Response(header=QueryConsumerOffsetResponseHeader(offset=0))
+        return Response(ResponseCode.QUERY_NOT_FOUND, FIRST_GROUP_START)
+
+    def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        first = self._store.get(topic, queue_id, 0, 1)
+        # In memory as the reference guesses it: within a share of RAM behind the log's end.
+        return first.message_count > 0 and first.behind <= self._memory
+
+    def update(self, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
+        """Store how far a group has consumed a queue; a lower offset than before is fine."""
+        header = request.header
+        group, topic = header.consumer_group, header.topic
+        if not self._groups.known(group):
+            return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        config = self._topics.get(topic)
+        if config is None:
+            return Response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if header.queue_id is None:
+            return Response(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
+        if header.commit_offset is None:
+            return Response(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        # Not checked by the reference, where one client can fill the memory, and
+        # consumerOffset.json, with ever new queues.
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= header.queue_id < queues and (
+            # The topic had more of them once, and what is left in them is still consumed.
+            self._offsets.query(group, topic, header.queue_id) < 0
+        ):
+            return Response(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] has {queues} queues",
+            )
+        if header.commit_offset < 0:
+            return Response(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset[{header.commit_offset}] is illegal, topic:[{topic}] "
+                f"queueId:[{header.queue_id}]",
+            )
+        if self._offsets.has_reset(group, topic, header.queue_id):
+            # The consumer does not know of the reset yet; its pull is going to tell.
+            return Response(remark="Offset has been previously reset")
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        return Response()
+
+    def all_offsets(self, request: Request[Header]) -> Response:
+        """The whole table as consumerOffset.json has it, for slaves and exports."""
+        return Response(body=fastjson.encode(self._offsets.document()))
+
+    def all_delay_offsets(self, request: Request[Header]) -> Response:
+        """The same of the delay levels: delayOffset.json."""
+        return Response(body=fastjson.encode(self._delay_offsets.document()))
+
+    def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response:
+        """The next queue offset to be written; 0 for an unknown queue."""
+        header = request.header
+        offset = self._store.max_offset(header.topic, header.queue_id)
+        return Response(header=GetMaxOffsetResponseHeader(offset=offset))
+
+    def min_offset(self, request: Request[GetMinOffsetRequestHeader]) -> Response:
+        """The first queue offset still stored; 0 for an unknown queue."""
+        header = request.header
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        return Response(header=GetMinOffsetResponseHeader(offset=offset))
+
+    def search(self, request: Request[SearchOffsetRequestHeader]) -> Response:
+        """The queue offset at a store time (ms)."""
+        header = request.header
+        upper = (header.boundary_type or "").lower() == "upper"
+        boundary: Literal["lower", "upper"] = "upper" if upper else "lower"
+        offset = self._store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, boundary
+        )
+        return Response(header=SearchOffsetResponseHeader(offset=offset))
+
+    def earliest(self, request: Request[GetEarliestMsgStoretimeRequestHeader]) -> Response:
+        """Store time (ms) of a queue's first message; -1 without one."""
+        header = request.header
+        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        return Response(header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
+
+
+def _total_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 30  # a platform that does not say: small enough to be true

@@ -1,0 +1,198 @@
+"""Offsets as admins set them: reset (222) and clone (314).
+
+A reset comes in two ways. With useServerSideResetOffset the broker stores the new offsets itself
+and the next pull of each queue is answered with them; a pull that waits is answered at once.
+Without it the consumers are told (220), drop their queues and store the offsets; nothing happens
+while none is online. Reference: broker AdminBrokerProcessor, Broker2Client.resetOffset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_groups import ConsumerGroups
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import ResetOffsetBody
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingClosed, RemotingError
+from pocketmq.remoting.headers import (
+    CloneGroupOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+VERSION_3_0_7: Final = 28  # clients from here on understand a reset
+
+ResetRequest = Request[ResetOffsetRequestHeader]
+
+
+class OffsetAdminProcessor:
+    """Offset changes of one broker. `wake(topic)` has the waiting pulls of a topic answered."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+        offsets: ConsumerOffsets,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._wake = wake
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes that change offsets here."""
+        dispatcher.register(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset, ResetOffsetRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.CLONE_GROUP_OFFSET, self.clone, CloneGroupOffsetRequestHeader
+        )
+
+    def reset(self, request: ResetRequest) -> Response:
+        """Let a group consume a topic from a time on, or one queue from an offset on."""
+        header = request.header
+        if self._config.use_server_side_reset_offset:
+            return self._reset_here(header)
+        return self._tell_consumers(header)
+
+    # --- the broker resets --------------------------------------------------------------------
+
+    def _reset_here(self, header: ResetOffsetRequestHeader) -> Response:
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist"
+            )
+        if not self._groups.known(header.group):
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
+            )
+        offsets = self._wanted(header, topic)
+        if not offsets:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        for queue_id, offset in offsets.items():
+            self._offsets.reset(header.group, header.topic, queue_id, offset)
+        self._wake(header.topic)
+        log.info("group %s goes on in %s at %s", header.group, header.topic, offsets)
+        return self._answer(header.topic, offsets)
+
+    def _wanted(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+        name = header.topic
+        if header.queue_id < 0:
+            return {
+                queue_id: self._offset_at(name, queue_id, header.timestamp)
+                for queue_id in range(topic.read_queue_nums)
+            }
+        if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"Topic {name} has no queue {header.queue_id}"
+            )
+        if header.offset is None or header.offset == -1:
+            return {header.queue_id: self._offset_at(name, header.queue_id, header.timestamp)}
+        low = self._store.min_offset(name, header.queue_id)
+        high = self._store.max_offset(name, header.queue_id)
+        if not low <= header.offset <= high + 1:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
+            )
+        return {header.queue_id: header.offset}
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        if timestamp < 0:
+            return self._store.max_offset(topic, queue_id)
+        return self._store.offset_by_time(topic, queue_id, timestamp)
+
+    # --- the consumers reset ------------------------------------------------------------------
+
+    def _tell_consumers(self, header: ResetOffsetRequestHeader) -> Response:
+        group, name = header.group, header.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={name}",
+            )
+        offsets = {}
+        for queue_id in range(topic.write_queue_nums):
+            consumed = self._offsets.query(group, name, queue_id)
+            if consumed == -1:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist"
+                )
+            wanted = self._offset_at(name, queue_id, header.timestamp)
+            offsets[queue_id] = wanted if header.is_force else min(wanted, consumed)
+        online = self._consumers.get(group)
+        if online is None:
+            raise RemotingError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {name} "
+                f"Timestamp: {header.timestamp}",
+            )
+        body = self._body(name, offsets)
+        told = ResetOffsetRequestHeader(
+            topic=name, group=group, timestamp=header.timestamp, is_force=header.is_force
+        )
+        for client in online.clients.values():
+            if client.version < VERSION_3_0_7:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={client.version}",
+                )
+            data = body.for_cpp().encode() if client.language == "CPP" else body.encode()
+            # One that is going away has nothing to reset.
+            with contextlib.suppress(RemotingClosed):
+                client.connection.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, data)
+        return self._answer(name, offsets)
+
+    def _answer(self, topic: str, offsets: dict[int, int]) -> Response:
+        return Response(body=self._body(topic, offsets).encode())
+
+    def _body(self, topic: str, offsets: dict[int, int]) -> ResetOffsetBody:
+        return ResetOffsetBody(
+            offset_table={
+                MessageQueue(topic, self._config.broker_name, queue_id): offset
+                for queue_id, offset in offsets.items()
+            }
+        )
+
+    # --- clone --------------------------------------------------------------------------------
+
+    def clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Response:
+        """Let a group begin where another one is, in one topic or in all of that one's.
+
+        Topics that the source no longer subscribes to are left out, unless it is said to be
+        offline.
+        """
+        header = request.header
+        source = header.src_group
+        named = (header.topic or "").strip()
+        topics = {named} if named else self._offsets.topics_of(source)
+        online = self._consumers.get(source)
+        subscribed = online.subscriptions.keys() if online is not None else ()
+        for topic in topics:
+            if self._topics.get(topic) is None:
+                log.warning("offsets of %s in the unknown topic %s are not cloned", source, topic)
+            elif header.offline or not subscribed or topic in subscribed:
+                self._offsets.clone(source, header.dest_group, topic)
+        return Response()

@@ -1,0 +1,75 @@
+"""Held pulls whose batch was answered without them, kept for the client's next batch.
+
+A batch of long polls is answered as soon as one child has news; the client asks for the others
+again at once, in the very same words. Ending and beginning hundreds of long polls for every message
+would cost more than the message, so a pull that was left out of an answer goes on waiting for a
+moment, and a child that is equal to it, byte by byte, takes its place over. News that come in
+between end it unread, since nobody would hear them; the next batch finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pocketmq.broker.hold_service import HoldService
+from pocketmq.remoting.request import Request, RequestConnection, Response
+
+#: Seconds that a pull waits for being taken over.
+KEEP_SECONDS: Final = 1.0
+
+_ATTRIBUTE: Final = "parked pulls"
+
+
+class ParkedPulls:
+    """Those of one connection; the channel that they answer to meanwhile.
+
+    Attributes:
+        by_head: the pulls by the bytes of their header.
+    """
+
+    def __init__(self, holds: HoldService) -> None:
+        self.by_head: dict[bytes, Request[Any]] = {}
+        self._holds = holds
+
+    @classmethod
+    def of(cls, connection: RequestConnection, holds: HoldService) -> ParkedPulls:
+        """The connection's, made when there is none."""
+        parked: ParkedPulls | None = connection.attributes.get(_ATTRIBUTE)
+        if parked is None:
+            parked = connection.attributes[_ATTRIBUTE] = cls(holds)
+        return parked
+
+    def park(self, pulls: Sequence[Request[Any]]) -> None:
+        """Keep these for a moment, as far as they are held; their channel is this object already.
+
+        Not held are those that were not executed, because there was enough without them, and those
+        that have news this very moment.
+        """
+        by_head, holds = self.by_head, self._holds
+        kept = [pull for pull in pulls if pull in holds]
+        for pull in kept:
+            before = by_head.get(pull.head)
+            if before is not None:
+                holds.cancel(before)
+            by_head[pull.head] = pull
+        if kept:
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._expire, kept)
+
+    def take(self, pulls: Sequence[Request[Any]]) -> None:
+        """These have a batch again."""
+        for pull in pulls:
+            del self.by_head[pull.head]
+
+    def respond(self, request: Request[Any], response: Response) -> None:
+        """A parked pull came to its end: there is nobody to tell."""
+        if self.by_head.get(request.head) is request:
+            del self.by_head[request.head]
+
+    def _expire(self, pulls: Sequence[Request[Any]]) -> None:
+        for pull in pulls:
+            # Taken over, and maybe parked once more: that a pull ends early then does no harm.
+            if pull.channel is self and self.by_head.get(pull.head) is pull:
+                del self.by_head[pull.head]
+                self._holds.cancel(pull)

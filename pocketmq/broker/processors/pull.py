@@ -1,0 +1,393 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: reading a queue, with long polling.
+
+A pull passes the checks in the reference's order, reads the queue, and is answered with what the
+store found, or held when it found nothing and may wait. A held pull is executed again when a
+message arrives or its time is over, and then answered whatever it finds. Reference: broker
+PullMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache, partial
+from time import perf_counter_ns
+from typing import Any, Final
+
+from pocketmq.broker.config import MASTER_ID, BrokerConfig
+from pocketmq.broker.consumer_filter import ConsumerFilters, compile_filter, is_tag_type
+from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.hold_service import HoldService, PropertyFilter
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.subscription_group import SubscriptionGroups, is_tool_group
+from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.sql_filter import SqlSyntaxError
+from pocketmq.message.tags import TagExpression, TagExpressionError
+from pocketmq.remoting.batch_answers import is_heard
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import GetResult, GetStatus
+
+log = logging.getLogger(__name__)
+
+PullRequest = Request[PullMessageRequestHeader]
+
+# sysFlag bits
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+
+# forbiddenType of code 16
+BROKER_FORBIDDEN: Final = 1
+GROUP_FORBIDDEN: Final = 2
+TOPIC_FORBIDDEN: Final = 3
+BROADCASTING_FORBIDDEN: Final = 4
+SUBSCRIPTION_FORBIDDEN: Final = 5
+
+
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_EMPTY_QUEUE: Final = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+class PullRefused(RemotingError):
+    """A pull that is not allowed (code 16), with the reason as clients read it."""
+
+    def __init__(self, remark: str, forbidden_type: int) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.forbidden_type = forbidden_type
+
+
+class PullProcessor:
+    """Pulls of one broker; `holds` keeps those that wait."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        consumers: ConsumerGroups,
+        filters: ConsumerFilters,
+        offsets: ConsumerOffsets,
+        statistics: Statistics,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._filters = filters
+        self._offsets = offsets
+        self._statistics = statistics
+        self.holds = HoldService(store, self._pull_again, limit=config.max_held_pulls)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the pull codes here."""
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            dispatcher.register(code, self.pull, PullMessageRequestHeader)
+
+    def pull(self, request: PullRequest) -> Response | None:
+        """Answer with messages, or hold the request (None) when there are none yet."""
+        try:
+            return self._pull(request, first=True)
+        except RemotingError as error:
+            return _refusal(error)
+
+    def _pull_again(self, request: Request[Any]) -> int:
+        """A held pull was woken or its time is over: answer it in any case. The answer's size."""
+        try:
+            if request.connection.writable and is_heard(request):
+                response = self._pull(request, first=False)
+            else:
+                response = self._unread(request.header)
+        except RemotingError as error:
+            response = _refusal(error)
+        except Exception as error:
+            log.exception("a held pull of %s failed", request.connection)
+            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if response is None:
+            return 0
+        size = sum(map(len, response.body))  # type: ignore[arg-type]
+        request.reply(response)
+        return size
+
+    def _pull(self, request: PullRequest, *, first: bool) -> Response | None:
+        header = request.header
+        group, topic = self._checked(request)
+        codes, accept = self._filter(header, group)
+        if self._config.reject_pull_consumer_enable:
+            self._refuse_strangers(request)
+        queue_id = header.queue_id
+        offset = header.queue_offset
+        if self._offsets.has_reset(header.consumer_group, header.topic, queue_id):
+            return self._reset(request, topic, group)
+        began = perf_counter_ns()
+        result = self._store.get(
+            header.topic,
+            queue_id,
+            offset,
+            max(1, min(header.max_msg_nums, self._config.max_transfer_count_on_message_in_memory)),
+            max_bytes=self._config.max_transfer_bytes_on_message_in_memory,
+            codes=codes,
+            accept=accept,
+        )
+        status = result.status
+        took = perf_counter_ns() - began
+        if took > self._statistics.longest_get:
+            self._statistics.longest_get = took
+        self._offsets.pulled(
+            header.consumer_group, header.topic, queue_id, result.next_begin_offset
+        )
+        if first and header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(
+                header.consumer_group, header.topic, queue_id, header.commit_offset
+            )
+        if status in _EMPTY_QUEUE:
+            code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+        else:
+            code = _CODES[status]
+        if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & SUSPEND:
+            long_polling = self._config.long_polling_enable
+            timeout = (
+                header.suspend_timeout_millis
+                if long_polling
+                else self._config.short_polling_time_mills
+            )
+            if self.holds.hold(request, header.topic, queue_id, offset, codes, timeout, accept):
+                return None
+        self._count(header, result)
+        return Response(
+            code,
+            status.name,
+            PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=result.next_begin_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+            result.buffers,
+        )
+
+    def _reset(
+        self,
+        request: PullRequest,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+    ) -> Response | None:
+        """The answer that sends a consumer where an admin wants it; None, and the next pull is
+        told, if nobody would hear it."""
+        header = request.header
+        offset: int | None = None
+        if is_heard(request):
+            offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        self._offsets.pulled(header.consumer_group, header.topic, header.queue_id, offset)
+        return Response(
+            ResponseCode.PULL_OFFSET_MOVED,
+            "OFFSET_RESET",
+            PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=offset,
+                min_offset=self._store.min_offset(header.topic, header.queue_id),
+                max_offset=self._store.max_offset(header.topic, header.queue_id),
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+        )
+
+    def _unread(self, header: PullMessageRequestHeader) -> Response:
+        """The answer for a client that has not read its former ones, or does not get this one: ask
+        again.
+
+        A connection may have thousands of pulls held. Were all of them answered with messages
+        while nobody reads, a few such clients would fill the memory.
+        """
+        return Response(
+            ResponseCode.PULL_NOT_FOUND,
+            "the answers before this one are unread",
+            PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=header.queue_offset,
+                min_offset=self._store.min_offset(header.topic, header.queue_id),
+                max_offset=self._store.max_offset(header.topic, header.queue_id),
+                topic_sys_flag=0,
+                group_sys_flag=0,
+            ),
+        )
+
+    def _count(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+        statistics = self._statistics
+        if not result.message_count:
+            statistics.get_miss += 1
+            return
+        statistics.get_found += 1
+        of_group = statistics.get_of(header.topic, header.consumer_group)
+        for traffic in (of_group, statistics.get):
+            traffic.add(result.message_count, 1, result.size)
+
+    # --- checks, in the order of the reference ------------------------------------------------
+
+    def _checked(self, request: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        header = request.header
+        config = self._config
+        if not config.broker_permission & PERM_READ:
+            raise PullRefused(
+                f"the broker[{config.advertised_host}] pulling message is forbidden",
+                BROKER_FORBIDDEN,
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+            raise PullRefused(
+                f"the broker[{config.advertised_host}] for lite pull consumer is forbidden",
+                BROKER_FORBIDDEN,
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise PullRefused(
+                f"subscription group no permission, {header.consumer_group}", GROUP_FORBIDDEN
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.perm & PERM_READ:
+            raise PullRefused(
+                f"the topic[{header.topic}] pulling message is forbidden", TOPIC_FORBIDDEN
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group, topic
+
+    def _refuse_strangers(self, request: PullRequest) -> None:
+        """Only who is a member of a group of push consumers may pull, and RocketMQ's own tools.
+        Raises `RemotingError`."""
+        name = request.header.consumer_group
+        group = self._consumers.get(name)
+        if group is not None and (
+            group.consume_type != CONSUME_ACTIVELY or request.connection in group.clients
+        ):
+            return
+        if not is_tool_group(name):
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist, or the pull consumer is rejected by server.",
+            )
+
+    def _filter(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> tuple[frozenset[int] | None, PropertyFilter | None]:
+        """The tag hashes that the pull wants, and the properties; None for all of them. Raises
+        `RemotingError`."""
+        if header.sys_flag & SUBSCRIPTION:
+            expression = header.subscription or ""
+            try:
+                if is_tag_type(header.expression_type):
+                    return _codes_of(expression), None
+                if not expression:
+                    raise SqlSyntaxError(1, 1, "it is empty")
+                kind = header.expression_type
+                return None, self._property_filter(header.topic, expression, kind)
+            except (TagExpressionError, SqlSyntaxError) as error:
+                raise RemotingError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    f"parse the consumer's subscription failed: {error}",
+                ) from None
+        consumers = self._consumers.get(header.consumer_group)
+        if consumers is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if consumers.broadcasting and not group.consume_broadcast_enable:
+            raise PullRefused(
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                BROADCASTING_FORBIDDEN,
+            )
+        if not self._groups.may_read(header.consumer_group, header.topic):
+            raise PullRefused(
+                f"the consumer group[{header.consumer_group}] is forbidden for "
+                f"topic[{header.topic}]",
+                SUBSCRIPTION_FORBIDDEN,
+            )
+        subscription = consumers.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if subscription.data.sub_version < header.sub_version:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if subscription.data.class_filter_mode:
+            raise _not_supported("a Java class")
+        if subscription.is_tag:
+            return subscription.codes, None
+        known = self._filters.get(header.consumer_group, header.topic)
+        if known is None:
+            raise RemotingError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if known.client_version < header.sub_version:
+            raise RemotingError(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        return None, self._property_filter(header.topic, known.expression, known.expression_type)
+
+    def _property_filter(
+        self, topic: str, expression: str, expression_type: str | None
+    ) -> PropertyFilter:
+        """What is compiled once and kept while it is in use. Raises SqlSyntaxError."""
+        if not self._config.enable_property_filter:
+            raise _not_supported(expression_type)
+        if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):
+            return partial(self._filters.accept_retried, topic.removeprefix(RETRY_PREFIX))
+        return compile_filter(expression, expression_type).matches
+
+
+# Consumers repeat the same few expressions in every pull.
+@lru_cache(maxsize=1024)
+def _codes_of(expression: str) -> frozenset[int] | None:
+    return TagExpression(expression).codes or None
+
+
+def _not_supported(what: str | None) -> RemotingError:
+    return RemotingError(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {what}",
+    )
+
+
+def _refusal(error: RemotingError) -> Response:
+    header = PullMessageResponseHeader()
+    if isinstance(error, PullRefused):
+        header.forbidden_type = error.forbidden_type
+    return Response(error.code, error.remark, header)

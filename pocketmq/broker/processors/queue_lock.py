@@ -1,0 +1,41 @@
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queues for ordered consumption.
+
+Reference: broker AdminBrokerProcessor (lockBatchMQ, unlockBatchMQ).
+"""
+
+from __future__ import annotations
+
+from pocketmq.broker.queue_locks import QueueLocks
+from pocketmq.remoting.bodies.queue_lock import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.request import Request, Response
+
+
+class QueueLockProcessor:
+    """Lock requests of one broker."""
+
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the lock codes here."""
+        dispatcher.register(RequestCode.LOCK_BATCH_MQ, self.lock)
+        dispatcher.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
+
+    def lock(self, request: Request[Header]) -> Response:
+        """Take or renew locks; the answer lists those that the client holds now."""
+        wanted = LockBatchRequestBody.decode(request.body)
+        held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
+        return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
+
+    def unlock(self, request: Request[Header]) -> Response:
+        """Give locks up."""
+        given = UnlockBatchRequestBody.decode(request.body)
+        self._locks.unlock(given.consumer_group, given.mq_set, given.client_id)
+        return Response()

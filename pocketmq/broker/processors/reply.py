@@ -1,0 +1,196 @@
+"""SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2: a reply, pushed to whoever waits for it.
+
+The reply's property REPLY_TO_CLIENT names the requester, who is known as a producer. It gets the
+reply at once (326) and says whether it took it; the reply is stored as well, for later inquiries.
+Reference: broker ReplyMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.processors.send_checks import SendChecks, SendHeader
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.statistics import Statistics
+from pocketmq.message import properties as names
+from pocketmq.message import sysflag
+from pocketmq.message.identity import encode_offset_msg_id, host_text
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult
+
+log = logging.getLogger(__name__)
+
+PUSH_SECONDS: Final = 10.0
+
+ReplyRequest = Request[SendMessageRequestHeader | SendMessageRequestHeaderV2]
+
+
+class ReplyProcessor:
+    """Replies through one broker. `store_host` is its packed address, `clock` gives ms."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        checks: SendChecks,
+        producers: ProducerGroups,
+        statistics: Statistics,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._drafts = drafts
+        self._checks = checks
+        self._producers = producers
+        self._statistics = statistics
+        self._store_host = store_host
+        self._clock = clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the reply codes here."""
+        dispatcher.register(RequestCode.SEND_REPLY_MESSAGE, self.reply, SendMessageRequestHeader)
+        dispatcher.register(
+            RequestCode.SEND_REPLY_MESSAGE_V2, self.reply, SendMessageRequestHeaderV2
+        )
+
+    async def reply(self, request: ReplyRequest) -> Response:
+        """Push a reply and store it; the answer says whether the requester took it."""
+        answer = SendMessageResponseHeader(
+            region=self._config.region_id, trace_on=self._config.trace_on
+        )
+        try:
+            topic = self._checks.topic(request)
+            queue_id = _queue_of(request.header, topic)
+        except RemotingError as error:
+            return Response(error.code, error.remark, answer)
+        properties = names.decode(request.header.properties)
+        properties[names.MSG_REGION] = self._config.region_id
+        properties[names.TRACE_ON] = "true" if self._config.trace_on else "false"
+        failure = await self._push(request, dict(properties))
+        response = Response(header=answer)
+        if failure is None:
+            # Clients can not read an answer without these.
+            answer.msg_id = "0"
+            answer.queue_id = queue_id
+            answer.queue_offset = 0
+        else:
+            log.warning("%s", failure)
+            response.code, response.remark = ResponseCode.SYSTEM_ERROR, failure
+        if self._config.store_reply_message_enable:
+            await self._keep(request, queue_id, properties, answer)
+        return response
+
+    async def _push(self, request: ReplyRequest, properties: dict[str, str]) -> str | None:
+        """Hand the reply to the requester; None when it took it, else why not."""
+        client_id = properties.get(names.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
+        client = self._producers.find(client_id)
+        if client is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        now = self._clock()
+        properties[names.PUSH_REPLY_TIME] = str(now)
+        sent: SendHeader = request.header
+        header = ReplyMessageRequestHeader(
+            producer_group=sent.producer_group,
+            topic=sent.topic,
+            default_topic=sent.default_topic,
+            default_topic_queue_nums=sent.default_topic_queue_nums,
+            queue_id=sent.queue_id,
+            sys_flag=sent.sys_flag,
+            born_timestamp=sent.born_timestamp,
+            flag=sent.flag,
+            born_host=host_text(request.connection.peer_packed),
+            store_host=host_text(self._store_host),
+            store_timestamp=now,
+            properties=names.encode(properties),
+            reconsume_times=sent.reconsume_times,
+            unit_mode=sent.unit_mode,
+        )
+        try:
+            pushed = await client.connection.send_request(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, request.body, PUSH_SECONDS
+            )
+        except RemotingError as error:
+            return f"push reply message to {client_id} fail. {error}"
+        if pushed.code != ResponseCode.SUCCESS:
+            return f"push reply message to {client_id} fail. {pushed.remark or ''}"
+        return None
+
+    async def _keep(
+        self,
+        request: ReplyRequest,
+        queue_id: int,
+        properties: dict[str, str],
+        answer: SendMessageResponseHeader,
+    ) -> None:
+        header = request.header
+        draft = Draft(
+            header.topic,
+            queue_id,
+            request.body,
+            properties,
+            header.born_timestamp,
+            request.connection.peer_packed,
+            flag=header.flag,
+            sys_flag=header.sys_flag & ~sysflag.TRANSACTION_MASK,
+            reconsume_times=header.reconsume_times,
+        )
+        try:
+            result = self._drafts.put(draft)
+        except RemotingError as error:
+            log.warning("a reply for %s is not stored: %s", header.topic, error)
+            return
+        if not result.ok:
+            log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
+            return
+        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        answer.msg_id = encode_offset_msg_id(self._store_host, result.physical_offset)
+        answer.queue_id = queue_id
+        answer.queue_offset = result.queue_offset
+        if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            await self._flushed(result)
+
+    async def _flushed(self, result: PutResult) -> None:
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def flushed(success: bool) -> None:
+            if not done.done():
+                done.set_result(success)
+
+        self._store.when_flushed(result.end_offset, flushed)
+        await done
+
+
+def _queue_of(header: SendHeader, topic: TopicConfig) -> int:
+    if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{header.queue_id}] is illegal, topic {topic.topic_name} has "
+            f"{topic.read_queue_nums} read and {topic.write_queue_nums} write queues",
+        )
+    if header.queue_id >= 0:
+        return header.queue_id
+    if topic.write_queue_nums <= 0:
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, "the topic has no queue to write")
+    return random.randrange(topic.write_queue_nums)

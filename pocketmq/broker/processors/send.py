@@ -1,0 +1,344 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the broker's hot path.
+
+`send` is straight-line for the ordinary message: one dict lookup says that its topic has passed
+every check before, its properties are searched, not taken apart, what the broker adds to them is
+one ready-made text, and the answer is built from integers. Anything unusual leaves that line:
+a topic not seen yet, a retry topic, a batch, a property that needs work.
+
+With SYNC_FLUSH a send is answered when its bytes are on disk. Until then it counts as in flight,
+and above the limits sends are refused with SYSTEM_BUSY. Reference: broker SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.late_detours import recall_handle
+from pocketmq.broker.processors.send_answers import SendAnswers
+from pocketmq.broker.processors.send_checks import (
+    SendChecks,
+    SendHeader,
+    leaves_the_line,
+    refuse_special,
+)
+from pocketmq.broker.statistics import Statistics, Traffic
+from pocketmq.broker.topic_config import PERM_WRITE
+from pocketmq.broker.unflushed import UnflushedSends
+from pocketmq.message import properties as names
+from pocketmq.message import sysflag
+from pocketmq.message.batch_body import BatchBodyError
+from pocketmq.message.identity import new_unique_id
+from pocketmq.message.limits import DEFAULT_REGION, RETRY_PREFIX
+from pocketmq.message.properties import find
+from pocketmq.message.tags import tag_hash
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import Answer
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    SendMessageResponseHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.stored_answer import StoredAnswer
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult, PutStatus
+
+SEPARATOR: Final = "\x02"
+MULTI_TAG: Final = "MULTI_TAG"
+
+SendRequest = Request[Any]  # header: SendHeader
+
+_PUT_OK: Final = PutStatus.PUT_OK
+
+
+class Target:
+    """A topic that passed the checks of a send, and what the hot path needs of it."""
+
+    __slots__ = ("queue_limit", "sys_flag", "traffic", "write_queues")
+
+    def __init__(self, topic: TopicConfig, traffic: Traffic) -> None:
+        self.queue_limit = max(topic.read_queue_nums, topic.write_queue_nums)
+        self.write_queues = topic.write_queue_nums
+        self.sys_flag = sysflag.MULTI_TAGS if topic.topic_filter_type == MULTI_TAG else 0
+        self.traffic = traffic
+
+
+class SendProcessor:
+    """Sends of one broker. `store_host` is the broker's packed address, as in message ids;
+    `announced` ends when the name servers know every topic."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        checks: SendChecks,
+        statistics: Statistics,
+        store_host: bytes,
+        announced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._announced = announced
+        self._config = config
+        self._store = store
+        self._drafts = drafts
+        self._checks = checks
+        self._statistics = statistics
+        self._targets: dict[str, Target] = {}
+        self._answers = SendAnswers(config, store_host)
+        self._sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
+        # Added to every message. On the straight line, a name that the producer set too ends up
+        # twice: the last counts.
+        self._added = {
+            names.MSG_REGION: config.region_id,
+            names.TRACE_ON: "true" if config.trace_on else "false",
+            names.CLUSTER: config.broker_cluster_name,
+        }
+        self._suffix = names.encode(self._added)
+        # Answers that are prepared, and whether they say the right region.
+        self._stored_message = StoredAnswer.of_message(store_host, config.trace_on)
+        self._stored_batch = StoredAnswer.of_batch(config.trace_on)
+        self._plain = config.region_id == DEFAULT_REGION
+        self.unflushed = UnflushedSends(config, store)
+
+    def forget_targets(self) -> None:
+        """A topic or a permission changed: every topic passes the checks again."""
+        self._targets.clear()
+
+    def send(self, request: SendRequest) -> Answer:
+        """Store one message or one batch; None when the answer waits for the disk."""
+        header = request.header
+        target = self._targets.get(header.topic)
+        if target is None or self.unflushed.full:
+            return self._send_checked(request)
+        properties: str = header.properties
+        if leaves_the_line(properties):
+            return self._send_checked(request)
+        body = request.body
+        queue_id = header.queue_id
+        if queue_id >= target.queue_limit or not body:
+            return self._send_checked(request)
+        if queue_id < 0:
+            queue_id = random.randrange(target.write_queues)
+        if header.batch:
+            return self._store_batch(request, target, queue_id, properties, prepare=self._plain)
+
+        unique_id = find(properties, "UNIQ_KEY")
+        if properties and properties[-1] != SEPARATOR:
+            properties += SEPARATOR
+        if unique_id is None:
+            unique_id = new_unique_id()
+            properties = f"{properties}UNIQ_KEY\x01{unique_id}\x02"
+        tag = find(properties, "TAGS")
+        result = self._store.put(
+            header.topic,
+            queue_id,
+            body,
+            properties + self._suffix,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=request.connection.peer_packed,
+            reconsume_times=header.reconsume_times,
+            tags_code=0 if tag is None else tag_hash(tag),
+        )
+        if result.status is not _PUT_OK:
+            return self._answers.not_stored(result)
+        size = result.end_offset - result.physical_offset
+        traffic = target.traffic
+        traffic.messages += 1
+        traffic.times += 1
+        traffic.size += size
+        traffic = self._statistics.put
+        traffic.messages += 1
+        traffic.times += 1
+        traffic.size += size
+        waits = self._sync_flush and find(properties, "WAIT") != "false"
+        if self._plain and not waits and request.serialize_type == 0:
+            return self._stored_message.encode(
+                request.opaque, result.physical_offset, queue_id, result.queue_offset, unique_id
+            )
+        answer = self._answers.header(
+            self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
+        )
+        if waits:
+            self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
+            return None
+        return Response(0, None, answer)
+
+    # --- off the straight line --------------------------------------------------------------
+
+    def _send_checked(self, request: SendRequest) -> Answer:
+        """The same with every check, in the reference's order."""
+        try:
+            waiting = self.unflushed
+            if waiting.full:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_BUSY,
+                    "[OVERLOAD]system busy, start flow control for a while: "
+                    f"{waiting.count} sends of {waiting.size} bytes wait for the disk",
+                )
+            header: SendHeader = request.header
+            is_new = not self._checks.knows(header.topic)
+            topic = self._checks.topic(request)
+            target = self._target(topic)
+            if header.queue_id >= target.queue_limit:
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"request queueId[{header.queue_id}] is illegal, topic {topic.topic_name} has "
+                    f"{topic.read_queue_nums} read and {topic.write_queue_nums} write queues",
+                )
+            if header.batch:
+                answer = self._send_batch(request, topic, target)
+            else:
+                answer = self._send_single(request, topic, target)
+            if is_new and isinstance(answer, Response):
+                return self._answer_when_announced(answer)
+            return answer
+        except RemotingError as error:
+            return self._answers.refusal(error.code, error.remark)
+
+    async def _answer_when_announced(self, answer: Response) -> Response:
+        """Who created a topic by a send may ask for its route as soon as that is answered."""
+        await self._announced()
+        return answer
+
+    def _target(self, topic: TopicConfig) -> Target:
+        name = topic.topic_name
+        target = self._targets.get(name)
+        if target is None:
+            target = Target(topic, self._statistics.put_of(name))
+            # What must be judged anew each time is not remembered; nor is a topic without queues.
+            if (
+                target.write_queues > 0
+                and not name.startswith(RETRY_PREFIX)
+                and (not topic.order or self._config.broker_permission & PERM_WRITE)
+            ):
+                self._targets[name] = target
+        return target
+
+    def _send_single(
+        self, request: SendRequest, topic: TopicConfig, target: Target
+    ) -> Response | None:
+        header: SendHeader = request.header
+        queue_id = header.queue_id
+        properties = names.decode(header.properties)
+        properties.pop(names.POP_CK, None)
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            destination = self._checks.retry_destination(header, topic, request.version)
+            if destination.dead_letter:
+                topic = destination.topic
+                target = self._target(topic)
+                queue_id = 0
+                properties[names.DELAY] = "-1"
+        if queue_id < 0:
+            queue_id = self._random_queue(target)
+        unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())
+        properties.update(self._added)
+        draft = Draft(
+            topic.topic_name,
+            queue_id,
+            request.body,
+            properties,
+            header.born_timestamp,
+            request.connection.peer_packed,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            reconsume_times=header.reconsume_times,
+        )
+        result = self._drafts.put(draft)
+        if result.status is not _PUT_OK:
+            return self._answers.not_stored(result)
+        # A detour may have taken it elsewhere.
+        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        answer = self._answers.header(
+            self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
+        )
+        answer.recall_handle = recall_handle(draft, header.topic, self._config.broker_name)
+        return self._answer(request, answer, result, header.properties)
+
+    def _send_batch(
+        self, request: SendRequest, topic: TopicConfig, target: Target
+    ) -> Response | bytes | None:
+        header: SendHeader = request.header
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {topic.topic_name}",
+            )
+        properties = names.decode(header.properties)
+        properties.pop(names.POP_CK, None)
+        refuse_special(properties)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._random_queue(target)
+        return self._store_batch(request, target, queue_id, names.encode(properties))
+
+    def _store_batch(
+        self,
+        request: SendRequest,
+        target: Target,
+        queue_id: int,
+        properties: str,
+        *,
+        prepare: bool = False,
+    ) -> Response | bytes | None:
+        """`properties` belong to every message of the batch; the store appends them to each.
+        `prepare`: the answer may be given as a frame."""
+        header: SendHeader = request.header
+        unique_id = find(properties, names.UNIQ_KEY)
+        if properties and properties[-1] != SEPARATOR:
+            properties += SEPARATOR
+        try:
+            result = self._store.put_batch(
+                header.topic,
+                queue_id,
+                request.body,
+                properties + self._suffix,
+                flag=header.flag,
+                sys_flag=header.sys_flag | target.sys_flag,
+                born_timestamp=header.born_timestamp,
+                born_host=request.connection.peer_packed,
+                reconsume_times=header.reconsume_times,
+            )
+        except BatchBodyError as error:
+            return self._answers.refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        if result.status is not _PUT_OK:
+            return self._answers.not_stored(result)
+        offsets = result.physical_offsets
+        size = result.end_offset - result.physical_offset
+        self._count(target, len(offsets), size)
+        msg_ids = self._answers.msg_ids(offsets)
+        if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
+            return self._stored_batch.encode(
+                request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
+            )
+        answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
+        return self._answer(request, answer, result, properties)
+
+    @staticmethod
+    def _random_queue(target: Target) -> int:
+        if target.write_queues <= 0:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, "the topic has no queue to write")
+        return random.randrange(target.write_queues)
+
+    def _count(self, target: Target, messages: int, size: int) -> None:
+        for traffic in (target.traffic, self._statistics.put):
+            traffic.add(messages, 1, size)
+
+    def _answer(
+        self,
+        request: SendRequest,
+        answer: SendMessageResponseHeader,
+        result: PutResult,
+        properties: str,
+    ) -> Response | None:
+        if not self._sync_flush or find(properties, names.WAIT) == "false":
+            return Response(0, None, answer)
+        size = result.end_offset - result.physical_offset
+        self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
+        return None

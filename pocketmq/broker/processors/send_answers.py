@@ -1,0 +1,62 @@
+"""What answers to sends have in common: message ids, the region, why something was not stored."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.headers import SendMessageResponseHeader
+from pocketmq.remoting.request import Response
+from pocketmq.store.results import PutResult, PutStatus
+
+#: Why a put was not stored: the code, and the beginning of the remark.
+NOT_STORED: Final = {
+    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now",
+    ),
+}
+
+
+class SendAnswers:
+    """Answers of one broker; `store_host` is its packed address, with which message ids begin."""
+
+    def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
+        self._msg_id_prefix = store_host.hex().upper()
+        self._region = config.region_id
+        self._trace_on = config.trace_on
+
+    def header(
+        self,
+        msg_id: str | None = None,
+        queue_id: int | None = None,
+        queue_offset: int | None = None,
+        transaction_id: str | None = None,
+    ) -> SendMessageResponseHeader:
+        """The extFields of an answer. A refusal has them too: clients expect the map."""
+        return SendMessageResponseHeader(
+            msg_id, queue_id, queue_offset, transaction_id, None, None, self._region, self._trace_on
+        )
+
+    def msg_id(self, physical_offset: int) -> str:
+        """The offset message id."""
+        return f"{self._msg_id_prefix}{physical_offset:016X}"
+
+    def msg_ids(self, physical_offsets: Sequence[int]) -> str:
+        """Those of a batch, joined by commas; all of them in a few calls into C."""
+        packed = struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
+        prefix = self._msg_id_prefix
+        return prefix + packed.hex(",", 8).upper().replace(",", f",{prefix}")
+
+    def refusal(self, code: int, remark: str | None) -> Response:
+        """The answer to what was not stored."""
+        return Response(code, remark, self.header())
+
+    def not_stored(self, result: PutResult) -> Response:
+        """The answer to what the store did not take."""
+        code, remark = NOT_STORED[result.status]
+        return self.refusal(code, f"{remark}: {result.remark}")

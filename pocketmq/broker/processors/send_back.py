@@ -1,0 +1,152 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not process a message and gets it again later.
+
+A copy goes to the group's retry topic, by way of a delay level that rises with each attempt; after
+too many attempts to the group's dead letters, %DLQ%group, which nobody reads unless told to. Both
+topics are created when they are first needed. Of a group's settings retryQueueNums and
+retryMaxTimes count; its groupRetryPolicy is for proxies only. Reference:
+AbstractSendMessageProcessor.consumerSendMsgBack.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Draft, Drafts, draft_of
+from pocketmq.broker.processors.send_checks import UNIT_SUBSCRIPTION_TOPIC, VERSION_3_4_9
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
+from pocketmq.message import properties as names
+from pocketmq.message.identity import encode_offset_msg_id
+from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutStatus
+
+FIRST_RETRY_LEVEL: Final = 3
+DLQ_QUEUES: Final = 1
+MAX_STORED_TOPIC: Final = 255  # its queues lie in a directory of its name
+
+SendBackRequest = Request[ConsumerSendMsgBackRequestHeader]
+
+
+class SendBackProcessor:
+    """Messages sent back to one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        statistics: Statistics,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._drafts = drafts
+        self._topics = topics
+        self._groups = groups
+        self._statistics = statistics
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the code here."""
+        dispatcher.register(
+            RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back, ConsumerSendMsgBackRequestHeader
+        )
+
+    def send_back(self, request: SendBackRequest) -> Response:
+        """Store the copy. It is answered when it is stored, not when it is on the disk."""
+        header = request.header
+        group = self._group(header.group)
+        if group.retry_queue_nums <= 0:
+            return Response()
+        retry_topic = self._retry_topic(header, group)
+        record = self._original(header.offset)
+        most = group.retry_max_times
+        if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+            most = header.max_reconsume_times
+
+        draft = draft_of(record)
+        properties = draft.properties
+        origin_topic = properties.setdefault(names.RETRY_TOPIC, record.topic)
+        if not properties.get(names.ORIGIN_MESSAGE_ID, "").strip():
+            own_id = encode_offset_msg_id(record.store_host, record.physical_offset)
+            properties[names.ORIGIN_MESSAGE_ID] = own_id
+        properties[names.WAIT] = "false"
+        draft.reconsume_times = record.reconsume_times + 1
+        if record.reconsume_times >= most or header.delay_level < 0:
+            draft.topic = _storable(DLQ_PREFIX + header.group)
+            draft.queue_id = 0
+            self._topics.create_if_absent(draft.topic, DLQ_QUEUES)
+            properties[names.DELAY] = "0"
+        else:
+            draft.topic = _storable(retry_topic)
+            draft.queue_id = random.randrange(group.retry_queue_nums)
+            level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+            properties[names.DELAY] = str(level)
+        self._put(draft)
+        self._statistics.send_back_of(origin_topic, header.group).add(1, 1, 0)
+        return Response()
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        if not self._config.broker_permission & PERM_WRITE:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.advertised_host}] sending message is forbidden",
+            )
+        return group
+
+    def _retry_topic(
+        self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
+    ) -> str:
+        sys_flag = UNIT_SUBSCRIPTION_TOPIC if header.unit_mode else 0
+        topic = self._topics.create_if_absent(
+            RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
+        )
+        if not topic.perm & PERM_WRITE:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.topic_name}] sending message is forbidden",
+            )
+        return topic.topic_name
+
+    def _original(self, offset: int) -> Record:
+        try:
+            return decode(self._store.record_at(offset))
+        except (RecordNotFound, RecordError):
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+            ) from None
+
+    def _put(self, draft: Draft) -> None:
+        result = self._drafts.put(draft)
+        if result.status is not PutStatus.PUT_OK:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)
+        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+
+
+def _storable(topic: str) -> str:
+    """Raises RemotingError for a name too long: a copy that waits for its delay level would be
+    acknowledged, and never be delivered."""
+    if len(topic) > MAX_STORED_TOPIC:
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the topic {topic} has {len(topic)} characters, {MAX_STORED_TOPIC} are allowed: give "
+            "the group a shorter name",
+        )
+    return topic

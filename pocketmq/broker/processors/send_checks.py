@@ -1,0 +1,181 @@
+"""What a send must pass before it is stored, and the topics it may create.
+
+These checks run for the first message to a topic and for unusual ones; `processors.send`
+remembers which topics have passed. Each failing check raises the `RemotingError` that answers it.
+Reference: broker AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.handleRetryAndDLQ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import refuse_inner
+from pocketmq.broker.late_detours import delay_level
+from pocketmq.broker.queue_locks import QueueLocks
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
+from pocketmq.message import properties as names
+from pocketmq.message.limits import (
+    DLQ_PREFIX,
+    NO_SEND_TOPICS,
+    RETRY_PREFIX,
+    IllegalName,
+    check_topic,
+)
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.request import Request
+
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+UNIT_TOPIC: Final = 1  # topicSysFlag bits
+UNIT_SUBSCRIPTION_TOPIC: Final = 2
+VERSION_3_4_9: Final = 121  # from here the request's maxReconsumeTimes counts
+
+TIMER_PROPERTIES: Final = (
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DELIVER_MS,
+    names.TIMER_DEL_UNIQKEY,
+)
+
+
+class Destination(NamedTuple):
+    """Where a message goes: the named topic, or the dead letters of a group."""
+
+    topic: TopicConfig
+    dead_letter: bool = False
+
+
+class SendChecks:
+    """The checks of one broker; `clock` gives milliseconds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        locks: QueueLocks,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._clock = clock
+
+    def knows(self, name: str) -> bool:
+        """Whether the topic exists."""
+        return self._topics.get(name) is not None
+
+    def topic(self, request: Request[Any]) -> TopicConfig:
+        """The topic of a send or reply, created when it may be: not for one without a body. Raises
+        `RemotingError`."""
+        if not request.body:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        self.accepting()
+        header: SendHeader = request.header
+        name = header.topic
+        known = self._topics.get(name)
+        if known is not None and known.order and not self._config.broker_permission & PERM_WRITE:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.advertised_host}] sending message is forbidden",
+            )
+        try:
+            check_topic(name)
+        except IllegalName as error:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if name in NO_SEND_TOPICS:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        return known if known is not None else self._create(header)
+
+    def accepting(self) -> None:
+        """Raises while the broker was told not to take messages yet."""
+        start = self._config.start_accept_send_request_time_stamp
+        if self._clock() < start:
+            until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start / 1000))
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}"
+            )
+
+    def _create(self, header: SendHeader) -> TopicConfig:
+        name = header.topic
+        retry = name.startswith(RETRY_PREFIX)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = UNIT_SUBSCRIPTION_TOPIC if retry else UNIT_TOPIC
+        topic = self._topics.create_for_send(
+            name, header.default_topic, header.default_topic_queue_nums, sys_flag
+        )
+        if topic is None and retry:
+            topic = self._topics.create_if_absent(name, 1, sys_flag=sys_flag)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! It is not created because the "
+                f"default topic {header.default_topic} is not here or not inheritable",
+            )
+        return topic
+
+    def retry_destination(
+        self, header: SendHeader, topic: TopicConfig, version: int
+    ) -> Destination:
+        """Where a message for %RETRY%group goes: there, or to the group's dead letters.
+
+        Dead letters are those consumed too often, and all of a group that consumes in order
+        (it holds queue locks): it sends a message back only when it gives it up.
+        """
+        name = header.topic[len(RETRY_PREFIX) :]
+        group = self._groups.find(name)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        most = group.retry_max_times
+        if version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+            most = header.max_reconsume_times
+        if header.reconsume_times <= most and not self._locks.has_live_locks(name):
+            return Destination(topic)
+        return Destination(self._topics.create_if_absent(DLQ_PREFIX + name, 1), dead_letter=True)
+
+
+def leaves_the_line(properties: str) -> bool:
+    """Whether a message may need more than the straight line of `processors.send`.
+
+    Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer name, which
+    the careful path finds out.
+    """
+    return (
+        "DELAY" in properties
+        or "TIMER_DEL" in properties
+        or "TRAN_MSG" in properties
+        or "POP_CK" in properties
+        or "INNER_NUM" in properties
+    )
+
+
+def refuse_special(properties: Mapping[str, str]) -> None:
+    """Refuse what must not be readable at once, as a property of a whole batch.
+
+    Raises MESSAGE_ILLEGAL for delayed and timed messages, and for inner batches.
+    """
+    refuse_inner(properties)
+    if delay_level(properties) > 0:
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a batch can not be delayed: {names.DELAY}={properties[names.DELAY]}",
+        )
+    for name in TIMER_PROPERTIES:
+        if name in properties:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch can not be timed: property {name}={properties[name]}",
+            )

@@ -1,0 +1,205 @@
+"""Topics as admins see and change them (17, 18, 21, 202, 215, 305, 351).
+
+Reference: broker AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.statistics import MINUTE, Statistics
+from pocketmq.broker.topic_attributes import AttributeChangeError, parse_changes
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.limits import IllegalName, check_topic
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.remoting.bodies.topic import (
+    CreateTopicListRequestBody,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    Header,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+
+#: The official broker answers a created topic with this remark; tools print it.
+CREATED_REMARK = "not set any response code"
+ADD_MESSAGE_TYPE = "+message.type"
+MIXED = "MIXED"
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicProcessor:
+    """Topic requests of one broker.
+
+    `announced()` waits (bounded) until the name servers know of the latest changes;
+    `on_delete(name)` is called for a deleted topic.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        offsets: ConsumerOffsets,
+        statistics: Statistics,
+        announced: Callable[[], Awaitable[None]],
+        on_delete: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._statistics = statistics
+        self._announced = announced
+        self._on_delete = on_delete
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the topic codes here."""
+        dispatcher.register(
+            RequestCode.UPDATE_AND_CREATE_TOPIC, self.update, CreateTopicRequestHeader
+        )
+        dispatcher.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_list)
+        dispatcher.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.all_configs)
+        dispatcher.register(RequestCode.GET_TOPIC_CONFIG, self.config, GetTopicConfigRequestHeader)
+        dispatcher.register(
+            RequestCode.GET_TOPIC_STATS_INFO, self.stats, GetTopicStatsInfoRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.DELETE_TOPIC_IN_BROKER, self.delete, DeleteTopicRequestHeader
+        )
+        dispatcher.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
+
+    async def update(self, request: Request[CreateTopicRequestHeader]) -> Response:
+        """Create or change a topic; answered when the name servers know of it."""
+        header = request.header
+        try:
+            changes = parse_changes(header.attributes or "")
+        except AttributeChangeError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=changes,
+        )
+        await self._update([topic])
+        return Response(remark=CREATED_REMARK)
+
+    async def update_list(self, request: Request[Header]) -> Response:
+        """Create or change several topics: all or none."""
+        await self._update(CreateTopicListRequestBody.decode(request.body).topic_config_list)
+        return Response()
+
+    async def _update(self, topics: Iterable[TopicConfig]) -> None:
+        topics = list(topics)
+        for topic in topics:
+            self._check_changeable(topic.topic_name)
+            if (topic.attributes or {}).get(ADD_MESSAGE_TYPE) == MIXED and not (
+                self._config.enable_mixed_message_type
+            ):
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+                )
+            if topic.topic_filter_type not in FILTER_TYPES:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topicFilterType = [{topic.topic_filter_type}] value invalid, it is one of "
+                    f"{', '.join(FILTER_TYPES)}",
+                )
+            if topic.read_queue_nums < 0 or topic.write_queue_nums < 0:
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"topic {topic.topic_name} can not have {topic.read_queue_nums} read and "
+                    f"{topic.write_queue_nums} write queues",
+                )
+        changed = [topic for topic in topics if topic != self._topics.get(topic.topic_name)]
+        if not changed:
+            return
+        try:
+            self._topics.update(changed)
+        except AttributeChangeError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        await self._announced()
+
+    def _check_changeable(self, name: str) -> None:
+        try:
+            check_topic(name)
+        except IllegalName as error:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if self._config.validate_system_topic_when_update_topic and self._topics.is_system(name):
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"The topic[{name}] is conflict with system topic.",
+            )
+
+    def delete(self, request: Request[DeleteTopicRequestHeader]) -> Response:
+        """Forget a topic, its queues and its offsets; an unknown one succeeds."""
+        name = request.header.topic
+        self._check_changeable(name)
+        self._topics.delete(name)
+        self._offsets.forget_topic(name)
+        self._statistics.forget_topic(name)
+        self._store.delete_topic(name)
+        self._on_delete(name)
+        return Response()
+
+    def all_configs(self, request: Request[Header]) -> Response:
+        """The whole topic table."""
+        body = TopicConfigSerializeWrapper(
+            data_version=self._topics.data_version, topic_config_table=self._topics.table
+        )
+        # Standard JSON straight from C: no integer keys here, and thousands of topics.
+        return Response(body=msgspec.json.encode(body))
+
+    def config(self, request: Request[GetTopicConfigRequestHeader]) -> Response:
+        """One topic's settings."""
+        return Response(body=self._known(request.header.topic).encode())
+
+    def stats(self, request: Request[GetTopicStatsInfoRequestHeader]) -> Response:
+        """Bounds and last store time of every queue of a topic."""
+        topic = self._known(request.header.topic)
+        name = topic.topic_name
+        table = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            end = self._store.max_offset(name, queue_id)
+            last = self._store.store_time_at(name, queue_id, end - 1) if end > 0 else 0
+            queue = MessageQueue(name, self._config.broker_name, queue_id)
+            table[queue] = TopicOffset(
+                last_update_timestamp=max(last, 0),
+                max_offset=end,
+                min_offset=self._store.min_offset(name, queue_id),
+            )
+        rates = self._statistics.item("TOPIC_PUT_NUMS", name, MINUTE)
+        body = TopicStatsTable(offset_table=table, topic_put_tps=rates.tps if rates else 0.0)
+        return Response(body=body.encode())
+
+    def system_topics(self, request: Request[Header]) -> Response:
+        """Names of RocketMQ's own topics and of this broker's, whether they are here or not."""
+        return Response(body=TopicList(topic_list=self._topics.system_topics()).encode())
+
+    def _known(self, name: str) -> TopicConfig:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
+            )
+        return topic

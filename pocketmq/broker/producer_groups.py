@@ -1,0 +1,107 @@
+"""Who produces right now: producer groups and the connections of their members.
+
+Filled by heartbeats; asked by admin requests, for a member that can be asked for the state of a
+transaction, and for the one that waits for a reply. Reference: broker ProducerManager.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from pocketmq.broker.consumer_groups import ClientInfo
+
+log = logging.getLogger(__name__)
+
+#: Producer groups of one connection; what a client names beyond them is not kept.
+MAX_GROUPS: Final = 1000
+
+
+class ProducerGroups:
+    """All producer groups with a live member; `clock` gives milliseconds."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[Any, ClientInfo]] = {}
+        self._groups_of: dict[Any, set[str]] = {}
+        self._by_id: dict[str, ClientInfo] = {}
+        self._turn = itertools.count()
+
+    def clients(self, group: str) -> Iterable[ClientInfo] | None:
+        """The members of `group`, or None when there is no such group."""
+        members = self._groups.get(group)
+        return None if members is None else members.values()
+
+    def all(self) -> Mapping[str, Iterable[ClientInfo]]:
+        """Every group with its members."""
+        return {group: members.values() for group, members in self._groups.items()}
+
+    def find(self, client_id: str) -> ClientInfo | None:
+        """The member of any group that calls itself so; of several the one heard of last."""
+        return self._by_id.get(client_id)
+
+    def available(self, group: str) -> ClientInfo | None:
+        """A member that can be asked something, each time another one; None when there is none."""
+        members = list(self._groups.get(group, {}).values())
+        start = next(self._turn)
+        for n in range(len(members)):
+            client = members[(start + n) % len(members)]
+            if client.connection.writable and not client.connection.closed:
+                return client
+        return None
+
+    def register(self, group: str, client: ClientInfo) -> None:
+        """One producer group of one heartbeat."""
+        connection = client.connection
+        groups = self._groups_of.get(connection)
+        if groups is None:
+            groups = self._groups_of[connection] = set()
+            connection.add_close_callback(self.connection_closed)
+        elif group not in groups and len(groups) >= MAX_GROUPS:
+            log.warning("%s has %d producer groups, not %s too", connection, len(groups), group)
+            return
+        groups.add(group)
+        before = self._groups.setdefault(group, {}).get(connection)
+        if before is not None and before.client_id != client.client_id:
+            self._forget_id(before)
+        self._groups[group][connection] = client
+        self._by_id[client.client_id] = client
+
+    def unregister(self, group: str, connection: Any) -> None:
+        """A member leaves; the group goes with its last one."""
+        members = self._groups.get(group)
+        if members is None:
+            return
+        client = members.pop(connection, None)
+        groups = self._groups_of.get(connection)
+        if groups is not None:
+            groups.discard(group)
+        if client is not None and not self._named_by(client, groups or ()):
+            self._forget_id(client)
+        if not members:
+            del self._groups[group]
+
+    def _named_by(self, client: ClientInfo, groups: Iterable[str]) -> bool:
+        """Whether the client is a member of one of `groups` by the same id."""
+        members = (self._groups[group].get(client.connection) for group in groups)
+        return any(member and member.client_id == client.client_id for member in members)
+
+    def _forget_id(self, client: ClientInfo) -> None:
+        known = self._by_id.get(client.client_id)
+        if known is not None and known.connection is client.connection:
+            del self._by_id[client.client_id]
+
+    def connection_closed(self, connection: Any) -> None:
+        """Everything that lived on `connection` leaves."""
+        for group in self._groups_of.pop(connection, ()):
+            self.unregister(group, connection)
+
+    def expire(self, silent_ms: int) -> None:
+        """Drop the clients that sent no heartbeat for `silent_ms`."""
+        now = self._clock()
+        for group, members in list(self._groups.items()):
+            for client in list(members.values()):
+                if now - client.seen > silent_ms:
+                    self.unregister(group, client.connection)

@@ -1,0 +1,68 @@
+"""Which consumer of a group may consume a queue in order: the locks behind codes 41 and 42.
+
+A lock belongs to (group, queue) and names a client id. It lives 60 s after its last renewal;
+taking it again by its holder renews it, an expired one goes to whoever asks first. Reference:
+broker RebalanceLockManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pocketmq.message.message import MessageQueue
+
+LOCK_LIVE_MS: Final = 60_000
+
+
+class QueueLocks:
+    """The lock table of one broker; `clock` gives milliseconds."""
+
+    def __init__(self, clock: Callable[[], int], live_ms: int = LOCK_LIVE_MS) -> None:
+        self._clock = clock
+        self._live_ms = live_ms
+        # group → queue → (client id, time of the last renewal in ms)
+        self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+
+    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
+        """Take or renew `queues` for `client_id`; returns those it holds now."""
+        now = self._clock()
+        locks = self._groups.setdefault(group, {})
+        held = set()
+        for queue in queues:
+            holder, renewed = locks.get(queue, (client_id, now))
+            if holder == client_id or now - renewed > self._live_ms:
+                locks[queue] = (client_id, now)
+                held.add(queue)
+        if not locks:
+            del self._groups[group]
+        return held
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give up `queues`; those that another client holds are left alone."""
+        locks = self._groups.get(group)
+        if locks is None:
+            return
+        for queue in queues:
+            held = locks.get(queue)
+            if held is not None and held[0] == client_id:
+                del locks[queue]
+        if not locks:
+            del self._groups[group]
+
+    def has_live_locks(self, group: str) -> bool:
+        """True while any member of `group` holds a lock, that is, while it consumes in order."""
+        now = self._clock()
+        return any(
+            now - renewed <= self._live_ms for _, renewed in self._groups.get(group, {}).values()
+        )
+
+    def expire(self) -> None:
+        """Forget expired locks, so that groups that went away cost no memory."""
+        now = self._clock()
+        for group, locks in list(self._groups.items()):
+            for queue, (_, renewed) in list(locks.items()):
+                if now - renewed > self._live_ms:
+                    del locks[queue]
+            if not locks:
+                del self._groups[group]

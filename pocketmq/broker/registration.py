@@ -1,0 +1,301 @@
+"""Telling the name servers who this broker is and which topics it serves.
+
+Name servers know nothing of each other, so each has a link of its own here that keeps it up to
+date: a full registration at start, every 30 s and after a lost connection, one with only the
+changed topics at once after a change, and a sign of life in between. A name server that can not
+be reached is a warning and is tried again, soon at first. Reference: broker BrokerController
+(registerBrokerAll, registerIncrementBrokerData), BrokerOuterAPI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
+from pocketmq.message import fastjson
+from pocketmq.message.checksum import body_crc
+from pocketmq.remoting.bodies.registration import (
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError, error_for
+from pocketmq.remoting.headers import (
+    BrokerHeartbeatRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from pocketmq.remoting.pool import ConnectionPool
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS: Final = 1.0
+UNREGISTER_TIMEOUT_SECONDS: Final = 2.0
+
+
+class BrokerIdentity(NamedTuple):
+    """Who the broker is to name servers and clients; addresses are `host:port`."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str
+
+
+class Registration:
+    """Keeps every configured name server up to date.
+
+    `on_order_topics(names)` is told which topics a name server lists as ordered.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        identity: BrokerIdentity,
+        topics: TopicConfigs,
+        on_order_topics: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._config = config
+        self._identity = identity
+        self._topics = topics
+        self._on_order_topics = on_order_topics
+        self._pool = ConnectionPool()
+        self._pool.on_disconnected.append(self._disconnected)
+        self._links = [_Link(self, address) for address in config.name_servers]
+
+    async def start(self) -> None:
+        """Register everywhere; returns when each name server answered or proved unreachable."""
+        if not self._links:
+            log.warning("no name server configured (namesrvAddr): clients can not find this broker")
+        for link in self._links:
+            link.start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.register_broker_timeout_mills / 1000):
+                await self.settled()
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Tell all name servers about these topics soon; returns at once."""
+        changed = list(names)
+        for link in self._links:
+            link.changed(changed)
+
+    async def settled(self) -> None:
+        """Returns when each name server was told what changed so far, or proved unreachable."""
+        for link in self._links:
+            await link.idle.wait()
+
+    async def stop(self) -> None:
+        """Unregister, so that no client is sent here any more, and close the connections."""
+        self._pool.on_disconnected.remove(self._disconnected)
+        await asyncio.gather(*(link.stop() for link in self._links))
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=self._identity.name,
+            broker_addr=self._identity.address,
+            cluster_name=self._identity.cluster,
+            broker_id=self._identity.broker_id,
+        )
+        await asyncio.gather(
+            *(self._unregister(link.address, header) for link in self._links if link.registered)
+        )
+        await self._pool.close()
+
+    async def _unregister(self, address: str, header: UnRegisterBrokerRequestHeader) -> None:
+        try:
+            await self._pool.request(
+                address,
+                RequestCode.UNREGISTER_BROKER,
+                header,
+                timeout=UNREGISTER_TIMEOUT_SECONDS,
+            )
+        except RemotingError as error:
+            log.warning("not unregistered at name server %s: %s", address, error)
+
+    def _disconnected(self, address: str) -> None:
+        for link in self._links:
+            if link.address == address:
+                link.disconnected()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def register(self, address: str, names: Sequence[str] | None) -> None:
+        """One registration at one name server; `names` None: all topics.
+
+        Raises `RemotingError`.
+        """
+        body = self._body(names)
+        identity = self._identity
+        header = RegisterBrokerRequestHeader(
+            broker_name=identity.name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            heartbeat_timeout_millis=120_000,
+            enable_acting_master=False,
+            compressed=self._config.compressed_register,
+            body_crc32=body_crc(body),
+        )
+        answer = await self._pool.request(
+            address,
+            RequestCode.REGISTER_BROKER,
+            header,
+            body,
+            timeout=self._config.register_broker_timeout_mills / 1000,
+        )
+        if answer.code != 0:
+            raise error_for(answer.code, answer.remark, address)
+        self._read_order_topics(bytes(answer.body))
+
+    def _body(self, names: Sequence[str] | None) -> bytes:
+        table = self._topics.table
+        chosen = table if names is None else {n: table[n] for n in names if n in table}
+        permission = self._config.broker_permission
+        if permission & PERM_READ_WRITE != PERM_READ_WRITE:
+            # What the broker as a whole may not do, none of its topics offers.
+            chosen = {name: _masked(topic, permission) for name, topic in chosen.items()}
+        body = RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
+                data_version=self._topics.data_version, topic_config_table=dict(chosen)
+            )
+        )
+        if self._config.compressed_register:
+            return body.encode_compressed()
+        # Standard JSON straight from C: no integer keys here, and thousands of topics.
+        return msgspec.json.encode(body)
+
+    def _read_order_topics(self, body: bytes) -> None:
+        if not body:
+            return
+        try:
+            table = fastjson.decode(body).get("table") or {}
+        except (fastjson.FastjsonError, AttributeError):
+            log.warning("the name server's order topics can not be read: %.80r", body)
+            return
+        self._on_order_topics(table)
+
+    async def heartbeat(self, address: str) -> None:
+        """A sign of life between registrations. Raises `RemotingError`."""
+        identity = self._identity
+        await self._pool.send_oneway(
+            address,
+            RequestCode.BROKER_HEARTBEAT,
+            BrokerHeartbeatRequestHeader(
+                cluster_name=identity.cluster,
+                broker_addr=identity.address,
+                broker_name=identity.name,
+                broker_id=identity.broker_id,
+                heartbeat_timeout_mills=120_000,
+            ),
+        )
+
+    @property
+    def period(self) -> float:
+        """Seconds between full registrations."""
+        return self._config.register_name_server_period / 1000
+
+    @property
+    def heartbeat_interval(self) -> float:
+        """Seconds between signs of life."""
+        return self._config.broker_heartbeat_interval / 1000
+
+
+def _masked(topic: TopicConfig, permission: int) -> TopicConfig:
+    return msgspec.structs.replace(topic, perm=topic.perm & permission)
+
+
+class _Link:
+    """One name server: what it still has to be told, and the task that tells it."""
+
+    def __init__(self, registration: Registration, address: str) -> None:
+        self.address = address
+        self.registered = False
+        # Set while there is nothing that the name server could be told and was not.
+        self.idle = asyncio.Event()
+        self._registration = registration
+        self._changed: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._retry = FIRST_RETRY_SECONDS
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self.idle.set()
+
+    def changed(self, names: Iterable[str]) -> None:
+        self._changed.update(dict.fromkeys(names))
+        self.idle.clear()
+        self._wake.set()
+
+    def disconnected(self) -> None:
+        # The name server forgets a broker whose connection closes; it may be restarting.
+        if self.registered:
+            log.warning("lost the connection to name server %s", self.address)
+            self.registered = False
+            self._retry = FIRST_RETRY_SECONDS
+            self._wake.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_full = loop.time()
+        while True:
+            full = not self.registered or loop.time() >= next_full
+            changed = self._changed
+            self._changed = {}
+            self._wake.clear()
+            told = True
+            if full or changed:
+                told = await self._tell(None if full else list(changed))
+            else:
+                await self._sign_of_life()
+            if told and full:
+                next_full = loop.time() + self._registration.period
+            if not self._changed:
+                self.idle.set()
+            if told:
+                pause = min(next_full - loop.time(), self._registration.heartbeat_interval)
+            else:
+                pause = self._retry
+                self._retry = min(self._retry * 2, self._registration.period)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.0)):
+                    await self._wake.wait()
+            if not self.registered and not self._changed and told:
+                # Woken by a lost connection: give the name server a moment to come back.
+                await asyncio.sleep(FIRST_RETRY_SECONDS)
+
+    async def _tell(self, names: list[str] | None) -> bool:
+        try:
+            await self._registration.register(self.address, names)
+        except RemotingError as error:
+            log.warning("not registered at name server %s: %s", self.address, error)
+            self.registered = False
+            return False
+        except Exception:
+            # A bug here must not end the task that keeps the broker visible.
+            log.exception("registration at name server %s failed", self.address)
+            self.registered = False
+            return False
+        if not self.registered:
+            log.info("registered at name server %s", self.address)
+        self.registered = True
+        self._retry = FIRST_RETRY_SECONDS
+        return True
+
+    async def _sign_of_life(self) -> None:
+        with contextlib.suppress(RemotingError):
+            await self._registration.heartbeat(self.address)

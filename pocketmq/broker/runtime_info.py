@@ -1,0 +1,182 @@
+"""The broker's state as GET_BROKER_RUNTIME_INFO shows it: names and forms of the reference.
+
+Everything is text. Rates are three numbers over 10, 60 and 600 s. This broker has no thread
+pools: what the official one counts in their queues are here sends that wait for the disk and
+held pulls; the rest is 0. Reference: AdminBrokerProcessor.prepareRuntimeInfo,
+StoreStatsService.getRuntimeInfo.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.late_delivery import LateDelivery
+from pocketmq.broker.processors.pull import PullProcessor
+from pocketmq.broker.processors.send import SendProcessor
+from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.statistics import Statistics
+from pocketmq.message.record import MIN_RECORD
+from pocketmq.remoting.codes import VERSION
+from pocketmq.store.message_store import MessageStore
+
+VERSION_TEXT: Final = "V5_3_3"
+_UNLIMITED: Final = 2**31 - 1  # how the reference says that it has no such buffers
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class RuntimeInfo:
+    """Collects the figures; `clock` gives milliseconds, `boot` is the time of the start."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        statistics: Statistics,
+        sends: SendProcessor,
+        pulls: PullProcessor,
+        put_times: PutTimes,
+        late: LateDelivery,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._statistics = statistics
+        self._sends = sends
+        self._pulls = pulls
+        self._put_times = put_times
+        self._late = late
+        self._clock = clock
+        self._boot = clock()
+
+    def table(self) -> dict[str, str]:
+        """All figures by name."""
+        values: dict[str, object] = {
+            **self._process(),
+            **self._traffic(),
+            **self._queues(),
+            **self._disk(),
+            **self._put_times.figures(),
+            **self._late.figures(),
+        }
+        return {
+            name: ("true" if value else "false") if isinstance(value, bool) else str(value)
+            for name, value in sorted(values.items())
+        }
+
+    def _process(self) -> dict[str, object]:
+        up = (self._clock() - self._boot) // 1000
+        days, hours, minutes, seconds = up // 86_400, up // 3600 % 24, up // 60 % 60, up % 60
+        return {
+            "brokerActive": True,
+            "brokerVersion": VERSION,
+            "brokerVersionDesc": VERSION_TEXT,
+            "isSupportBatchProtocol": True,
+            "bootTimestamp": self._boot,
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+            "startAcceptSendRequestTimeStamp": self._config.start_accept_send_request_time_stamp,
+        }
+
+    def _traffic(self) -> dict[str, object]:
+        statistics = self._statistics
+        put, got = statistics.put, statistics.get
+        return {
+            "putTps": statistics.put_rate.text(),
+            "getFoundTps": statistics.get_found_rate.text(),
+            "getMissTps": statistics.get_miss_rate.text(),
+            "getTotalTps": statistics.get_total_rate.text(),
+            "getTransferredTps": statistics.get_transferred_rate.text(),
+            "putMessageTimesTotal": put.messages,
+            "putMessageSizeTotal": put.size,
+            "putMessageAverageSize": put.size / put.messages if put.messages else 0.0,
+            "putMessageFailedTimes": self._store.counters.puts_refused,
+            "getMessageEntireTimeMax": statistics.longest_get // 1_000_000,
+            "msgPutTotalTodayNow": put.messages,
+            "msgPutTotalTodayMorning": statistics.put_totals.today_morning,
+            "msgPutTotalYesterdayMorning": statistics.put_totals.yesterday_morning,
+            "msgGetTotalTodayNow": got.messages,
+            "msgGetTotalTodayMorning": statistics.get_totals.today_morning,
+            "msgGetTotalYesterdayMorning": statistics.get_totals.yesterday_morning,
+            "timerEnqueueTps": statistics.timer_enqueue_rate.rate(10),
+            "timerDequeueTps": statistics.timer_dequeue_rate.rate(10),
+        }
+
+    def _queues(self) -> dict[str, object]:
+        config = self._config
+        return {
+            "sendThreadPoolQueueSize": self._sends.unflushed.count,
+            "sendThreadPoolQueueCapacity": config.send_thread_pool_queue_capacity,
+            "pullThreadPoolQueueSize": 0,
+            "pullThreadPoolQueueCapacity": config.max_held_pulls,
+            "litePullThreadPoolQueueSize": 0,
+            "litePullThreadPoolQueueCapacity": config.max_held_pulls,
+            "heldPullRequests": len(self._pulls.holds),
+            **dict.fromkeys(_IDLE_QUEUES, 0),
+        }
+
+    def _disk(self) -> dict[str, object]:
+        log = self._store.commit_log
+        directory = self._config.commit_log_directory
+        usage = shutil.disk_usage(_existing(directory))
+        ratio = _used(usage.used, usage.free)
+        behind = log.end - self._store.flushed_offset
+        return {
+            "commitLogMinOffset": log.min_offset,
+            "commitLogMaxOffset": log.end,
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{directory}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(usage.total)}, "
+            f"Free : {_size(usage.total - usage.used)}.",
+            "remainHowManyDataToFlush": _size(behind),
+            "remainHowManyDataToCommit": _size(0),
+            "remainTransientStoreBufferNumbs": _UNLIMITED,
+            "dispatchBehindBytes": self._store.dispatch_behind,
+            "dispatchMaxBuffer": 0,
+            "pageCacheLockTimeMills": 0,
+            "earliestMessageTimeStamp": self._earliest(),
+        }
+
+    def _earliest(self) -> int:
+        """Store time (ms) of the oldest message; -1 without one."""
+        log = self._store.commit_log
+        return log.store_timestamp_at(log.min_offset, MIN_RECORD)
+
+
+_IDLE_QUEUES: Final = (
+    "ackThreadPoolQueueSize",
+    "queryThreadPoolQueueSize",
+    "EndTransactionQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "litePullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueCapacity",
+    "queryThreadPoolQueueCapacity",
+    "EndTransactionThreadPoolQueueCapacity",
+)
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _used(used: int, free: int) -> float:
+    """The share that is used, rounded up to a hundredth; what only root may use does not count."""
+    return math.ceil(100 * used / (used + free)) / 100 if used + free else 0.0
+
+
+def _size(count: float) -> str:
+    """Bytes as people read them: `"1.5 GiB"`."""
+    unit = 0
+    while count >= 1024 and unit < len(_UNITS) - 1:
+        count /= 1024
+        unit += 1
+    return f"{count:.0f} B" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"

@@ -1,0 +1,182 @@
+"""Delivers delayed messages when they are due.
+
+A level's queue in SCHEDULE_TOPIC_XXXX is in the order of delivery, because all of its messages wait
+equally long, and its consume-queue entries hold the time of delivery. So only the first undelivered
+entry of a level matters: levels without one cost nothing and are woken by the arrival of a message,
+the others share one alarm at the earliest time.
+
+How exact it is: a message is delivered when the clock of the broker has reached its time. The
+offset of a level moves on when the delivered message is stored, and is written to delayOffset.json
+every flushDelayOffsetInterval, after what was delivered is on the disk. So nothing is lost,
+whatever ends the broker. A clean stop writes the offsets last and nothing is delivered twice; after
+a kill the messages delivered since the last write are delivered again, as with the official broker.
+
+A message whose queue can not be written (the store has no file for it) waits once more, for the
+next level, and those behind it do not wait for it. Unlike there, where it would hold up its level.
+Reference: ScheduleMessageService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from pocketmq.broker.alarm import Alarm, CallLater
+from pocketmq.broker.delay_offset import DelayOffsets
+from pocketmq.broker.draft import Drafts, draft_of
+from pocketmq.broker.keeper import stored_is_on_disk
+from pocketmq.broker.late_draft import read_waiting, returned
+from pocketmq.broker.statistics import Statistics
+from pocketmq.message import properties as names
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.record import Record
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutStatus
+
+log = logging.getLogger(__name__)
+
+TURN: Final = 64  # messages delivered before the loop serves others
+AGAIN_MS: Final = 1_000  # after the store took no message
+
+
+class ScheduleService:
+    """The delay levels of one broker. `clock` gives milliseconds."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        drafts: Drafts,
+        offsets: DelayOffsets,
+        statistics: Statistics,
+        clock: Callable[[], int],
+        call_later: CallLater,
+    ) -> None:
+        self._store = store
+        self._drafts = drafts
+        self._offsets = offsets
+        self._statistics = statistics
+        self._clock = clock
+        self._alarm = Alarm(clock, call_later, self._deliver)
+        self._levels = store.delay_levels
+        # level → when its first undelivered message is due; levels without one are not here.
+        self._due: dict[int, int] = {}
+        self._arrived = {
+            level: partial(self._on_arrival, level) for level in range(1, len(self._levels) + 1)
+        }
+
+    def start(self) -> None:
+        """Go on where the offsets say."""
+        for level, listener in self._arrived.items():
+            self._store.listen(SCHEDULE_TOPIC, level - 1, listener)
+            self._look(level)
+        self._set_alarm()
+
+    def stop(self) -> None:
+        """Deliver no more; what is delivered is for `save`."""
+        self._alarm.cancel()
+        self._due.clear()
+        for level, listener in self._arrived.items():
+            self._store.unlisten(SCHEDULE_TOPIC, level - 1, listener)
+
+    async def save(self) -> None:
+        """Write the offsets, if they changed, after what was delivered is on the disk."""
+        content = self._offsets.unsaved()
+        if content is None:
+            return
+        try:
+            if await stored_is_on_disk(self._store):
+                await asyncio.to_thread(self._offsets.write, content)
+                return
+        except OSError as error:
+            log.error("the delay offsets are not on the disk: %s", error)
+        self._offsets.not_written()
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """By level: the offset of the next message to deliver, and behind the newest one."""
+        return {
+            level: (offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            for level, offset in sorted(self._offsets.table.items())
+        }
+
+    def _on_arrival(self, level: int, offset: int, due: int, store_timestamp: int) -> None:
+        if level not in self._due:
+            self._due[level] = due
+            self._alarm.set(due)
+
+    def _set_alarm(self) -> None:
+        if self._due:
+            self._alarm.set(min(self._due.values()))
+
+    def _look(self, level: int) -> None:
+        """Note when the first undelivered message of a level is due, if there is one."""
+        self._due.pop(level, None)
+        queue = self._queue(level)
+        if queue is None:
+            return
+        known = self._offsets.next(level)
+        # The log may have expired, or the queue be a new one.
+        offset = min(max(known, queue.min_offset), queue.max_offset)
+        if offset != known:
+            log.error("level %d was delivered up to %d, goes on at %d", level, known, offset)
+            self._offsets.update(level, offset)
+        entry = queue.entry(offset)
+        if entry is not None:
+            latest = self._clock() + self._levels.milliseconds(level)
+            # Later than a message stored now: the clock was set back. It is due.
+            self._due[level] = entry[2] if entry[2] <= latest else 0
+
+    def _queue(self, level: int) -> ConsumeQueue | None:
+        return self._store.queues.get(SCHEDULE_TOPIC, {}).get(level - 1)
+
+    def _deliver(self) -> None:
+        """Deliver what is due, but no more than a turn's worth: the longest overdue first."""
+        for _ in range(TURN):
+            if not self._due:
+                return
+            level = min(self._due, key=self._due.__getitem__)
+            if self._due[level] > self._clock():
+                break
+            self._deliver_first(level)
+        self._set_alarm()
+
+    def _deliver_first(self, level: int) -> None:
+        queue = self._queue(level)
+        offset = self._offsets.next(level)
+        entry = queue.entry(offset) if queue is not None else None
+        if entry is not None and not self._delivered(level, entry[0], entry[1]):
+            self._due[level] = self._clock() + AGAIN_MS
+            return
+        if entry is not None:
+            self._offsets.update(level, offset + 1)
+        self._look(level)
+
+    def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
+        """Deliver one message; False to try it again. So that it does not hold up the level, one
+        that can never be delivered is skipped, and one whose queue can not be written now waits
+        for another level; both with an error in the log."""
+        record = read_waiting(self._store, physical_offset, size)
+        draft = returned(record) if record is not None else None
+        if record is None or draft is None:
+            return True
+        result = self._drafts.put(draft, direct=True)
+        if result.status is PutStatus.PUT_OK:
+            self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+            return True
+        log.error("a delayed message of %s was not stored: %s", draft.topic, result.remark)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            return True
+        # The next one: what stays unwritable is then tried, and stored, ever less often. This one
+        # if the queue of that can not be written either.
+        return self._waits_again(record, level + 1) or self._waits_again(record, level)
+
+    def _waits_again(self, record: Record, level: int) -> bool:
+        """Store a waiting message behind those of `level`; False when the store refuses it."""
+        level = min(level, len(self._levels))
+        draft = draft_of(record)
+        draft.queue_id = level - 1
+        draft.properties[names.DELAY] = str(level)
+        return self._drafts.put(draft, direct=True).ok

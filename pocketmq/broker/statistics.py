@@ -1,0 +1,236 @@
+"""What went through the broker: plain counters, and rates over windows of them.
+
+The hot paths only add to the integers of a `Traffic`; everything else (samples, windows, rates)
+happens when `Statistics.tick` is called once a second or when somebody asks. Names and windows
+are those of the reference's BrokerStatsManager and StatsItem: a minute in steps of 10 s, an
+hour in steps of 10 min, a day in steps of 1 h.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+MINUTE: Final = "minute"
+HOUR: Final = "hour"
+DAY: Final = "day"
+
+# window → (ms between two samples, number of samples that span it)
+WINDOWS: Final = {
+    MINUTE: (10_000, 7),
+    HOUR: (600_000, 7),
+    DAY: (3_600_000, 25),
+}
+
+
+class Rates(NamedTuple):
+    """What one window holds: the sum, its mean per second, and the mean per call."""
+
+    sum: int
+    tps: float
+    avgpt: float
+
+
+class Traffic:
+    """Counts that only grow: messages, calls that carried them, and their stored bytes."""
+
+    __slots__ = ("_samples", "messages", "size", "times")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.times = 0
+        self.size = 0
+        self._samples = {
+            window: deque[tuple[int, int, int, int]](maxlen=count)
+            for window, (_, count) in WINDOWS.items()
+        }
+
+    def add(self, messages: int, times: int, size: int) -> None:
+        """Count so many messages, the calls that carried them, and their bytes."""
+        self.messages += messages
+        self.times += times
+        self.size += size
+
+    def sample(self, window: str, now: int) -> None:
+        """Remember the counts of this moment as a border of `window`."""
+        self._samples[window].append((now, self.messages, self.times, self.size))
+
+    def messages_in(self, window: str, now: int) -> Rates:
+        """Messages within `window`, up to `now` (ms)."""
+        then, messages, times, _ = self._oldest(window)
+        return _rates(self.messages - messages, self.times - times, now - then)
+
+    def size_in(self, window: str, now: int) -> Rates:
+        """Bytes within `window`, up to `now` (ms)."""
+        then, _, times, size = self._oldest(window)
+        return _rates(self.size - size, self.times - times, now - then)
+
+    def _oldest(self, window: str) -> tuple[int, int, int, int]:
+        samples = self._samples[window]
+        return samples[0] if samples else (0, 0, 0, 0)
+
+
+def _rates(total: int, times: int, elapsed_ms: int) -> Rates:
+    seconds = max(elapsed_ms, 1000) / 1000  # a counter born just now shows no wild rate
+    return Rates(total, total / seconds, total / times if times else 0.0)
+
+
+class _PerSecond:
+    """One sample a second of a growing count, for rates over 10, 60 and 600 s."""
+
+    def __init__(self) -> None:
+        self._samples = deque[tuple[int, int]](maxlen=601)
+
+    def sample(self, now: int, value: int) -> None:
+        self._samples.append((now, value))
+
+    def rate(self, seconds: int) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        last_at, last = self._samples[-1]
+        first_at, first = self._samples[max(0, len(self._samples) - 1 - seconds)]
+        return (last - first) * 1000 / max(last_at - first_at, 1)
+
+    def text(self) -> str:
+        """The three rates as RUNTIME_INFO shows them: `"1.0 2.0 3.0"`."""
+        return f"{self.rate(10)} {self.rate(60)} {self.rate(600)}"
+
+
+class Statistics:
+    """All counters of one broker. `clock` gives milliseconds since the epoch."""
+
+    def __init__(self, cluster: str, clock: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self.topic_put: dict[str, Traffic] = {}
+        self.group_get: dict[str, Traffic] = {}
+        self.group_send_back: dict[str, Traffic] = {}
+        self.put = self._new()
+        self.get = self._new()
+        self.get_found = 0
+        self.get_miss = 0
+        self.longest_get = 0  # nanoseconds
+        self.timer_enqueued = 0  # timed messages that were read from their queue
+        self.timer_dequeued = 0  # and stored where they were to go
+        self.put_rate = _PerSecond()
+        self.get_transferred_rate = _PerSecond()
+        self.get_found_rate = _PerSecond()
+        self.get_miss_rate = _PerSecond()
+        self.get_total_rate = _PerSecond()
+        self.timer_enqueue_rate = _PerSecond()
+        self.timer_dequeue_rate = _PerSecond()
+        self.put_totals = DayTotals()
+        self.get_totals = DayTotals()
+        now = clock()
+        self._due = {window: now + step for window, (step, _) in WINDOWS.items()}
+        self._day = _day_of(now)
+
+    def _new(self) -> Traffic:
+        traffic = Traffic()
+        now = self._clock()
+        for window in WINDOWS:
+            traffic.sample(window, now)
+        return traffic
+
+    def put_of(self, topic: str) -> Traffic:
+        """The counter of `topic`; a hot path looks it up once and keeps it."""
+        traffic = self.topic_put.get(topic)
+        if traffic is None:
+            traffic = self.topic_put[topic] = self._new()
+        return traffic
+
+    def count_put(self, topic: str, size: int) -> None:
+        """One message of `size` bytes was stored in `topic`; not for hot paths."""
+        for traffic in (self.put_of(topic), self.put):
+            traffic.add(1, 1, size)
+
+    def get_of(self, topic: str, group: str) -> Traffic:
+        """The counter of what `group` pulled from `topic`."""
+        key = f"{topic}@{group}"
+        traffic = self.group_get.get(key)
+        if traffic is None:
+            traffic = self.group_get[key] = self._new()
+        return traffic
+
+    def send_back_of(self, topic: str, group: str) -> Traffic:
+        """The counter of what `group` sent back of `topic`."""
+        key = f"{topic}@{group}"
+        traffic = self.group_send_back.get(key)
+        if traffic is None:
+            traffic = self.group_send_back[key] = self._new()
+        return traffic
+
+    def forget_topic(self, topic: str) -> None:
+        """A deleted topic leaves no counters behind."""
+        self.topic_put.pop(topic, None)
+        for table in (self.group_get, self.group_send_back):
+            for key in [key for key in table if key.partition("@")[0] == topic]:
+                del table[key]
+
+    def forget_group(self, group: str) -> None:
+        """A deleted group leaves no counters behind."""
+        for table in (self.group_get, self.group_send_back):
+            for key in [key for key in table if key.partition("@")[2] == group]:
+                del table[key]
+
+    def item(self, name: str, key: str, window: str) -> Rates | None:
+        """The figures behind VIEW_BROKER_STATS_DATA; None for an unknown name or key."""
+        tables: dict[str, tuple[dict[str, Traffic], bool]] = {
+            "TOPIC_PUT_NUMS": (self.topic_put, False),
+            "TOPIC_PUT_SIZE": (self.topic_put, True),
+            "GROUP_GET_NUMS": (self.group_get, False),
+            "GROUP_GET_SIZE": (self.group_get, True),
+            "SNDBCK_PUT_NUMS": (self.group_send_back, False),
+            "BROKER_PUT_NUMS": ({self._cluster: self.put}, False),
+            "BROKER_GET_NUMS": ({self._cluster: self.get}, False),
+        }
+        table, by_size = tables.get(name, ({}, False))
+        traffic = table.get(key)
+        if traffic is None:
+            return None
+        now = self._clock()
+        return traffic.size_in(window, now) if by_size else traffic.messages_in(window, now)
+
+    def tick(self) -> None:
+        """Take the samples that are due; called about once a second."""
+        now = self._clock()
+        self.put_rate.sample(now, self.put.messages)
+        self.get_transferred_rate.sample(now, self.get.messages)
+        self.get_found_rate.sample(now, self.get_found)
+        self.get_miss_rate.sample(now, self.get_miss)
+        self.get_total_rate.sample(now, self.get_found + self.get_miss)
+        self.timer_enqueue_rate.sample(now, self.timer_enqueued)
+        self.timer_dequeue_rate.sample(now, self.timer_dequeued)
+        for window, due in self._due.items():
+            if now >= due:
+                self._due[window] = now + WINDOWS[window][0]
+                self._sample_all(window, now)
+        if _day_of(now) != self._day:
+            self._day = _day_of(now)
+            self.put_totals.next_day(self.put.messages)
+            self.get_totals.next_day(self.get.messages)
+
+    def _sample_all(self, window: str, now: int) -> None:
+        self.put.sample(window, now)
+        self.get.sample(window, now)
+        for table in (self.topic_put, self.group_get, self.group_send_back):
+            for traffic in table.values():
+                traffic.sample(window, now)
+
+
+class DayTotals:
+    """A growing count as it stood at the last two midnights (local time)."""
+
+    def __init__(self) -> None:
+        self.yesterday_morning = 0
+        self.today_morning = 0
+
+    def next_day(self, count: int) -> None:
+        """Midnight: `count` is what the new day starts from."""
+        self.yesterday_morning, self.today_morning = self.today_morning, count
+
+
+def _day_of(now_ms: int) -> int:
+    return time.localtime(now_ms / 1000).tm_yday

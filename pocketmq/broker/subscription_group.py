@@ -1,0 +1,155 @@
+"""The consumer groups a broker knows, kept in config/subscriptionGroup.json.
+
+A group's settings exist whether or not anybody of it is online; a group that nobody configured
+is created with defaults when it first pulls or heartbeats, if the broker allows that. Reference:
+broker SubscriptionGroupManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.table_file import TableFile
+from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
+from pocketmq.remoting.bodies.registration import DataVersion
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.store.config_file import ConfigFileError
+
+log = logging.getLogger(__name__)
+
+#: Groups of RocketMQ's own tools, known to every broker from its first start.
+OWN_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+_TOOL_GROUPS: Final = frozenset(
+    (*OWN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
+)
+FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
+
+
+def is_tool_group(name: str) -> bool:
+    """Whether a group is one of RocketMQ's own tools', which pull whatever others may do."""
+    return name in _TOOL_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+class SubscriptionGroups:
+    """The group table of one broker. `clock` gives milliseconds."""
+
+    def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._path = path
+        self._file = TableFile(path, "subscriptionGroupTable", SubscriptionGroupConfig)
+        self._clock = clock
+        self._collecting = False
+        self._collected = False  # something changed within `collecting`
+        self.table: dict[str, SubscriptionGroupConfig] = {}
+        self.data_version = DataVersion(timestamp=clock())
+        # group → topic → bits of what is forbidden, see FORBID_READ.
+        self.forbidden: dict[str, dict[str, int]] = {}
+
+    def load(self) -> None:
+        """RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
+        for name in OWN_GROUPS:
+            self.table[name] = SubscriptionGroupConfig(group_name=name)
+        stored, self.data_version = self._file.load(self.data_version)
+        self.table.update(stored)
+        forbidden = self._file.document.get("forbiddenTable", {})
+        try:
+            self.forbidden = msgspec.convert(forbidden, dict[str, dict[str, int]], strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigFileError(self._path, f"forbiddenTable: {error}") from None
+
+    def save(self) -> None:
+        """Write subscriptionGroup.json; keys of the file that mean nothing here are kept."""
+        self._file.save(self.table, self.data_version, forbiddenTable=self.forbidden)
+
+    def known(self, name: str) -> bool:
+        """True when the group is configured; creates nothing."""
+        return name in self.table
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group's settings; creates them with defaults where the broker allows that."""
+        group = self.table.get(name)
+        if group is not None:
+            return group
+        if not (
+            self._config.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)
+        ):
+            return None
+        try:
+            check_group(name)
+        except IllegalName as error:
+            log.warning("group not created: %s", error)
+            return None
+        if len(self.table) >= self._config.max_auto_created_groups:
+            log.warning("group %s not created: there are %d already", name, len(self.table))
+            return None
+        group = SubscriptionGroupConfig(group_name=name)
+        log.info("group %s created", name)
+        self.update([group])
+        return group
+
+    def update(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or replace groups as an admin says."""
+        for group in groups:
+            self.table[group.group_name] = group
+        self._changed()
+
+    def delete(self, name: str) -> bool:
+        """Forget a group; False when it is unknown."""
+        self.forbidden.pop(name, None)
+        if self.table.pop(name, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """False when an admin has forbidden `group` to read `topic`."""
+        return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
+
+    def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid `group` to read `topic`, or allow it again."""
+        topics = self.forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        bits = bits | FORBID_READ if forbidden else bits & ~FORBID_READ
+        if bits:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
+
+    @contextmanager
+    def collecting(self, save: Callable[[], None] | None = None) -> Iterator[None]:
+        """Write what changes within only once, at the end: one request may bring many groups.
+        With `save` that is called instead, to have it written later."""
+        self._collecting = True
+        try:
+            yield
+        finally:
+            self._collecting = False
+            if self._collected:
+                self._collected = False
+                self._changed(save)
+
+    def _changed(self, save: Callable[[], None] | None = None) -> None:
+        if self._collecting:
+            self._collected = True
+            return
+        self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+        (save or self.save)()

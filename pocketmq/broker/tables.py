@@ -1,0 +1,94 @@
+"""What one broker knows: its topics and groups, how far they are, who is connected.
+
+Some of it is kept in STORE/config, in the official broker's files; the rest lives with the
+connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_filter import ConsumerFilters
+from pocketmq.broker.consumer_groups import ConsumerGroup, ConsumerGroups
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.keeper import Keeper
+from pocketmq.broker.late_save import LateSave
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.queue_locks import QueueLocks
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+
+log = logging.getLogger(__name__)
+
+SAVE_FILTERS_SECONDS: Final = 10.0
+
+
+class Tables:
+    """The tables of one broker; `clock` gives milliseconds.
+
+    `on_topics(names)` is called with the topics that changed, `on_members(group)` for each change
+    that the members of a group must hear of.
+
+    Attributes:
+        directory: where the files are.
+        late_save: for what need not be on the disk before an answer.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Callable[[], int],
+        on_topics: Callable[[Iterable[str]], None],
+        on_members: Callable[[ConsumerGroup], None],
+    ) -> None:
+        self._config = config
+        directory = self.directory = Path(config.root / "config")
+        self.statistics = Statistics(config.broker_cluster_name, clock)
+        self.groups = SubscriptionGroups(config, directory / "subscriptionGroup.json", clock)
+        self.offsets = ConsumerOffsets(
+            directory / "consumerOffset.json", clock, config.consumer_offset_update_version_step
+        )
+        self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics)
+        self.filters = ConsumerFilters(config, directory / "consumerFilter.json", clock)
+        self.consumers = ConsumerGroups(on_members, clock, self.filters)
+        self.producers = ProducerGroups(clock)
+        self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
+        self.late_save = LateSave(self._save)
+
+    def load(self) -> None:
+        """Read the files. Raises ConfigFileError."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for table in (self.groups, self.offsets, self.topics, self.filters):
+            table.load()
+
+    def keep(self, stack: contextlib.AsyncExitStack) -> None:
+        """Write what changes from now on, and once more when `stack` is closed."""
+        self._keep(stack, self._config.flush_consumer_offset_interval / 1000, self.offsets.flush)
+        stack.callback(self.late_save.finish)
+        self._keep(stack, SAVE_FILTERS_SECONDS, self.filters.save)
+
+    @staticmethod
+    def _keep(
+        stack: contextlib.AsyncExitStack, seconds: float, save: Callable[[], Awaitable[None]]
+    ) -> None:
+        keeper = Keeper(seconds, save)
+        keeper.start()
+        stack.push_async_callback(keeper.stop)
+
+    def expire(self) -> None:
+        """Forget clients that are silent, and locks that nobody renewed."""
+        silent = self._config.channel_expired_timeout
+        for client in self.consumers.expire(silent):
+            log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
+        self.producers.expire(silent)
+        self.locks.expire()
+
+    def _save(self) -> None:
+        self.groups.save()
+        self.topics.save()

@@ -1,0 +1,368 @@
+"""Delivers timed messages when they are due.
+
+They wait in queue 0 of rmq_sys_wheel_timer, with the slot of their delivery in the property
+TIMER_OUT_MS; which slot holds which messages is in `store.timer_index`, that is in the official
+broker's own files. The service reads what arrives in the queue into the index, and when a slot has
+passed delivers its messages: at the asked time rounded up to timerPrecisionMs, never before.
+Between two events it sleeps until the next slot that has messages. A broker that never saw a timed
+message has none of the files.
+
+A message with TIMER_DEL_UNIQKEY takes back the one of its slot with that `topic+unique key`. One
+that would wait for longer than timerRollWindowSlot is stored anew in between.
+
+How exact it is: the progress is written every timerFlushIntervalMs, after what was delivered is on
+the disk. Nothing is lost, whatever ends the broker; a clean stop writes the progress last, so that
+nothing is delivered twice. After a kill the slots since the last write are delivered again, as with
+the official broker; but what was taken back is not delivered, however long the broker was away.
+Either broker delivers what the other one took.
+
+A message whose queue can not be written (the store has no file for it) is stored anew as well and
+waits twice as long each time; the others do not wait for it. There it would hold up all of them.
+Reference: TimerMessageStore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pocketmq.broker.alarm import Alarm, CallLater
+from pocketmq.broker.draft import Draft, Drafts, draft_of
+from pocketmq.broker.keeper import stored_is_on_disk
+from pocketmq.broker.late_draft import read_waiting, returned
+from pocketmq.broker.statistics import Statistics
+from pocketmq.message import properties as names
+from pocketmq.message.limits import TIMER_TOPIC
+from pocketmq.message.record import Record
+from pocketmq.store.errors import StoreError
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult, PutStatus
+from pocketmq.store.timer_index import TimerIndex
+from pocketmq.store.timer_log import DELETE, ROLL, TimerUnit
+
+log = logging.getLogger(__name__)
+
+TURN: Final = 64  # messages before the loop serves others
+AGAIN_MS: Final = 1_000  # after the store took no message
+DOUBLINGS: Final = 12  # of that for a queue that stays unwritable: somewhat more than an hour
+
+
+class _DueSlot:
+    """A slot that has passed, while its messages are delivered.
+
+    Its units come newest first, but the oldest is to be delivered first: they are noted on the way,
+    32 bytes each.
+    """
+
+    def __init__(self, time: int, units: Iterator[TimerUnit]) -> None:
+        self.time = time
+        self.units: Iterator[TimerUnit] | None = units
+        self.waiting = array("q")  # physical offset, size, magic, time of entry of each
+        self.deleted: set[str] = set()
+
+    def note(self, unit: TimerUnit) -> None:
+        self.waiting.extend((unit.entered, unit.magic, unit.size, unit.physical_offset))
+
+    @property
+    def first(self) -> tuple[int, int, int, int]:
+        """Physical offset, size, magic and time of entry of the next one."""
+        entered, magic, size, physical_offset = self.waiting[-4:]
+        return physical_offset, size, magic, entered
+
+    def done_first(self) -> None:
+        del self.waiting[-4:]
+
+
+class TimerService:
+    """The timed messages of one broker. `clock` gives milliseconds."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        drafts: Drafts,
+        statistics: Statistics,
+        clock: Callable[[], int],
+        call_later: CallLater,
+    ) -> None:
+        self.index = TimerIndex(store.config)
+        self._store = store
+        self._drafts = drafts
+        self._statistics = statistics
+        self._clock = clock
+        self._alarm = Alarm(clock, call_later, self._work)
+        self._slot: _DueSlot | None = None
+        # Messages whose slot is before this time are due. It never goes back.
+        self._now_slot = 0
+        self._late_slot = 0
+        self._next: Record | None = None  # the next message of the queue
+        self._saved: tuple[int, int, int] | None = None
+
+    def start(self) -> None:
+        """Go on where the index says. Blocks; raises StoreError."""
+        if self.index.exists or self._store.max_offset(TIMER_TOPIC, 0):
+            self._open()
+            self._alarm.set(0)
+        self._store.listen(TIMER_TOPIC, 0, self._on_arrival)
+
+    async def stop(self) -> None:
+        """Deliver no more, after the slot that is begun: progress is counted in whole slots. What
+        is delivered is for `save`, and then `close`."""
+        self._alarm.cancel()
+        self._store.unlisten(TIMER_TOPIC, 0, self._on_arrival)
+        try:
+            while self._slot is not None:
+                self._deliver_next()
+                await asyncio.sleep(0)
+        except _NotStored as refused:
+            log.error("the messages of a slot will be delivered again: %s", refused)
+
+    async def save(self) -> None:
+        """Write the progress, if there is any, after what was delivered is on the disk."""
+        if not self.index.opened or self.index.progress() == self._saved:
+            return
+        progress = self.index.progress()
+        try:
+            if await stored_is_on_disk(self._store):
+                expired = self.index.take_expired()
+                await asyncio.to_thread(self.index.checkpoint, progress, self._clock(), expired)
+                self._saved = progress
+        except OSError as error:
+            log.error("the progress of timed messages is not on the disk: %s", error)
+
+    def figures(self) -> dict[str, int]:
+        """What brokerStatus shows: seconds and messages that the service is behind, and how many
+        messages wait."""
+        index = self.index
+        slot = index.next_slot()
+        late = 0 if slot is None else max(0, self._clock() - slot - index.precision)
+        behind = self._store.max_offset(TIMER_TOPIC, 0) - index.queue_offset
+        return {
+            "timerReadBehind": late // 1000,
+            "timerOffsetBehind": behind if index.opened else 0,
+            "timerCongestNum": index.waiting,
+        }
+
+    def close(self) -> None:
+        """Close the files."""
+        self.index.close()
+
+    def _open(self) -> None:
+        self.index.open(self._clock(), self._store.commit_log.end)
+        # Should the clock have been set back meanwhile: what was delivered is not to come again.
+        self._now_slot = self.index.read_time
+
+    def _on_arrival(self, offset: int, tags_code: int, store_timestamp: int) -> None:
+        self._alarm.set(0)
+
+    # --- a turn -------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Deliver what is due and enter what arrived, but no more than a turn's worth."""
+        index = self.index
+        if not index.opened:
+            self._open()
+        try:
+            for _ in range(TURN):
+                self._tell_time()
+                # What is due goes first: a slot of the wheel must be free before it comes again.
+                if not self._deliver_next() and not self._enter_next():
+                    break
+            else:
+                self._alarm.set(0)
+                return
+        except _NotStored as refused:
+            log.error("a timed message waits for the store: %s", refused)
+            self._alarm.set(self._clock() + AGAIN_MS)
+            return
+        slot = index.next_slot()
+        if slot is not None:
+            self._alarm.set(slot + index.precision)
+
+    def _tell_time(self) -> None:
+        """It is not later here than when the next message of the queue was stored: what was due
+        after that may be taken back by it. A broker that reads its queue again after a kill, or
+        has come late, so delivers what it would have delivered in time."""
+        now = self._clock()
+        record = self._next = self._next or self._read_next()
+        if record is not None:
+            now = min(now, record.store_timestamp)
+        self._now_slot = max(self._now_slot, self.index.floor(now))
+
+    def _deliver_next(self) -> bool:
+        """Do one step of delivering what is due; False when nothing is."""
+        due = self._slot
+        if due is None:
+            time = self.index.next_slot()
+            if time is None or time >= self._now_slot:
+                return False
+            due = self._slot = _DueSlot(time, self.index.units(time))
+        if due.units is not None:
+            unit = next(due.units, None)
+            if unit is None:
+                due.units = None
+            else:
+                self._note(due, unit)
+        elif due.waiting:
+            physical_offset, size, magic, entered = due.first
+            record = read_waiting(self._store, physical_offset, size)
+            if record is not None and record.topic == TIMER_TOPIC:
+                self._deliver(record, entered, roll=bool(magic & ROLL), deleted=due.deleted)
+            due.done_first()
+        else:
+            self.index.delivered(due.time)
+            self._slot = None
+        return True
+
+    def _note(self, due: _DueSlot, unit: TimerUnit) -> None:
+        if not unit.magic & DELETE or unit.magic & ROLL:
+            due.note(unit)
+            return
+        record = read_waiting(self._store, unit.physical_offset, unit.size)
+        if record is not None:
+            due.deleted.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
+
+    def _read_next(self) -> Record | None:
+        """The next message of the queue, past a turn's worth of those that are gone."""
+        index = self.index
+        queue = self._store.queues.get(TIMER_TOPIC, {}).get(0)
+        if queue is None:
+            return None
+        index.queue_offset = min(max(index.queue_offset, queue.min_offset), queue.max_offset)
+        for _ in range(TURN):
+            entry = queue.entry(index.queue_offset)
+            if entry is None:
+                return None
+            record = read_waiting(self._store, entry[0], entry[1])
+            if record is not None:
+                return record
+            index.queue_offset += 1
+        return None
+
+    def _enter_next(self) -> bool:
+        """Take the next message of the queue into the index; False when there is none."""
+        if self._next is not None:
+            self._enter(self._next)
+            self._next = None
+            self.index.queue_offset += 1
+        elif self.index.queue_offset >= self._store.max_offset(TIMER_TOPIC, 0):
+            self.index.entered_all()
+            return False
+        return True
+
+    def _enter(self, record: Record) -> None:
+        if self.index.entered_before(record.physical_offset):
+            return
+        self._statistics.timer_enqueued += 1
+        properties = record.properties
+        deliver = _slot_of(record)
+        if deliver < 0:
+            log.error(
+                "a message of %s has no time: TIMER_OUT_MS=%r",
+                TIMER_TOPIC,
+                properties.get(names.TIMER_OUT_MS, "")[:40],
+            )
+        else:
+            try:
+                self.index.add(
+                    deliver if deliver >= self._now_slot else self._slot_of_late_ones(),
+                    self._now_slot,
+                    record.physical_offset,
+                    record.size,
+                    properties.get(names.REAL_TOPIC, ""),
+                    names.TIMER_DEL_UNIQKEY in properties,
+                )
+            except (StoreError, OSError) as error:
+                raise _NotStored(str(error)) from error
+
+    def _slot_of_late_ones(self) -> int:
+        """For a message that was due when it was stored, as one that is stored anew after its time
+        may be: one slot for all that are in the queue by now, since some may take others back."""
+        if self._late_slot < self._now_slot:
+            self._late_slot = max(self._now_slot, self.index.floor(self._clock()))
+        return self._late_slot
+
+    # --- a message ----------------------------------------------------------------------------
+
+    def _deliver(
+        self,
+        record: Record,
+        entered: int,
+        *,
+        roll: bool,
+        deleted: set[str],
+    ) -> None:
+        """Store a message where it was sent, or, to `roll` it, in the timer topic again.
+
+        Raises _NotStored when that is to be tried again; a message that can never be stored is
+        dropped with an error in the log.
+        """
+        properties = record.properties
+        if deleted and delete_key(properties) in deleted:
+            return
+        draft = draft_of(record) if roll else returned(record)
+        if draft is None:
+            return
+        stamps = {
+            names.TIMER_ENQUEUE_MS: str(entered),
+            names.TIMER_DEQUEUE_MS: str(self._clock()),
+        }
+        if roll:
+            stamps[names.TIMER_ROLL_TIMES] = str(_rolled(record) + 1)
+        result = self._put(draft, stamps)
+        if result.status is PutStatus.PUT_OK:
+            self._statistics.timer_dequeued += 1
+            self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        elif result.status is PutStatus.MESSAGE_ILLEGAL:
+            log.error("a timed message of %s is dropped: %s", draft.topic, result.remark)
+        elif roll or not self._waits_again(record):
+            raise _NotStored(result.remark)
+        else:
+            log.error("a timed message of %s was not stored: %s", draft.topic, result.remark)
+
+    def _put(self, draft: Draft, stamps: dict[str, str]) -> PutResult:
+        """Store a draft with `stamps` among its properties, or without where these do not fit: the
+        message was accepted, and they only tell its way."""
+        own = draft.properties
+        draft.properties = {**own, **stamps}
+        result = self._drafts.put(draft, direct=True)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            draft.properties = own
+            result = self._drafts.put(draft, direct=True)
+        return result
+
+    def _waits_again(self, record: Record) -> bool:
+        """Store a message in the timer topic once more, for later; False when the store refuses."""
+        draft = draft_of(record)
+        rolled = _rolled(record)
+        later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
+        draft.properties[names.TIMER_OUT_MS] = str(self.index.floor(later))
+        draft.properties[names.TIMER_ROLL_TIMES] = str(rolled + 1)
+        return self._drafts.put(draft, direct=True).ok
+
+
+def delete_key(properties: dict[str, str]) -> str:
+    """What TIMER_DEL_UNIQKEY of another message must be to take the one with `properties` back."""
+    return f"{properties.get(names.REAL_TOPIC)}+{properties.get(names.UNIQ_KEY)}"
+
+
+def _slot_of(record: Record) -> int:
+    """TIMER_OUT_MS of a waiting message; -1 for one that has none."""
+    return _number(record, names.TIMER_OUT_MS, -1)
+
+
+def _rolled(record: Record) -> int:
+    """How often a message was stored anew: TIMER_ROLL_TIMES."""
+    return _number(record, names.TIMER_ROLL_TIMES, 0)
+
+
+def _number(record: Record, name: str, default: int) -> int:
+    """A property as an integer; the default where there is none or it is something else."""
+    text = record.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
+
+
+class _NotStored(Exception):
+    """The store takes no messages at the moment."""

@@ -1,0 +1,96 @@
+"""Topic attributes: the free-form settings a topic carries beside its queue numbers.
+
+An admin changes them with `+key=value` and `-key` entries joined by commas. Reference:
+common AttributeParser, AttributeUtil, TopicAttributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+
+
+class AttributeChangeError(ValueError):
+    """A change of attributes that is malformed or not allowed; the text says which and why."""
+
+
+class _Attribute(NamedTuple):
+    changeable: bool
+    check: Callable[[str], str | None]  # the reason against a value, or None
+
+
+def _one_of(*allowed: str) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        return None if value in allowed else f"value {value} is not in set: {', '.join(allowed)}"
+
+    return check
+
+
+def _served_only_as(value_served: str, what: str) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        return None if value == value_served else f"{what} are not supported by this broker"
+
+    return check
+
+
+def _never(reason: str) -> Callable[[str], str | None]:
+    return lambda value: reason
+
+
+_KNOWN: Final = {
+    "queue.type": _Attribute(False, _served_only_as("SimpleCQ", "batch consume queues")),
+    "cleanup.policy": _Attribute(False, _served_only_as("DELETE", "compaction topics")),
+    "message.type": _Attribute(True, _one_of(*MESSAGE_TYPES)),
+    "reserve.time": _Attribute(True, _never("Update topic reserveTime not supported")),
+}
+
+
+def parse_changes(text: str) -> dict[str, str]:
+    """`"+a=1,-b"` → `{"+a": "1", "-b": ""}`; raises `AttributeChangeError`."""
+    changes: dict[str, str] = {}
+    for entry in text.split(",") if text else ():
+        key, equals, value = entry.partition("=")
+        if not key.startswith("+" if equals else "-"):
+            wanted = "add/alter" if equals else "delete"
+            raise AttributeChangeError(f"{wanted} attribute format is wrong: {key}")
+        if key in changes:
+            raise AttributeChangeError(f"key duplication: {key}")
+        changes[key] = value
+    return changes
+
+
+def apply_changes(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes after `changes`; `current` is None for a topic that is being created.
+
+    Raises `AttributeChangeError`; then nothing changes.
+    """
+    result = dict(current or {})
+    seen: set[str] = set()
+    for signed, value in changes.items():
+        sign, key = signed[:1], signed[1:]
+        if sign not in ("+", "-") or not key or "+" in key or "-" in key:
+            raise AttributeChangeError(f"wrong format key: {signed}")
+        if key in seen:
+            raise AttributeChangeError(f"alter duplication key. key: {key}")
+        seen.add(key)
+        attribute = _KNOWN.get(key)
+        if attribute is None:
+            raise AttributeChangeError(f"unsupported key: {key}")
+        if current is None and sign == "-":
+            raise AttributeChangeError(
+                f"only add attribute is supported while creating topic. key: {key}"
+            )
+        if sign == "-" and key not in result:
+            raise AttributeChangeError(f"attempt to delete a nonexistent key: {key}")
+        if current is not None and not attribute.changeable:
+            raise AttributeChangeError(f"attempt to update an unchangeable attribute. key: {key}")
+        if sign == "-":
+            del result[key]
+            continue
+        reason = attribute.check(value)
+        if reason is not None:
+            raise AttributeChangeError(reason)
+        result[key] = value
+    return result

@@ -1,0 +1,233 @@
+"""Checks: finding the half messages that nobody ended, and asking their producers.
+
+A round reads the half queue from where the last one stopped. What is ended is passed over; the
+first one that is too young to be asked about ends the round. A producer is asked by a copy of the
+half message that is put at the end of the queue and counts how often that happened, so that no
+half message holds up those behind it; one that was asked about too often, or is older than the
+store keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One that has no room for what a copy adds
+is asked about where it lies, once. The positions in both queues are those of the group
+CID_RMQ_SYS_TRANS among the consumer offsets.
+
+Three things differ from the reference on purpose. A half message that is put again unasked, because
+its producer wanted to be left alone for a while, does not count as asked about. And every copy
+names its origin (TRAN_PREPARED_QUEUE_OFFSET, there only those unasked), so that one end counts for
+all of them, also after a crash that took the position back. Nothing is given up in the round that
+asked about it for the last time: the answer still counts.
+
+Reference: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener,
+DefaultTransactionalMessageCheckListener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.draft import Draft, Drafts, draft_of
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.transactions.half_message import (
+    QUEUE_ID,
+    copy_of,
+    encode_for_check,
+    immunity_ms,
+    number,
+    origin_of,
+)
+from pocketmq.broker.transactions.ops import Ops
+from pocketmq.message import properties as names
+from pocketmq.message.identity import encode_offset_msg_id
+from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
+from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutResult, PutStatus
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+HALVES_PER_TURN: Final = 200  # of the event loop
+_HOUR_MS: Final = 3_600_000
+
+
+class TransactionChecks:
+    """The checks of one broker; `clock` gives milliseconds. `asked`: how often producers were."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        ops: Ops,
+        topics: TopicConfigs,
+        producers: ProducerGroups,
+        offsets: ConsumerOffsets,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._drafts = drafts
+        self._ops = ops
+        self._topics = topics
+        self._producers = producers
+        self._offsets = offsets
+        self._store_host = store_host
+        self._clock = clock
+        self.asked = 0
+        self._offset = 0  # of the next half message to look at
+        self._handled: set[int] = set()  # origins of those put again or given up in this round
+
+    def load(self) -> None:
+        """Take up both queues where the group's offsets are; reads the ops that are ahead."""
+        self._offset = self._position(HALF_TOPIC)
+        self._ops.load(self._position(OP_HALF_TOPIC))
+
+    async def check(self) -> None:
+        """One round."""
+        # A crash from here on does not ask about what was ended before.
+        self._ops.write()
+        self._handled.clear()
+        # Copies that the round itself puts are for the next one.
+        end = self._store.max_offset(HALF_TOPIC, QUEUE_ID)
+        more = True
+        while more:
+            more = self._check_some(end)
+            await asyncio.sleep(0)  # the requests that came meanwhile
+
+    def _position(self, topic: str) -> int:
+        low = self._store.min_offset(topic, QUEUE_ID)
+        offset = self._offsets.query(GROUP, topic, QUEUE_ID)
+        # Behind the end: the last messages of the queue were lost with the machine's power.
+        return max(low, min(offset, self._store.max_offset(topic, QUEUE_ID)))
+
+    def _check_some(self, end: int) -> bool:
+        """Look at the next half messages before `end`; False when the round is over."""
+        last = min(self._offset + HALVES_PER_TURN, end)
+        while self._offset < last:
+            if self._offset in self._ops.ended:
+                self._offset += 1
+                continue
+            half = self._next_half(end)
+            if half is None or not self._look_at(half):
+                end = self._offset
+                break
+            self._offset += 1
+        self._commit()
+        return self._offset < end
+
+    def _commit(self) -> None:
+        offsets = self._offsets
+        if offsets.query(GROUP, HALF_TOPIC, QUEUE_ID) != self._offset:
+            offsets.commit(GROUP, HALF_TOPIC, QUEUE_ID, self._offset)
+        ops = self._ops.forget_before(self._stored_from())
+        if ops is not None:
+            offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE_ID, ops)
+
+    def _stored_from(self) -> int | None:
+        """The physical offset of the next half message; None when all have been looked at."""
+        queue = self._store.queues.get(HALF_TOPIC, {}).get(QUEUE_ID)
+        if queue is None or self._offset >= queue.next_offset:
+            return None
+        entry = queue.entry(self._offset)
+        return 0 if entry is None else entry[0]  # None: put, but not flushed and readable yet
+
+    def _next_half(self, end: int) -> Record | None:
+        """The half message at the position, which moves on over what is no longer there; None
+        when nothing is there before `end`."""
+        store = self._store
+        while self._offset < end:
+            found = store.get(HALF_TOPIC, QUEUE_ID, self._offset, 1)
+            if found.buffers:
+                try:
+                    return decode(found.buffers[0])
+                except RecordError as error:
+                    log.error("the half message at %d can not be read: %s", self._offset, error)
+            self._offset = max(found.next_begin_offset, self._offset + 1)
+        return None
+
+    def _look_at(self, half: Record) -> bool:
+        """Do what is due with one that is not ended; False when it must wait."""
+        config = self._config
+        properties = half.properties
+        age = self._clock() - half.born_timestamp
+        # After a crash that took the position back there may be two copies: one is enough.
+        if self._ops.covers(half) or origin_of(half) in self._handled:
+            return True
+        times = number(properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
+        if times >= config.transaction_check_max or age > config.file_reserved_time * _HOUR_MS:
+            return self._give_up(half)
+        immunity = immunity_ms(half, config.transaction_time_out)
+        # A producer whose clock is ahead is asked at once.
+        if immunity is None and 0 <= age < config.transaction_time_out:
+            return False
+        is_asked = immunity is None or age >= immunity
+        copy = copy_of(half)
+        if is_asked:
+            copy.properties[names.TRANSACTION_CHECK_TIMES] = str(times + 1)
+        put = self._put(half, copy)
+        if put.status is PutStatus.MESSAGE_ILLEGAL:
+            log.error("the half message at %d can not be put again", half.queue_offset)
+            self._ask(half, draft_of(half), half.queue_offset, half.physical_offset)
+            return True
+        if put.ok and is_asked:
+            self._ask(half, copy, put.queue_offset, put.physical_offset)
+        return put.ok
+
+    def _put(self, half: Record, draft: Draft) -> PutResult:
+        """When the store takes nothing the next round goes on from there."""
+        result = self._drafts.put(draft, direct=True)
+        if result.ok:
+            self._handled.add(origin_of(half))
+        else:
+            log.warning("a half message is not put again: %s", result.remark)
+        return result
+
+    def _give_up(self, half: Record) -> bool:
+        self._topics.create_if_absent(TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        draft = draft_of(half)
+        draft.topic = TRANS_CHECK_MAX_TIME_TOPIC
+        draft.queue_id = 0
+        result = self._put(half, draft)
+        if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
+            # Perhaps only that queue has no file: then it waits behind the others.
+            return self._put(half, copy_of(half)).ok
+        log.error(
+            "the transaction of %s for topic %s was never ended: see %s, queue offset %d",
+            half.properties.get(names.UNIQ_KEY),
+            half.properties.get(names.REAL_TOPIC),
+            TRANS_CHECK_MAX_TIME_TOPIC,
+            result.queue_offset,
+        )
+        return True
+
+    def _ask(self, half: Record, copy: Draft, queue_offset: int, physical_offset: int) -> None:
+        """Ask a producer of the group what became of its transaction, by the copy that lies at
+        these offsets."""
+        group = half.properties.get(names.PGROUP, "")
+        producer = self._producers.available(group)
+        if producer is None:
+            log.warning("no producer of group %s is there to be asked", group)
+            return
+        unique_id = half.properties.get(names.UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=queue_offset,
+            commit_log_offset=physical_offset,
+            topic=HALF_TOPIC,
+            msg_id=unique_id,
+            transaction_id=unique_id,
+            offset_msg_id=encode_offset_msg_id(self._store_host, physical_offset),
+            bname=self._config.broker_name,
+        )
+        try:
+            body = encode_for_check(copy, queue_offset, physical_offset, half)
+            producer.connection.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
+            self.asked += 1
+        except RemotingError as error:
+            log.warning("producer group %s was not asked: %s", group, error)

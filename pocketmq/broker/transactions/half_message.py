@@ -1,0 +1,170 @@
+"""Half messages: from a send into the half topic, from there to where they were sent, or again
+into the half topic when their producers are asked.
+
+Reference: broker TransactionalMessageBridge, EndTransactionProcessor.endMessageTransaction,
+TransactionalMessageUtil.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.draft import Draft, draft_of
+from pocketmq.broker.late_detours import delay_level
+from pocketmq.message import properties as names
+from pocketmq.message import sysflag
+from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TOPIC_V1,
+    Record,
+    RecordError,
+    decode,
+    encode_into,
+    record_size,
+)
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.message_store import MessageStore
+
+#: All half messages of a broker, and all ops, are in one queue.
+QUEUE_ID: Final = 0
+
+
+class HalfDetour:
+    """The detour of sends that begin a transaction."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def __call__(self, draft: Draft) -> None:
+        """Move a draft that is to be a half message. Raises NO_PERMISSION where none are taken."""
+        properties = draft.properties
+        if (
+            properties.get(names.TRAN_MSG, "").lower() != "true"
+            # Committed, and those that a consumer sent back later, keep the property.
+            or draft.accepted
+            or (draft.reconsume_times > 0 and delay_level(properties) > 0)
+        ):
+            return
+        if self._config.reject_transaction_message:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.advertised_host}] sending transaction message is "
+                "forbidden",
+            )
+        unique_id = properties.get(names.UNIQ_KEY)
+        if unique_id:
+            properties[names.TRANSACTION_ID] = unique_id
+        # Of another life, when a consumer sends on what it got: not of this transaction.
+        properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
+        properties.pop(names.TRANSACTION_CHECK_TIMES, None)
+        properties[names.REAL_TOPIC] = draft.topic
+        properties[names.REAL_QID] = str(draft.queue_id)
+        draft.topic = HALF_TOPIC
+        draft.queue_id = QUEUE_ID
+        # With the bits of a prepared one it would get no entry in the half queue.
+        draft.sys_flag &= ~sysflag.TRANSACTION_MASK
+
+
+def half_at(store: MessageStore, physical_offset: int) -> Record | None:
+    """The half message that lies at a physical offset, if one does."""
+    try:
+        record = decode(store.record_at(physical_offset))
+    except (RecordNotFound, RecordError):
+        return None
+    return record if record.topic == HALF_TOPIC else None
+
+
+def committed(half: Record) -> Draft:
+    """What a commit stores: as the official broker's, with all the half message's properties.
+
+    Raises RemotingError when the half message does not say where it belongs.
+    """
+    draft = draft_of(half)
+    draft.topic, draft.queue_id = real_queue(half)
+    draft.sys_flag = draft.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
+    draft.prepared_transaction_offset = half.physical_offset
+    return draft
+
+
+def real_queue(half: Record) -> tuple[str, int]:
+    """Topic and queue id that a half message was sent to. Raises RemotingError."""
+    topic = half.properties.get(names.REAL_TOPIC)
+    queue_id = number(half.properties.get(names.REAL_QID))
+    if topic is None or queue_id is None or queue_id < 0:
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the half message at {half.physical_offset} lacks {names.REAL_TOPIC} or "
+            f"{names.REAL_QID}",
+        )
+    return topic, queue_id
+
+
+def origin_of(half: Record) -> int:
+    """The half queue offset of the send: that of a half message, and of all of its copies."""
+    origin = number(half.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
+    return half.queue_offset if origin is None else origin
+
+
+def copy_of(half: Record) -> Draft:
+    """A half message, to be put into the half queue once more."""
+    draft = draft_of(half)
+    draft.properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(half))
+    return draft
+
+
+def immunity_ms(half: Record, default: int) -> int | None:
+    """Milliseconds from its birth within which its own producer asked not to be asked.
+
+    None when it did not ask for any; `default` when what it asked for is no number.
+    """
+    text = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+    if text is None:
+        return None
+    seconds = number(text)
+    return default if seconds is None or seconds == -1 else seconds * 1000
+
+
+def number(text: str | None) -> int | None:
+    """A property as an integer; None where there is none or it is something else."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def encode_for_check(half: Draft, queue_offset: int, physical_offset: int, source: Record) -> bytes:
+    """The body of CHECK_TRANSACTION_STATE: `half`, stored at these offsets, as a record that
+    lies where it was sent to. `source` is what it was made from. Raises RemotingError."""
+    topic, queue_id = real_queue(source)
+    name = topic.encode()
+    properties = names.encode(half.properties).encode()
+    version = 1 if len(name) <= MAX_TOPIC_V1 else 2
+    size = record_size(len(half.body), len(name), len(properties), source.sys_flag, version)
+    buffer = bytearray(size)
+    encode_into(
+        buffer,
+        0,
+        size,
+        MAGIC_V1 if version == 1 else MAGIC_V2,
+        source.body_crc,
+        queue_id,
+        half.flag,
+        queue_offset,
+        physical_offset,
+        source.sys_flag,
+        half.born_timestamp,
+        half.born_host,
+        source.store_timestamp,
+        source.store_host,
+        half.reconsume_times,
+        0,
+        half.body,
+        name,
+        properties,
+    )
+    return bytes(buffer)

@@ -1,0 +1,150 @@
+"""Ops: which half messages are done with.
+
+An end of a transaction is noted here and written a little later, many in one op message: the
+body is their offsets in the half queue, each followed by a comma, the tag `d`. What is noted
+and what the op queue holds is also kept in memory for as long as the checks need it, so that each
+op is read once, when the broker starts. Reference: TransactionalMessageServiceImpl
+.deletePrepareMessage, batchSendOpMessage, fillOpRemoveMap.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.transactions.half_message import QUEUE_ID, number, origin_of
+from pocketmq.message import properties as names
+from pocketmq.message.limits import OP_HALF_TOPIC
+from pocketmq.message.record import Record, iter_records
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+REMOVE_TAG: Final = "d"
+SEPARATOR: Final = ","
+MAX_WAITING: Final = 20_000  # ends that wait for a store that can not be written
+READ_AT_ONCE: Final = 32
+
+
+class Op(NamedTuple):
+    """One op message: its place in the op queue and in the log, and the half queue offsets."""
+
+    queue_offset: int
+    physical_offset: int
+    halves: tuple[int, ...]
+
+
+class Ops:
+    """The ops of one broker; `store_host` is its packed address, `clock` gives milliseconds.
+
+    A body ends as soon as it has `max_size` characters.
+
+    Attributes:
+        ended: offsets in the half queue whose transactions are ended.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        drafts: Drafts,
+        store_host: bytes,
+        clock: Callable[[], int],
+        max_size: int,
+    ) -> None:
+        self.ended: set[int] = set()
+        self._store = store
+        self._drafts = drafts
+        self._store_host = store_host
+        self._clock = clock
+        self._max_size = max_size
+        self._waiting: deque[int] = deque()
+        self._waiting_size = 0
+        self._written: deque[Op] = deque()
+
+    @property
+    def full(self) -> bool:
+        """No more ends can be noted until some are written."""
+        return len(self._waiting) >= MAX_WAITING
+
+    def load(self, queue_offset: int) -> None:
+        """Read the op queue from `queue_offset` on; ops that nobody understands are passed over."""
+        for op in self._read(queue_offset):
+            self._written.append(op)
+            self.ended.update(op.halves)
+
+    def end(self, half: Record) -> None:
+        """Note that the transaction of a half message, and of all of its copies, is ended."""
+        offsets = {half.queue_offset, origin_of(half)}
+        self.ended |= offsets
+        for offset in offsets:
+            self._waiting.append(offset)
+            self._waiting_size += len(str(offset)) + 1
+        if self._waiting_size >= self._max_size:
+            self.write()
+
+    def covers(self, half: Record) -> bool:
+        """Whether the transaction of a half message is ended."""
+        return half.queue_offset in self.ended or origin_of(half) in self.ended
+
+    def write(self) -> None:
+        """Write what is noted; what the store does not take stays for the next time."""
+        while self._waiting:
+            halves: list[int] = []
+            body = ""
+            for half in self._waiting:
+                halves.append(half)
+                body += f"{half}{SEPARATOR}"
+                if len(body) >= self._max_size:
+                    break
+            draft = Draft(
+                OP_HALF_TOPIC,
+                QUEUE_ID,
+                body.encode(),
+                {names.TAGS: REMOVE_TAG, names.WAIT: "true"},
+                self._clock(),
+                self._store_host,
+            )
+            result = self._drafts.put(draft, direct=True)
+            if not result.ok:
+                log.warning("%d ended transactions wait: %s", len(self._waiting), result.remark)
+                return
+            self._written.append(Op(result.queue_offset, result.physical_offset, tuple(halves)))
+            for _ in halves:
+                self._waiting.popleft()
+            self._waiting_size -= len(body)
+
+    def forget_before(self, physical_offset: int | None) -> int | None:
+        """Forget the ops written before a physical offset (None: all): every half message that
+        was stored by then has been looked at.
+
+        Returns where the op queue is to be read from on after a restart; None: where it was.
+        """
+        behind = None
+        while self._written and (
+            physical_offset is None or self._written[0].physical_offset < physical_offset
+        ):
+            op = self._written.popleft()
+            self.ended.difference_update(op.halves)
+            behind = op.queue_offset + 1
+        return behind
+
+    def _read(self, queue_offset: int) -> Iterator[Op]:
+        store = self._store
+        while queue_offset < store.max_offset(OP_HALF_TOPIC, QUEUE_ID):
+            found = store.get(OP_HALF_TOPIC, QUEUE_ID, queue_offset, READ_AT_ONCE)
+            for buffer in found.buffers:
+                for record in iter_records(buffer):
+                    yield Op(record.queue_offset, record.physical_offset, halves_of(record))
+            queue_offset = max(found.next_begin_offset, queue_offset + 1)
+
+
+def halves_of(op: Record) -> tuple[int, ...]:
+    """The half queue offsets that an op message lists."""
+    if op.properties.get(names.TAGS) != REMOVE_TAG:
+        log.warning("the op at %d has another tag: %s", op.queue_offset, op.properties_text)
+        return ()
+    parts = str(op.body, "utf-8", "replace").split(SEPARATOR)
+    return tuple(offset for part in parts if (offset := number(part)) is not None and offset >= 0)

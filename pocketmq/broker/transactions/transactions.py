@@ -1,0 +1,78 @@
+"""The transactions of one broker: their rooms wired together, their periodic work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.draft import Drafts
+from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.transactions.checks import TransactionChecks
+from pocketmq.broker.transactions.half_message import HalfDetour
+from pocketmq.broker.transactions.ops import Ops
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+class Transactions:
+    """Adds the detour of half messages to `drafts`, and reads the ops of an open store.
+
+    `store_host` is the broker's packed address, `clock` gives milliseconds.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        drafts: Drafts,
+        topics: TopicConfigs,
+        producers: ProducerGroups,
+        offsets: ConsumerOffsets,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        drafts.detours.append(HalfDetour(config))
+        self.ops = Ops(store, drafts, store_host, clock, config.transaction_op_msg_max_size)
+        self.checks = TransactionChecks(
+            config, store, drafts, self.ops, topics, producers, offsets, store_host, clock
+        )
+        self.checks.load()
+        self._config = config
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to write ops and to check; to be called on the event loop."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._write_regularly()),
+            loop.create_task(self._check_regularly()),
+        ]
+
+    def stop(self) -> None:
+        """Write the ops that are noted, and end."""
+        for task in self._tasks:
+            task.cancel()
+        self.ops.write()
+
+    async def _write_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.transaction_op_batch_interval / 1000)
+            try:
+                self.ops.write()
+            except Exception:
+                log.exception("writing the ops of transactions failed")
+
+    async def _check_regularly(self) -> None:
+        while True:
+            # The interval may change while the broker runs.
+            await asyncio.sleep(self._config.transaction_check_interval / 1000)
+            try:
+                await self.checks.check()
+            except Exception:
+                # A bug must not end the checks: the next round may do better.
+                log.exception("checking half messages failed")

@@ -1,0 +1,65 @@
+"""Sends that are stored and wait for the disk (SYNC_FLUSH), and the limits on how many may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.headers import SendMessageResponseHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.long_waits import LongWaits
+from pocketmq.store.message_store import MessageStore
+
+_LONG_WAITS: Final = 20_000  # more than a disk answers in a second
+
+Waiting = tuple[Request[Any], SendMessageResponseHeader]
+
+
+class UnflushedSends:
+    """Answers sends when they are on the disk.
+
+    Attributes:
+        count, size: of those that wait; size in bytes of their records.
+        full: no more are to be taken for now.
+        answered: how many were, since the start.
+        long_waits: for the disk, and how many sends waited together.
+    """
+
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self.count = 0
+        self.size = 0
+        self.full = False
+        self.answered = 0
+        self.long_waits = LongWaits(_LONG_WAITS)
+        self._store = store
+        self._most = config.send_thread_pool_queue_capacity
+        self._most_bytes = config.max_in_flight_bytes
+
+    def answer_when_flushed(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
+        """Answer these when the log is on the disk up to the physical offset `end_offset`, with
+        FLUSH_DISK_TIMEOUT when that takes too long."""
+        count = len(sends)
+        self._add(count, size)
+        began = perf_counter_ns()
+
+        def flushed(done: bool) -> None:
+            self._add(-count, -size)
+            self.answered += count
+            self.long_waits.note(perf_counter_ns() - began, count)
+            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
+            for request, answer in sends:
+                request.reply(Response(code, None, answer))
+
+        self._store.when_flushed(end_offset, flushed)
+
+    def nearly_full(self, count: int, size: int) -> bool:
+        """Whether so many more might pass the limits."""
+        return self.count + count >= self._most or self.size + size > self._most_bytes
+
+    def _add(self, count: int, size: int) -> None:
+        self.count += count
+        self.size += size
+        self.full = self.count >= self._most or self.size > self._most_bytes

@@ -1,0 +1,34 @@
+"""The public face: everything an administrator asks of a cluster.
+
+    async with Admin(namesrv="127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", queues=8)
+        print(await admin.lag("shop"))
+
+| room | looks after |
+|---|---|
+| client.admin.topics | clusters, topics, their routes and stats |
+| client.admin.groups | consumer groups, who is connected, how far groups are |
+| client.admin.offsets | offsets of queues and groups, resets |
+| client.admin.configs | KV config, configuration and runtime figures of the servers |
+
+Reference: DefaultMQAdminExt.
+"""
+
+from __future__ import annotations
+
+from pocketmq.client.admin.configs import ConfigAdmin
+from pocketmq.client.admin.groups import GroupAdmin
+from pocketmq.client.admin.offsets import OffsetAdmin
+from pocketmq.client.admin.topics import TopicAdmin
+
+__all__ = ["Admin"]
+
+
+class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, ConfigAdmin):
+    """Asks and changes a cluster.
+
+    `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR. `timeout`:
+    seconds for each request. `options`: those of every client (client.options); with a namespace,
+    topics and groups are those of the namespace. Every method raises NotRunning outside `async
+    with` (or `start` and `shutdown`), and otherwise the errors of client.errors.
+    """

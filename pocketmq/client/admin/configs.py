@@ -1,0 +1,117 @@
+"""Configuration: KV config of the name servers, settings and figures of all servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pocketmq.client.admin.servers import Servers
+from pocketmq.client.errors import RemotingError
+from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.admin import ViewBrokerStatsDataRequestHeader
+from pocketmq.remoting.headers.namesrv import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from pocketmq.remoting.properties_file import format_properties, parse_properties
+
+__all__ = ["ConfigAdmin"]
+
+
+class ConfigAdmin(Servers):
+    """What Admin offers for configuration."""
+
+    # KV config: namespaces here are the name server's own, of keys
+
+    async def config(self, namespace: str) -> dict[str, str]:
+        """Every key of a namespace; empty when there is no such namespace."""
+        header = GetKVListByNamespaceRequestHeader(namespace=namespace)
+        try:
+            answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
+        except RemotingError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return {}
+            raise
+        return KVTable.decode(answer.body).table
+
+    async def get_config(self, namespace: str, key: str) -> str | None:
+        """One value; None when there is none."""
+        header = GetKVConfigRequestHeader(namespace=namespace, key=key)
+        try:
+            answer = await self._ask(RequestCode.GET_KV_CONFIG, header)
+        except RemotingError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return GetKVConfigResponseHeader.from_ext(answer.ext_fields).value
+
+    async def put_config(self, namespace: str, key: str, value: str) -> None:
+        """Set a value at every name server."""
+        await self._tell(
+            RequestCode.PUT_KV_CONFIG,
+            PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
+        )
+
+    async def delete_config(self, namespace: str, key: str) -> None:
+        """Remove a value from every name server; it is no error when there is none."""
+        await self._tell(
+            RequestCode.DELETE_KV_CONFIG,
+            DeleteKVConfigRequestHeader(namespace=namespace, key=key),
+        )
+
+    # Settings of the servers, by their official names
+
+    async def broker_config(self, broker: str) -> dict[str, str]:
+        """The settings of a broker group's master; raises BrokerNotFound."""
+        masters = await self._masters(broker=broker)
+        answers = await self._each(masters, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(bytes(answers[broker].body).decode())
+
+    async def update_broker_config(
+        self,
+        settings: Mapping[str, str],
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Change settings of one `broker`, or of every master of `cluster`, or of every master
+        there is; which of them take effect at once is the broker's. Returns the names of the
+        brokers. Raises NoPermission for a setting that may not be changed."""
+        body = format_properties(settings).encode()
+        masters = await self._masters(cluster, broker)
+        return list(await self._each(masters, RequestCode.UPDATE_BROKER_CONFIG, body=body))
+
+    async def namesrv_config(self) -> dict[str, str]:
+        """The settings of the name server in use."""
+        answer = await self._ask(RequestCode.GET_NAMESRV_CONFIG)
+        return parse_properties(bytes(answer.body).decode())
+
+    async def update_namesrv_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings of every name server; NoPermission for one that may not be changed."""
+        body = format_properties(settings).encode()
+        await self._tell(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+
+    # Figures
+
+    async def broker_runtime(self, broker: str) -> dict[str, str]:
+        """The runtime figures of a broker group's master, as `mqadmin brokerStatus` prints them."""
+        masters = await self._masters(broker=broker)
+        answers = await self._each(masters, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.decode(answers[broker].body).table
+
+    async def broker_stats(self, name: str, key: str) -> dict[str, BrokerStatsData]:
+        """A counter at each broker that has it, over the last minute, hour and day.
+
+        Such as TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of "topic@group", BROKER_PUT_NUMS of a
+        cluster. Raises RemoteSystemError when no broker has it.
+        """
+        answers = await self._each(
+            await self._masters(),
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key),
+            absent=ResponseCode.SYSTEM_ERROR,
+        )
+        return {broker: BrokerStatsData.decode(answer.body) for broker, answer in answers.items()}

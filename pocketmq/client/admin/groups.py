@@ -1,0 +1,166 @@
+"""Consumer groups: made, changed, deleted, listed; who is connected, and how far they are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pocketmq.client.admin.servers import Servers
+from pocketmq.client.errors import RemoteSystemError
+from pocketmq.client.validation import consumer_group
+from pocketmq.remoting.bodies.consumer import (
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    ProducerConnection,
+)
+from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
+from pocketmq.remoting.bodies.subscription_group import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from pocketmq.remoting.bodies.topic import TopicList
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from pocketmq.remoting.headers.client import GetConsumerRunningInfoRequestHeader
+
+__all__ = ["GroupAdmin"]
+
+
+class GroupAdmin(Servers):
+    """What Admin offers for groups."""
+
+    async def groups(self, *, cluster: str | None = None) -> dict[str, SubscriptionGroupConfig]:
+        """The configured consumer groups by name, system groups and all namespaces included; of
+        one that differs between brokers, the first broker's configuration."""
+        answers = await self._each(
+            await self._masters(cluster), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        )
+        found: dict[str, SubscriptionGroupConfig] = {}
+        for answer in answers.values():
+            wrapper = SubscriptionGroupWrapper.decode(answer.body)
+            found = wrapper.subscription_group_table | found
+        return dict(sorted(found.items()))
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        config: SubscriptionGroupConfig | None = None,
+    ) -> list[str]:
+        """Create a consumer group, or change it, on every master of `cluster`, or on one `broker`.
+
+        `config` says how it differs from a new group; its group_name is not looked at. Returns the
+        names of the brokers.
+        """
+        name = self._namespace.wrap(consumer_group(group))
+        named = msgspec.structs.replace(config or SubscriptionGroupConfig(), group_name=name)
+        answers = await self._each(
+            await self._masters(cluster, broker),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            body=named.encode(),
+        )
+        return list(answers)
+
+    async def delete_group(
+        self, group: str, *, cluster: str | None = None, clean_offsets: bool = False
+    ) -> None:
+        """Delete a consumer group on every master of `cluster` (of all clusters), with its offsets
+        if asked."""
+        header = DeleteSubscriptionGroupRequestHeader(
+            group_name=self._namespace.wrap(consumer_group(group)), clean_offset=clean_offsets
+        )
+        await self._each(await self._masters(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def consumers(self, group: str) -> ConsumerConnection:
+        """Who of a consumer group is connected, to whichever broker, and what the group subscribes;
+        raises ConsumerNotOnline when nobody is."""
+        header = GetConsumerConnectionListRequestHeader(
+            consumer_group=self._namespace.wrap(consumer_group(group))
+        )
+        answers = await self._each(
+            await self._masters(),
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            header,
+            absent=ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+        parts = [ConsumerConnection.decode(answer.body) for answer in answers.values()]
+        found = parts[0]
+        found.connection_set = _by_client([c for part in parts for c in part.connection_set])
+        for part in parts[1:]:
+            found.subscription_table |= part.subscription_table
+        return found
+
+    async def producers(self, group: str) -> list[Connection]:
+        """The producers of a group that are connected; none for a group that nobody knows."""
+        header = GetProducerConnectionListRequestHeader(producer_group=self._namespace.wrap(group))
+        try:
+            answers = await self._each(
+                await self._masters(),
+                RequestCode.GET_PRODUCER_CONNECTION_LIST,
+                header,
+                absent=ResponseCode.SYSTEM_ERROR,
+            )
+        except RemoteSystemError as error:
+            if "not exist" not in error.remark:
+                raise
+            return []
+        parts = [ProducerConnection.decode(answer.body) for answer in answers.values()]
+        return _by_client([c for part in parts for c in part.connection_set])
+
+    async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
+        """What a connected consumer says of itself; raises ConsumerNotOnline, RemoteSystemError."""
+        header = GetConsumerRunningInfoRequestHeader(
+            consumer_group=self._namespace.wrap(consumer_group(group)), client_id=client_id
+        )
+        answers = await self._each(
+            await self._masters(),
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            header,
+            absent=ResponseCode.SYSTEM_ERROR,
+        )
+        return ConsumerRunningInfo.decode(next(iter(answers.values())).body)
+
+    async def topics_of_group(self, group: str) -> list[str]:
+        """The topics in which a group has offsets, sorted."""
+        answers = await self._each(
+            await self._masters(),
+            RequestCode.QUERY_TOPICS_BY_CONSUMER,
+            QueryTopicsByConsumerRequestHeader(group=self._namespace.wrap(consumer_group(group))),
+        )
+        names = {n for answer in answers.values() for n in TopicList.decode(answer.body).topic_list}
+        return sorted(map(self._namespace.unwrap, names))
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """How far a group is in every queue of a topic, or of all topics in which it has offsets,
+        and how many messages a second it consumes, over all brokers."""
+        header = GetConsumeStatsRequestHeader(
+            consumer_group=self._namespace.wrap(consumer_group(group)),
+            topic=None if topic is None else self._namespace.wrap(topic),
+        )
+        masters = await (self._masters() if topic is None else self._masters_of(topic))
+        stats = ConsumeStats()
+        for answer in (await self._each(masters, RequestCode.GET_CONSUME_STATS, header)).values():
+            part = ConsumeStats.decode(answer.body)
+            stats.consume_tps += part.consume_tps
+            for queue, progress in part.offset_table.items():
+                stats.offset_table[self._namespace.unwrap_queue(queue)] = progress
+        return stats
+
+    async def lag(self, group: str, topic: str | None = None) -> int:
+        """How many stored messages a group has not consumed yet, in one topic or in all."""
+        progress = (await self.consume_stats(group, topic)).offset_table.values()
+        return sum(max(queue.broker_offset - queue.consumer_offset, 0) for queue in progress)
+
+
+def _by_client(connections: list[Connection]) -> list[Connection]:
+    """Each client once, in the order of their ids: it is connected to several brokers."""
+    found = {connection.client_id: connection for connection in connections}
+    return [found[client_id] for client_id in sorted(found)]

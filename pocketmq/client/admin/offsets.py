@@ -1,0 +1,123 @@
+"""Offsets: the bounds of queues, where groups stand, and setting that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, Unpack
+
+from pocketmq.client.admin.servers import Servers
+from pocketmq.client.consumer.offset_store import RemoteOffsetStore
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.offsets import QueueOffsets, milliseconds
+from pocketmq.client.options import ClientOptions
+from pocketmq.client.validation import check_topic_name, consumer_group
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import ResetOffsetBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
+
+__all__ = ["OffsetAdmin"]
+
+
+class OffsetAdmin(Servers):
+    """What Admin offers for offsets."""
+
+    def __init__(
+        self,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: float = 5.0,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__(namesrv=namesrv, timeout=timeout, **options)
+        self._offsets = QueueOffsets(self._instance)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The oldest offset still stored; 0 for an unknown queue."""
+        return await self._offsets.min(self._queue(queue))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get; 0 for an unknown queue."""
+        return await self._offsets.max(self._queue(queue))
+
+    async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
+        """The first message stored at or after `time`; the end when there is none."""
+        return await self._offsets.at_time(self._queue(queue), milliseconds(time))
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int | None:
+        """Store time of the oldest message, ms; None when there is none."""
+        return await self._offsets.earliest_store_time(self._queue(queue))
+
+    async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Where a consumer group stands in a queue; None when it has no stored offset."""
+        return await self._store(group).read(self._queue(queue))
+
+    async def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store where a group stands. A running consumer of the group overwrites it with its own;
+        the group must exist, else SubscriptionGroupNotExist."""
+        await self._store(group).store(self._queue(queue), offset)
+
+    async def reset_offsets(
+        self, group: str, topic: str, to: datetime | Literal["begin", "end"]
+    ) -> dict[MessageQueue, int]:
+        """Let a group, running or not, go on elsewhere in every queue of a topic: at a store time,
+        or at an end of each queue. Returns the new offsets.
+
+        Raises TopicNotExist, SubscriptionGroupNotExist. Where a broker can only tell connected
+        consumers and none is, the offsets are stored instead.
+        """
+        check_topic_name(topic)
+        if not isinstance(to, datetime) and to not in ("begin", "end"):
+            raise ValueError(f"not a time, 'begin' or 'end': {to!r}")
+        timestamp = {"begin": 0, "end": -1}[to] if isinstance(to, str) else milliseconds(to)
+        header = ResetOffsetRequestHeader(
+            topic=self._namespace.wrap(topic),
+            group=self._namespace.wrap(consumer_group(group)),
+            timestamp=timestamp,
+            is_force=True,
+        )
+
+        async def reset(name: str, address: str) -> dict[MessageQueue, int]:
+            try:
+                answers = await self._each(
+                    {name: address}, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header
+                )
+            except RemotingError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                return await self._store_reset(group, topic, name, to)
+            return ResetOffsetBody.decode(answers[name].body).offset_table
+
+        masters = await self._masters_of(topic)
+        tables = await asyncio.gather(*(reset(*master) for master in masters.items()))
+        return {
+            self._namespace.unwrap_queue(queue): offset
+            for table in tables
+            for queue, offset in sorted(table.items())
+        }
+
+    async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None:
+        """Let group `target` stand where `source` does, in one topic or in all of the source's."""
+        header = CloneGroupOffsetRequestHeader(
+            src_group=self._namespace.wrap(consumer_group(source)),
+            dest_group=self._namespace.wrap(consumer_group(target)),
+            topic=None if topic is None else self._namespace.wrap(topic),
+        )
+        masters = await (self._masters() if topic is None else self._masters_of(topic))
+        await self._each(masters, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def _store_reset(
+        self, group: str, topic: str, broker: str, to: datetime | Literal["begin", "end"]
+    ) -> dict[MessageQueue, int]:
+        table = {}
+        for queue in await self.queues(topic):
+            if queue.broker_name == broker:
+                wrapped = self._queue(queue)
+                table[wrapped] = await self._offsets.resolve(wrapped, to)
+                await self._store(group).store(wrapped, table[wrapped])
+        return table
+
+    def _store(self, group: str) -> RemoteOffsetStore:
+        return RemoteOffsetStore(self._instance, self._namespace.wrap(consumer_group(group)))

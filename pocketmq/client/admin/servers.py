@@ -1,0 +1,169 @@
+"""What every room stands on: asking name servers, brokers, and all masters at once.
+
+Requests that change topics and groups go to the master of every broker group concerned; requests
+that change name servers go to each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Self, Unpack
+
+from pocketmq.client.errors import BrokerNotFound, RemotingError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.options import ClientOptions
+from pocketmq.client.route import MASTER_ID
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.cluster import ClusterInfo
+from pocketmq.remoting.bodies.route import TopicRouteData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+
+__all__ = ["Servers"]
+
+
+class Servers:
+    """The servers of one cluster, as an administrator reaches them."""
+
+    def __init__(
+        self,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: float = 5.0,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self.timeout = timeout
+        self._instance = ClientInstance(namesrv, **options)
+        self._namespace = self._instance.namespace
+        self._life = Lifecycle(self._instance.start, self._begin, self._instance.shutdown)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.shutdown()
+
+    async def start(self) -> None:
+        """Begin; may be called again without effect."""
+        await self._life.start()
+
+    async def _begin(self) -> None:
+        """Nothing runs but what the instance does."""
+
+    async def shutdown(self) -> None:
+        """Close every connection; may be called again without effect."""
+        await self._life.shutdown()
+
+    async def cluster_info(self) -> ClusterInfo:
+        """The broker groups with their addresses, and which cluster they belong to."""
+        answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return ClusterInfo.decode(answer.body)
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Where a topic's queues are; raises TopicNotExist."""
+        header = GetRouteInfoRequestHeader(
+            topic=self._namespace.wrap(topic), accept_standard_json_only=True
+        )
+        answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        return TopicRouteData.decode(answer.body)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be read; none while it does not exist."""
+        self._instance.check_running("admin")
+        route = await self._instance.routes.for_subscribe(
+            self._namespace.wrap(topic), timeout=self.timeout
+        )
+        queues = () if route is None else route.subscribe
+        return tuple(map(self._namespace.unwrap_queue, queues))
+
+    def _queue(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as the servers know it."""
+        self._instance.check_running("admin")
+        return self._namespace.wrap_queue(queue)
+
+    # Name servers
+
+    async def _ask(self, code: RequestCode, header: Header | None = None) -> Command:
+        self._instance.check_running("admin")
+        return await self._instance.name_servers.request(code, header, timeout=self.timeout)
+
+    async def _tell(
+        self, code: RequestCode, header: Header | None = None, body: bytes = b""
+    ) -> None:
+        self._instance.check_running("admin")
+        await self._instance.name_servers.request_all(code, header, body, timeout=self.timeout)
+
+    # Brokers: name to address of a master, then name to answer
+
+    async def _masters(
+        self, cluster: str | None = None, broker: str | None = None
+    ) -> dict[str, str]:
+        """Of one broker group, of a cluster, or all; BrokerNotFound when that is none."""
+        info = await self.cluster_info()
+        if broker is not None:
+            names = {broker}
+        elif cluster is not None:
+            names = set(info.cluster_addr_table.get(cluster, ()))
+        else:
+            names = set(info.broker_addr_table)
+        masters = {
+            name: address
+            for name, data in info.broker_addr_table.items()
+            if name in names and (address := data.broker_addrs.get(MASTER_ID)) is not None
+        }
+        if not masters:
+            raise BrokerNotFound(broker or (f"any of cluster {cluster}" if cluster else "any"))
+        return masters
+
+    async def _masters_of(self, topic: str) -> dict[str, str]:
+        """Of the brokers that hold the topic; raises TopicNotExist, BrokerNotFound."""
+        route = await self.topic_route(topic)
+        masters = {
+            data.broker_name: address
+            for data in route.broker_datas
+            if (address := data.broker_addrs.get(MASTER_ID)) is not None
+        }
+        if not masters:
+            raise BrokerNotFound(f"any with topic {topic}")
+        return masters
+
+    async def _each(
+        self,
+        masters: dict[str, str],
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        absent: ResponseCode | None = None,
+    ) -> dict[str, Command]:
+        """The success answers of all masters, by broker name; raises the first error.
+
+        Brokers that answer `absent` are left out; when all do, that error is raised.
+        """
+
+        async def ask(name: str, address: str) -> Command | RemotingError:
+            try:
+                return await self._instance.request(
+                    address, code, header, body, timeout=self.timeout, broker=name
+                )
+            except RemotingError as error:
+                return error
+
+        answers = await asyncio.gather(*(ask(*master) for master in sorted(masters.items())))
+        found: dict[str, Command] = {}
+        missing: RemotingError | None = None
+        for name, answer in zip(sorted(masters), answers, strict=True):
+            if isinstance(answer, Command):
+                found[name] = answer
+            elif answer.code == absent:
+                missing = answer
+            else:
+                raise answer
+        if not found and missing is not None:
+            raise missing
+        return found

@@ -1,0 +1,129 @@
+"""Topics: made, changed, deleted, listed; their configuration, their stats, who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pocketmq.client.admin.servers import Servers
+from pocketmq.client.validation import check_topic_name
+from pocketmq.message.limits import TBW102
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.bodies.table import GroupList
+from pocketmq.remoting.bodies.topic import TopicList, TopicStatsTable
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.namesrv import (
+    DeleteTopicFromNamesrvRequestHeader,
+    GetTopicsByClusterRequestHeader,
+)
+from pocketmq.remoting.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
+
+__all__ = ["TopicAdmin"]
+
+
+class TopicAdmin(Servers):
+    """What Admin offers for topics."""
+
+    async def topics(self, *, cluster: str | None = None) -> list[str]:
+        """The names of all topics, or of one cluster's, sorted; system topics and all namespaces
+        included."""
+        if cluster is None:
+            answer = await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        else:
+            header = GetTopicsByClusterRequestHeader(cluster=cluster)
+            answer = await self._ask(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+        return sorted(TopicList.decode(answer.body).topic_list)
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        perm: int = 6,
+        cluster: str | None = None,
+        broker: str | None = None,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Create a topic, or change it, on every master of `cluster`, or on one `broker` only.
+
+        `queues` on each broker (`read_queues` where they differ); `perm`: 4 read + 2 write;
+        `attributes` are added. Without a cluster or broker, on every master there is. Returns the
+        names of the brokers. Raises BrokerNotFound when no broker is concerned.
+        """
+        check_topic_name(topic)
+        header = CreateTopicRequestHeader(
+            topic=self._namespace.wrap(topic),
+            default_topic=TBW102,
+            read_queue_nums=queues if read_queues is None else read_queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=order,
+            attributes=",".join(f"+{name}={value}" for name, value in (attributes or {}).items()),
+        )
+        masters = await self._masters(cluster, broker)
+        return list(await self._each(masters, RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic from every master of `cluster` (of all clusters) and the name servers."""
+        check_topic_name(topic)
+        topic = self._namespace.wrap(topic)
+        await self._each(
+            await self._masters(cluster),
+            RequestCode.DELETE_TOPIC_IN_BROKER,
+            DeleteTopicRequestHeader(topic=topic),
+        )
+        await self._tell(
+            RequestCode.DELETE_TOPIC_IN_NAMESRV,
+            DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
+        )
+
+    async def topic_configs(self, topic: str) -> dict[str, TopicConfig]:
+        """A topic's configuration on each broker that has it; raises TopicNotExist."""
+        answers = await self._each(
+            await self._masters(),
+            RequestCode.GET_TOPIC_CONFIG,
+            GetTopicConfigRequestHeader(topic=self._namespace.wrap(topic)),
+            absent=ResponseCode.TOPIC_NOT_EXIST,
+        )
+        return {name: TopicConfig.decode(answer.body) for name, answer in answers.items()}
+
+    async def topic_stats(self, topic: str) -> TopicStatsTable:
+        """The bounds of every queue and the time of its newest message, and how many messages a
+        second the topic gets, over all brokers; raises TopicNotExist."""
+        answers = await self._each(
+            await self._masters_of(topic),
+            RequestCode.GET_TOPIC_STATS_INFO,
+            GetTopicStatsInfoRequestHeader(topic=self._namespace.wrap(topic)),
+        )
+        stats = TopicStatsTable()
+        for answer in answers.values():
+            part = TopicStatsTable.decode(answer.body)
+            stats.topic_put_tps += part.topic_put_tps
+            for queue, bounds in part.offset_table.items():
+                stats.offset_table[self._namespace.unwrap_queue(queue)] = bounds
+        return stats
+
+    async def groups_of_topic(self, topic: str) -> list[str]:
+        """The consumer groups that have an offset in a topic, and from our brokers those that read
+        it now; sorted. Raises TopicNotExist."""
+        answers = await self._each(
+            await self._masters_of(topic),
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+            QueryTopicConsumeByWhoRequestHeader(topic=self._namespace.wrap(topic)),
+        )
+        groups = {
+            self._namespace.unwrap(group)
+            for answer in answers.values()
+            for group in GroupList.decode(answer.body).group_list
+        }
+        # The official broker lists the topic itself instead of the groups that are online.
+        return sorted(groups - {topic})

@@ -1,0 +1,296 @@
+"""What a consumer reads: its topics, and a fetcher for each of their queues that it has.
+
+A queue begins where the group's stored offset says, else at the consumer's `start`. A queue that
+did not exist when its topic was subscribed to begins at its first message: none of them is older
+than the subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.consumer.fetcher import QueueFetcher
+from pocketmq.client.consumer.flow_control import FlowControl
+from pocketmq.client.consumer.offset_store import OffsetStore
+from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.puller import Puller
+from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.client.offsets import Position, QueueOffsets
+from pocketmq.client.route import TopicRoute
+from pocketmq.client.validation import check_topic_name
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.remoting.bodies.heartbeat import SubscriptionData
+
+__all__ = ["Assignment", "FetchOptions", "Owner"]
+
+log = logging.getLogger(__name__)
+
+#: A topic that does not exist yet is asked for this often, seconds.
+MISSING_TOPIC_PERIOD = 1.0
+
+M = TypeVar("M", bound=MessageExt)
+
+
+class FetchOptions(msgspec.Struct, frozen=True):
+    """`start`: for a group without a stored offset. `batch`: messages in one pull. `commits`:
+    whether offsets are stored without being told to."""
+
+    start: Position
+    batch: int
+    commits: bool
+
+
+class Owner(Protocol[M]):
+    """What an assignment tells its consumer."""
+
+    def arrived(self, pq: ProcessQueue[M]) -> None:
+        """A queue's buffer is not empty any more."""
+
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        """Reading a queue failed, so many times in a row; it is tried again."""
+
+    def recovered(self, queue: MessageQueue) -> None:
+        """Reading a queue works again."""
+
+    def appeared(self, topic: str) -> None:
+        """A topic that was waited for exists now."""
+
+
+class Assignment(Generic[M]):
+    """The subscriptions of one consumer, and the fetchers of its queues."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        puller: Puller[M],
+        store: OffsetStore,
+        flow: FlowControl,
+        options: FetchOptions,
+        owner: Owner[M],
+    ) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self.fetchers: dict[MessageQueue, QueueFetcher[M]] = {}
+        #: Whether queues that are added are paused.
+        self.pause_new = False
+        self._instance = instance
+        self._group = group
+        self._puller = puller
+        self._store = store
+        self._offsets = QueueOffsets(instance)
+        self._flow = flow
+        self._options = options
+        self._owner = owner
+        self.arrived: Callable[[ProcessQueue[M]], None] = owner.arrived
+        self.recovered: Callable[[MessageQueue], None] = owner.recovered
+        instance.routes.on_change(self.route_changed)
+        instance.pool.on_disconnected.append(self._connection_lost)
+
+    @property
+    def queues(self) -> list[ProcessQueue[M]]:
+        """The process queues of all that is read now."""
+        return [fetcher.pq for fetcher in self.fetchers.values()]
+
+    async def begin(
+        self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
+    ) -> TopicRoute | None:
+        """Read this topic from now on. Returns its route; None while it does not exist, and then
+        the owner is told when it does.
+
+        Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
+        way; what a broker answers to a SQL92 condition that it can not evaluate.
+        """
+        self._instance.check_running("consumer")
+        check_topic_name(topic)
+        route = await self._instance.routes.for_subscribe(topic)
+        if route is not None:
+            await check_expression(self._instance, self._group, route, expression)
+        if self._begin(topic, kind, expression, start, route) and route is None:
+            looking = self._look_for(self.subscriptions[topic])
+            self._instance.spawn(looking, f"look for {topic}")
+        return route
+
+    def _begin(
+        self,
+        topic: str,
+        kind: Kind,
+        expression: Expression,
+        start: Position | None,
+        route: TopicRoute | None,
+    ) -> bool:
+        """False when it is read in this way already."""
+        old = self.subscriptions.get(topic)
+        if old is not None:
+            if old.kind is kind and old.expression == expression:
+                return False
+            raise ValueError(
+                f"topic {topic} is read already ({old.kind.value}, {old.expression.type} "
+                f"{old.expression.text!r}): unassign it first"
+            )
+        existing = set(route.subscribe) if route is not None else set()
+        now = time.time_ns() // 1_000_000
+        self.subscriptions[topic] = Subscription(topic, kind, expression, now, existing, start)
+        return True
+
+    async def _look_for(self, subscription: Subscription) -> None:
+        topic = subscription.topic
+        told = fields(topic=topic, group=self._group)
+        log.info("topic %s does not exist yet, waiting for it", topic, extra=told)
+        while True:
+            await asyncio.sleep(MISSING_TOPIC_PERIOD)
+            if self.subscriptions.get(topic) is not subscription:
+                return
+            try:
+                if await self._instance.routes.for_subscribe(topic) is not None:
+                    # The route table has told route_changed.
+                    await self._instance.heartbeat.send_all()
+                    self._owner.appeared(topic)
+                    return
+            except RemotingError as error:
+                log.debug("route of topic %s: %s", topic, error)
+
+    def end(self, topic: str) -> list[ProcessQueue[M]]:
+        """Read this topic no more; returns the queues that were dropped."""
+        self.subscriptions.pop(topic, None)
+        self._instance.routes.unwatch(topic)
+        return [self.remove(queue) for queue in self.of_topic(topic)]
+
+    def of_topic(self, topic: str) -> list[MessageQueue]:
+        """The queues of the topic that are read now."""
+        return [queue for queue in self.fetchers if queue.topic == topic]
+
+    def add_all(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue[M]]:
+        """Have these queues read; new fetchers are not started yet."""
+        return [self.add(queue).pq for queue in queues]
+
+    def add(self, queue: MessageQueue) -> QueueFetcher[M]:
+        """Have the queue read; a new fetcher is not started yet."""
+        fetcher = self.fetchers.get(queue)
+        if fetcher is None:
+            fetcher = self.fetchers[queue] = QueueFetcher(
+                ProcessQueue(queue),
+                self.subscriptions[queue.topic].expression,
+                self._puller,
+                self,
+                self._flow,
+                self._options.batch,
+            )
+            fetcher.pq.paused = self.pause_new
+        return fetcher
+
+    def remove(self, queue: MessageQueue) -> ProcessQueue[M]:
+        """Drop the queue: what it had ready is forgotten, its offsets stay in what is returned."""
+        fetcher = self.fetchers.pop(queue)
+        fetcher.drop()
+        self._puller.forget(queue)
+        return fetcher.pq
+
+    async def start_all(self) -> None:
+        """Begin every fetcher that does not run. First each looks up its offset, so that messages
+        sent after this call are not before the end that a queue begins at."""
+        fresh = [pq for pq in self.queues if pq.next_offset is None]
+        await asyncio.gather(*(self._settle(pq) for pq in fresh))
+        self._start(self.fetchers.values())
+
+    def _start(self, fetchers: Iterable[QueueFetcher[M]]) -> None:
+        if self._instance.running:
+            for fetcher in fetchers:
+                fetcher.start(self._instance.spawn)
+
+    async def _settle(self, pq: ProcessQueue[M]) -> None:
+        try:
+            offset = await self.first_offset(pq.queue)
+        except RemotingError as error:
+            self.failed(pq.queue, error, 1)  # the fetcher itself tries again
+            return
+        if pq.next_offset is None:
+            pq.next_offset = offset
+
+    def route_changed(self, route: TopicRoute) -> None:
+        """Take up new queues of a followed topic, and drop those that a live broker has no more.
+
+        Queues of a broker that left the route stay: it may come back, and they know where they
+        were.
+        """
+        subscription = self.subscriptions.get(route.topic)
+        if subscription is None or subscription.kind is not Kind.FOLLOWED or route.provisional:
+            return
+        present = set(route.subscribe)
+        brokers = route.addresses()
+        for queue in self.of_topic(route.topic):
+            if queue not in present and queue.broker_name in brokers:
+                self.remove(queue)
+        self._start([self.add(queue) for queue in route.subscribe])
+
+    def _connection_lost(self, _address: str) -> None:
+        """Have every offset stored once more. A broker writes them down every few seconds only: one
+        that was killed has lost the last, and of a queue without news they would never be told."""
+        for pq in self.queues:
+            pq.committed = None
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Have a queue go on at another offset."""
+        fetcher = self.fetchers[queue]
+        fetcher.stop()
+        fetcher.seek(offset)
+        self._start([fetcher])
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull and hand out nothing of these queues until `resume`."""
+        for queue in queues:
+            fetcher = self.fetchers[queue]
+            fetcher.pq.paused = True
+            fetcher.stop()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with these queues."""
+        for queue in queues:
+            fetcher = self.fetchers[queue]
+            fetcher.pq.paused = False
+            if fetcher.pq.buffer:
+                self._owner.arrived(fetcher.pq)
+            self._start([fetcher])
+
+    def stop(self) -> None:
+        """End every fetcher."""
+        for fetcher in self.fetchers.values():
+            fetcher.stop()
+
+    def subscription_data(self) -> list[SubscriptionData]:
+        """As heartbeats tell it."""
+        return [subscription.data() for subscription in self.subscriptions.values()]
+
+    # What fetchers ask (client.consumer.fetcher.Reader)
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        stored = await self._store.read(queue)
+        if stored is not None:
+            return stored
+        start = self._options.start
+        subscription = self.subscriptions.get(queue.topic)
+        if subscription is not None:
+            if subscription.kind is not Kind.FIXED and queue not in subscription.at_first:
+                start = "begin"
+            elif subscription.start is not None:
+                start = subscription.start
+        offset = await self._offsets.resolve(queue, start)
+        if start == "end" and self._options.commits:
+            # The end moves: who has the queue after this client would miss what came meanwhile.
+            with contextlib.suppress(RemotingError):  # the commits to come say it too
+                await self._store.store(queue, offset)
+        return offset
+
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        self._instance.routes.doubt(queue.topic, time.monotonic())
+        self._owner.failed(queue, error, times)

@@ -1,0 +1,61 @@
+"""Committing: the offsets of process queues, stored when they have moved."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from pocketmq.client.consumer.offset_store import OffsetStore
+from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.log_fields import fields
+
+__all__ = ["Committer"]
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """Stores how far each queue is done for a group, and remembers what is stored."""
+
+    def __init__(self, store: OffsetStore, group: str) -> None:
+        self._group = group
+        self._store = store
+
+    async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
+        """Store the safe offset of each queue where it differs from the stored one.
+
+        An error is logged, and the offset stored the next time; with `strict` the first error is
+        raised after every queue was tried.
+        """
+        moved = [
+            (pq, offset)
+            for pq in queues
+            if (offset := pq.safe_offset) is not None and offset != pq.committed
+        ]
+        outcomes = await asyncio.gather(*(self._store_one(pq, offset) for pq, offset in moved))
+        errors = [error for error in outcomes if error is not None]
+        if strict and errors:
+            raise errors[0]
+
+    async def _store_one(self, pq: ProcessQueue[Any], offset: int) -> RemotingError | None:
+        try:
+            await self._store.store(pq.queue, offset)
+        except RemotingError as error:
+            # While a broker is away this fails every few seconds for each of its queues.
+            level = logging.DEBUG if pq.commit_failed else logging.WARNING
+            log.log(
+                level,
+                "commit of %s at %d failed: %s",
+                pq.queue,
+                offset,
+                error,
+                extra=fields(error, queue=pq.queue, group=self._group),
+            )
+            pq.commit_failed = True
+            return error
+        pq.committed = offset
+        pq.commit_failed = False
+        return None

@@ -1,0 +1,88 @@
+"""Hooks around the work on messages: to count, to trace, to look at.
+
+    class Timer:
+        def before_consume(self, context): ...
+        def after_consume(self, context): print(context.messages, context.elapsed, context.error)
+
+    consumer.hooks.append(Timer())
+
+A hook is called once for each call of a handler, and once for each `async with message` of who
+iterates, in the loop's thread. What a PullConsumer hands out counts as done at once. Without hooks
+a message pays nothing for them.
+Reference: ConsumeMessageHook, ConsumeMessageContext.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pocketmq.client.consumer.consumed_message import ReconsumeLater
+from pocketmq.client.hook_calls import call_each
+from pocketmq.client.trace_record import ConsumeReturn
+from pocketmq.message.message import MessageExt
+
+__all__ = ["ConsumeContext", "ConsumeHook", "ConsumeHookList"]
+
+
+class ConsumeContext:
+    """The work on one message, or on those that a batch handler got together.
+
+    Attributes:
+        messages: what is worked on; all of one queue.
+        error: afterwards, what the work raised.
+        returned: how it ended, in the reference's words; RETURN_NULL before that. Messages of a
+            batch that were acknowledged or given back one by one are not told apart.
+        began: Unix seconds; `elapsed`: seconds, afterwards.
+        attributes: for what a hook keeps from before to after, by a name of its own.
+    """
+
+    __slots__ = (
+        "_start", "attributes", "began", "client_id", "elapsed", "error", "group", "messages",
+        "returned",
+    )  # fmt: skip
+
+    def __init__(self, group: str, client_id: str, messages: Sequence[MessageExt]) -> None:
+        self.group = group
+        self.client_id = client_id
+        self.messages = tuple(messages)
+        self.error: BaseException | None = None
+        self.returned = ConsumeReturn.RETURN_NULL
+        self.began = time.time()
+        self.elapsed = 0.0
+        self.attributes: dict[str, Any] = {}
+        self._start = time.perf_counter()
+
+    def ended(self, error: BaseException | None, *, timed_out: bool = False) -> None:
+        """Note the outcome."""
+        self.elapsed = time.perf_counter() - self._start
+        self.error = error
+        if timed_out:
+            self.returned = ConsumeReturn.TIME_OUT
+        elif error is None:
+            self.returned = ConsumeReturn.SUCCESS
+        elif isinstance(error, ReconsumeLater):
+            self.returned = ConsumeReturn.FAILED
+        else:
+            self.returned = ConsumeReturn.EXCEPTION
+
+
+class ConsumeHook(Protocol):
+    """What is called around the work. An exception of a hook is logged and changes nothing."""
+
+    def before_consume(self, context: ConsumeContext, /) -> None:
+        """The work is about to begin."""
+
+    def after_consume(self, context: ConsumeContext, /) -> None:
+        """The work has ended; the broker was not told yet."""
+
+
+class ConsumeHookList(list[ConsumeHook]):
+    """The hooks of one consumer, in the order they are called; may be changed at any time."""
+
+    def before(self, context: ConsumeContext) -> None:
+        call_each(self, lambda hook: hook.before_consume(context), "before the work", context.group)
+
+    def after(self, context: ConsumeContext) -> None:
+        call_each(self, lambda hook: hook.after_consume(context), "after the work", context.group)

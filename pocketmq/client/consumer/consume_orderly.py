@@ -1,0 +1,137 @@
+"""Consuming in the order of each queue: one message of a queue at a time, or one batch, and the
+next when it is done (ConsumeMessageOrderlyService)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from pocketmq.client.consumer.consume_service import ConsumeService, Queue, ServiceOwner
+from pocketmq.client.consumer.consume_stats import ConsumeStats
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.flow_control import FlowControl
+
+__all__ = ["ConsumeOrderly"]
+
+#: Straight to the dead letters.
+DEAD_LETTER = -1
+
+
+class ConsumeOrderly(ConsumeService):
+    """Hands out the first message of each queue that is not in work.
+
+    A message whose work fails comes again after `suspend` seconds, and its queue waits; after
+    `max_reconsume_times` (None: never) it goes to the dead letters by `send_back`, or in broadcast
+    mode (None) nowhere. With `locked`, a queue whose lock at the broker may have run out waits.
+    """
+
+    def __init__(
+        self,
+        flow: FlowControl,
+        stats: ConsumeStats,
+        owner: ServiceOwner,
+        send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
+        *,
+        suspend: float,
+        max_reconsume_times: int | None,
+        locked: bool,
+    ) -> None:
+        super().__init__(flow, stats, owner)
+        self._send_back = send_back
+        self._suspend = suspend
+        self._max_reconsume_times = max_reconsume_times
+        self._locked = locked
+        self._idle: dict[Queue, asyncio.Event] = {}
+
+    def arrived(self, pq: Queue) -> None:
+        if not pq.busy:
+            super().arrived(pq)
+
+    def take(self) -> ConsumedMessage | None:
+        if self.stopped:
+            return None
+        ready = self._ready
+        while ready:
+            pq = ready.popleft()
+            pq.ready = False
+            if not pq.buffer or pq.dropped or pq.paused or pq.busy:
+                continue
+            if self._locked and monotonic() >= pq.locked_until:
+                continue  # the next renewal renews it or takes the queue away
+            return self._hand_out(pq)
+        return None
+
+    def _hand_out(self, pq: Queue) -> ConsumedMessage:
+        pq.busy += 1
+        return super()._hand_out(pq)
+
+    def succeeded(self, message: ConsumedMessage) -> None:
+        if message.settled:
+            return
+        message.settled = True
+        if self._finish(message):
+            self._count(message, ok=True)
+        self._go_on(message)
+
+    async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        pq: Queue = message.process_queue
+        if message.settled:
+            return
+        message.settled = True
+        if pq.dropped or not pq.holds(message):
+            self._go_on(message)
+            return
+        self._count(message, ok=False)
+        self._say(message, error)
+        wanted = isinstance(error, ReconsumeLater) and error.delay_level < 0
+        limit = self._max_reconsume_times
+        over = wanted or (limit is not None and message.reconsume_times >= limit)
+        taken = False
+        try:
+            taken = over and (
+                self._send_back is None or await self._send_back(message, DEAD_LETTER)
+            )
+        finally:
+            # Also when this is cancelled: the queue waits for it.
+            if taken:
+                self._finish(message)
+                self._go_on(message)
+            else:
+                message.reconsume_times += 1
+                self._later(self._suspend, self._again, message)
+
+    def _again(self, message: ConsumedMessage) -> None:
+        message.process_queue.put_back(message)
+        self._go_on(message)
+
+    def _go_on(self, message: ConsumedMessage) -> None:
+        """The message is not in work any more; if nothing of its queue is, the next one is due."""
+        pq: Queue = message.process_queue
+        self._release(pq)
+        if not pq.busy and pq.buffer and not pq.dropped:
+            self.arrived(pq)
+
+    def _release(self, pq: Queue) -> None:
+        pq.busy -= 1
+        if not pq.busy:
+            idle = self._idle.pop(pq, None)
+            if idle is not None:
+                idle.set()
+
+    def dropped(self, pq: Queue) -> None:
+        waiting = sum(message.process_queue is pq for message in self._timers.values())
+        super().dropped(pq)
+        for _ in range(waiting):
+            self._release(pq)
+
+    async def idle(self, pq: Queue) -> None:
+        """Return when nothing of a dropped queue is in work."""
+        if pq.busy:
+            await self._idle.setdefault(pq, asyncio.Event()).wait()
+
+    def renewed(self, pq: Queue, until: float) -> None:
+        """The queue's lock holds until then, seconds of the monotonic clock."""
+        pq.locked_until = until
+        if pq.buffer:
+            self.arrived(pq)

@@ -1,0 +1,205 @@
+"""From process queues to those who do the work, and back: what both ways of consuming share.
+
+A service hands out one message at a time (`take`) and is told how its work ended. It runs no task:
+worker coroutines or the application's own loop take from it, woken by `wake`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+from pocketmq.client.consumer.consume_stats import ConsumeStats
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
+from pocketmq.client.consumer.flow_control import FlowControl
+from pocketmq.client.consumer.process_queue import ProcessQueue, message_size
+from pocketmq.client.log_fields import fields
+
+__all__ = ["Begun", "ConsumeService", "Queue", "ServiceOwner", "describe"]
+
+log = logging.getLogger(__name__)
+
+Queue = ProcessQueue[ConsumedMessage]
+
+
+class Begun(NamedTuple):
+    """Work that has to wait: `rest` is to be awaited; `left` more messages may have their turn."""
+
+    message: ConsumedMessage
+    rest: Awaitable[None]
+    left: int
+
+
+class ServiceOwner(Outcome, Protocol):
+    """The consumer, as its service sees it."""
+
+    group: str
+    renames_all: bool
+    """Whether `shown_topic` says anything new of messages that come for the first time."""
+
+    def wake(self) -> None:
+        """`take` may have something again."""
+
+    def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
+        """Begin the work on a message. None when it has succeeded already, which nobody was told;
+        else what is to be awaited for it, which tells how it ended and raises nothing but a
+        cancellation."""
+
+    def shown_topic(self, message: ConsumedMessage) -> str:
+        """The topic that the application sees."""
+
+
+class ConsumeService(ABC):
+    """Hands out the messages of one consumer, its `owner`."""
+
+    def __init__(self, flow: FlowControl, stats: ConsumeStats, owner: ServiceOwner) -> None:
+        self.stopped = False
+        self._flow = flow
+        self._stats = stats
+        self._owner = owner
+        self._ready: deque[Queue] = deque()
+        #: Messages that wait for a while, by timer.
+        self._timers: dict[asyncio.TimerHandle, ConsumedMessage] = {}
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `take` may have something."""
+        return bool(self._ready) and not self.stopped
+
+    def arrived(self, pq: Queue) -> None:
+        """The queue has messages."""
+        if not pq.ready:
+            pq.ready = True
+            self._ready.append(pq)
+        self._owner.wake()
+
+    def run(self, count: int) -> Begun | None:
+        """Have up to `count` messages worked on; ends with the first whose work has to wait."""
+        for left in reversed(range(count)):
+            message = self.take()
+            if message is None:
+                break
+            rest = self._owner.consume(message)
+            if rest is not None:
+                return Begun(message, rest, left)
+            self.succeeded(message)
+        return None
+
+    @abstractmethod
+    def take(self) -> ConsumedMessage | None:
+        """The next message to work on; None while there is none, and then nothing is ready."""
+
+    def take_more(self, first: ConsumedMessage, count: int) -> list[ConsumedMessage]:
+        """Up to `count` messages to be worked on together with one that was taken: those of the
+        same topic that follow in its queue and are there now."""
+        pq: Queue = first.process_queue
+        more: list[ConsumedMessage] = []
+        while pq.buffer and len(more) < count and not (pq.dropped or pq.paused or self.stopped):
+            if self._owner.shown_topic(pq.buffer[0]) != first.topic:
+                break  # of another one, in the topic of retries
+            more.append(self._hand_out(pq))
+        return more
+
+    @abstractmethod
+    def succeeded(self, message: ConsumedMessage) -> None:
+        """The work on the message is done."""
+
+    @abstractmethod
+    async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        """The message is to be worked on again. `error` says why, None for no reason worth a line;
+        a ReconsumeLater says when."""
+
+    def dropped(self, pq: Queue) -> None:
+        """The queue was dropped: forget what waits in it."""
+        for timer, message in list(self._timers.items()):
+            if message.process_queue is pq:
+                timer.cancel()
+                del self._timers[timer]
+
+    def stop(self) -> None:
+        """Hand out nothing any more."""
+        self.stopped = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _hand_out(self, pq: Queue) -> ConsumedMessage:
+        message = pq.take_one()
+        owner = self._owner
+        message.process_queue = pq
+        if not message.counted:
+            message.counted = message_size(message)
+        message.outcome = owner
+        if pq.retries or owner.renames_all:
+            message.topic = owner.shown_topic(message)
+        message.began = monotonic()
+        message.settled = False
+        return message
+
+    def _finish(self, message: ConsumedMessage) -> bool:
+        """The message counts no more; False if it did not before."""
+        pq: Queue = message.process_queue
+        if not pq.done(message):
+            return False
+        if not pq.dropped:
+            self._flow.remove_one(pq, message.counted)
+        return True
+
+    def _count(self, message: ConsumedMessage, *, ok: bool) -> None:
+        stats = self._stats.topics[message.topic]
+        if ok:
+            stats.ok += 1
+        else:
+            stats.failed += 1
+        now = monotonic()
+        stats.seconds += now - message.began
+        message.process_queue.consumed_at = now
+
+    def _later(
+        self, delay: float, action: Callable[[ConsumedMessage], object], message: ConsumedMessage
+    ) -> None:
+        def due() -> None:
+            del self._timers[timer]
+            action(message)
+
+        if not self.stopped:
+            timer = asyncio.get_running_loop().call_later(delay, due)
+            self._timers[timer] = message
+
+    def _say(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        """One log line, with a traceback for what was not raised on purpose."""
+        if isinstance(error, ReconsumeLater):
+            log.info(
+                "%s is to come again: %s",
+                describe(message),
+                error or "as asked",
+                extra=self._fields(message),
+            )
+        elif error is not None:
+            log.warning(
+                "the work on %s failed",
+                describe(message),
+                exc_info=error,
+                extra=self._fields(message),
+            )
+
+    def _fields(self, message: ConsumedMessage) -> dict[str, object]:
+        return fields(
+            group=self._owner.group,
+            queue=message.queue,
+            topic=message.topic,
+            msg_id=message.msg_id,
+        )
+
+
+def describe(message: ConsumedMessage) -> str:
+    """A message in a log line."""
+    return (
+        f"message {message.msg_id} of {message.topic} ({message.queue} offset "
+        f"{message.queue_offset}, delivered {message.reconsume_times + 1} times)"
+    )

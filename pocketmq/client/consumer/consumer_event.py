@@ -1,0 +1,92 @@
+"""What happens to a consumer while it goes on by itself: logged, and told to the application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MessageQueue
+
+__all__ = ["ConsumerEvent", "ConsumerEventKind", "ConsumerEvents"]
+
+log = logging.getLogger(__name__)
+
+
+class ConsumerEventKind(Enum):
+    """What happened. For each loss there is an event when it is over."""
+
+    CONNECTION_LOST = "connection lost"
+    CONNECTED = "connected"
+    READING_FAILED = "reading failed"
+    READING_RECOVERED = "reading recovered"
+    GROUP_LOST = "group lost"
+    GROUP_FOUND = "group found"
+    LOCK_LOST = "lock lost"
+    QUEUES_CHANGED = "queues changed"
+
+
+class ConsumerEvent(msgspec.Struct, frozen=True):
+    """One event. `subject` is an address, a queue, a group or a topic, as the kind implies; `error`
+    says why, where something failed."""
+
+    kind: ConsumerEventKind
+    subject: str
+    error: Exception | None = None
+
+
+class ConsumerEvents:
+    """Tells the events of one consumer to `listener`, if there is one."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        listener: Callable[[ConsumerEvent], object] | None,
+        again: Callable[[], None],
+    ) -> None:
+        """`again` has the queues shared out anew; a lost connection is made again by that."""
+        self._instance = instance
+        self._group = group
+        self._listener = listener
+        self._again = again
+        instance.pool.on_connected.append(self._connected)
+        instance.pool.on_disconnected.append(self._disconnected)
+
+    def tell(self, kind: ConsumerEventKind, subject: str, error: Exception | None = None) -> None:
+        """Say what happened; an error of the listener is logged."""
+        if self._listener is None:
+            return
+        try:
+            self._listener(ConsumerEvent(kind, subject, error))
+        except Exception:
+            told = fields(group=self._group)
+            log.exception("the listener of consumer group %s failed", self._group, extra=told)
+
+    def _connected(self, address: str) -> None:
+        self.tell(ConsumerEventKind.CONNECTED, address)
+
+    def _disconnected(self, address: str) -> None:
+        if self._instance.running:
+            told = fields(group=self._group, broker=address)
+            log.warning("group %s: the connection to %s is lost", self._group, address, extra=told)
+            self.tell(ConsumerEventKind.CONNECTION_LOST, address)
+            self._again()
+
+    def reading_failed(self, queue: MessageQueue, error: Exception, times: int) -> None:
+        """A queue can not be read, so many times in a row; the fetcher logs that."""
+        if times == 1:
+            self.tell(ConsumerEventKind.READING_FAILED, str(queue), error)
+
+    def reading_recovered(self, queue: MessageQueue) -> None:
+        """A queue can be read again."""
+        self.tell(ConsumerEventKind.READING_RECOVERED, str(queue))
+
+    def group_changed(self, error: Exception | None) -> None:
+        """The brokers do not count this client to its group, or (None) do so again."""
+        kind = ConsumerEventKind.GROUP_FOUND if error is None else ConsumerEventKind.GROUP_LOST
+        self.tell(kind, self._group, error)

@@ -1,0 +1,41 @@
+"""What of a topic a consumer wants: tags, or a condition on properties in SQL92."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pocketmq.client.errors import InvalidName
+from pocketmq.message.tags import SUBSCRIBE_ALL, TagExpression, TagExpressionError
+
+__all__ = ["EVERYTHING", "SQL92", "TAG", "Expression"]
+
+TAG = "TAG"
+SQL92 = "SQL92"
+
+
+class Expression(msgspec.Struct, frozen=True):
+    """`type` is TAG or SQL92, `text` the expression. `tags` is what is compared here once more,
+    because brokers compare hashes of tags; it takes everything with SQL92, which only brokers
+    evaluate."""
+
+    type: str
+    text: str
+    tags: TagExpression
+
+    @classmethod
+    def of(cls, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> Expression:
+        """The expression of "TagA || TagB" or of a SQL92 condition; raises InvalidName."""
+        try:
+            expression = TagExpression(tags)
+        except TagExpressionError as error:
+            raise InvalidName(str(error)) from None
+        if sql is None:
+            return cls(TAG, expression.text, expression)
+        if not expression.matches_all:
+            raise InvalidName(f"either tags ({tags!r}) or SQL92 ({sql!r}), not both")
+        if not sql.strip():
+            raise InvalidName("the SQL92 condition is empty")
+        return cls(SQL92, sql, expression)
+
+
+EVERYTHING = Expression.of()

@@ -1,0 +1,167 @@
+"""One queue being read ahead: a long-polling loop that fills its process queue.
+
+The loop never ends by itself: whatever goes wrong (connection, broker, route, name server) is
+logged once, tried again after a pause of at most a second, and logged again when it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.consumer.flow_control import FlowControl
+from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.puller import Puller, PullResult, PullStatus
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.log_fields import fields
+from pocketmq.client.pauses import growing
+from pocketmq.message.message import MessageExt, MessageQueue
+
+__all__ = ["QueueFetcher", "Reader"]
+
+log = logging.getLogger(__name__)
+
+#: Pause after the first and after any further failure in a row, seconds.
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 1.0
+#: A queue without news is asked for some this often, seconds: not every broker holds a poll.
+SHORTEST_POLL = 0.1
+
+M = TypeVar("M", bound=MessageExt)
+
+
+class Reader(Protocol[M]):
+    """What a fetcher asks of its consumer."""
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Where the group goes on in a queue; raises RemotingError."""
+
+    def arrived(self, pq: ProcessQueue[M]) -> None:
+        """The queue's buffer is not empty any more."""
+
+    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        """A round of the loop failed, so many times in a row; it goes on."""
+
+    def recovered(self, queue: MessageQueue) -> None:
+        """The loop works again."""
+
+
+class QueueFetcher(Generic[M]):
+    """Reads one queue ahead of its consumer, within the limits of its flow control."""
+
+    def __init__(
+        self,
+        pq: ProcessQueue[M],
+        expression: Expression,
+        puller: Puller[M],
+        reader: Reader[M],
+        flow: FlowControl,
+        batch: int,
+    ) -> None:
+        self.pq = pq
+        self._expression = expression
+        self._puller = puller
+        self._reader = reader
+        self._flow = flow
+        self._batch = batch
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
+        """Begin, or go on after `stop`; a paused queue is not read."""
+        queue = self.pq.queue
+        if self._task is None and not self.pq.paused:
+            self._task = spawn(self._run(), f"pull {queue.topic}:{queue.queue_id}")
+
+    def stop(self) -> None:
+        """End the loop. The buffer stays; nothing is added to it from this moment on."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def seek(self, offset: int) -> None:
+        """Go on at another offset; what was read counts no more. The loop must be stopped."""
+        self._flow.forget(self.pq)
+        self.pq.seek(offset)
+
+    def drop(self) -> None:
+        """End for good: nothing more is handed out, what was read ahead is forgotten."""
+        self.stop()
+        self.pq.dropped = True
+        self._flow.forget(self.pq)
+        self.pq.drop_buffer()
+
+    async def _run(self) -> None:
+        pq = self.pq
+        failures = 0
+        while True:
+            try:
+                if pq.next_offset is None:
+                    pq.next_offset = await self._reader.first_offset(pq.queue)
+                await self._flow.wait(pq)
+                pq.pulled_at = time.monotonic()
+                result = await self._puller.poll(
+                    pq.queue, pq.next_offset, self._expression, self._batch
+                )
+            except RemotingError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning(
+                        "reading %s failed, trying again: %s",
+                        pq.queue,
+                        error,
+                        extra=fields(error, queue=pq.queue, group=self._puller.group),
+                    )
+                self._reader.failed(pq.queue, error, failures)
+                await asyncio.sleep(growing(FIRST_PAUSE, LONGEST_PAUSE, failures))
+                continue
+            if failures:
+                log.info(
+                    "reading %s works again after %d failures",
+                    pq.queue,
+                    failures,
+                    extra=fields(queue=pq.queue, group=self._puller.group),
+                )
+                self._reader.recovered(pq.queue)
+                failures = 0
+            self._accept(result)
+            if (
+                result.status is PullStatus.NO_NEW_MSG
+                and time.monotonic() - pq.pulled_at < SHORTEST_POLL
+            ):
+                await asyncio.sleep(SHORTEST_POLL)
+
+    def _accept(self, result: PullResult[M]) -> None:
+        pq = self.pq
+        following = result.next_begin_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "%s has no offset %s (it has %d to %d): going on at %d",
+                pq.queue,
+                pq.next_offset,
+                result.min_offset,
+                result.max_offset,
+                following,
+                extra=fields(queue=pq.queue, group=self._puller.group),
+            )
+            if pq.next_offset is not None and following <= pq.next_offset:
+                self._cut(following)
+            # What was read before messages expired is still good.
+            elif following != result.min_offset:
+                self.seek(following)
+        pq.accept(result.messages, following)
+        if result.messages:
+            self._flow.add(pq, result.messages)
+            self._reader.arrived(pq)
+
+    def _cut(self, end: int) -> None:
+        """The broker has lost the end of the queue; what it still has is to be done all the same.
+        But what lies behind would come before newer messages with lower offsets."""
+        pq = self.pq
+        # Whether what is handed out counts is the consumer's choice.
+        both = pq.count > len(pq.buffer)
+        pq.cut(end)
+        self._flow.recount(pq, [*(pq.unfinished.values() if both else ()), *pq.buffer])

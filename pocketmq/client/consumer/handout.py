@@ -1,0 +1,62 @@
+"""Handing out messages to one who asks for them: from the queues in turn, held until the next
+question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Generic, TypeVar
+
+from pocketmq.client.consumer.flow_control import FlowControl
+from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.message.message import MessageExt
+
+__all__ = ["Handout"]
+
+M = TypeVar("M", bound=MessageExt)
+
+
+class Handout(Generic[M]):
+    """The messages that a pull consumer has ready, and those it gave out last."""
+
+    def __init__(self, flow: FlowControl) -> None:
+        #: Set while messages are ready, and when those who wait for some should look again.
+        self.arrival = asyncio.Event()
+        self._flow = flow
+        self._ready: deque[ProcessQueue[M]] = deque()
+        self._held: set[ProcessQueue[M]] = set()
+
+    def arrived(self, pq: ProcessQueue[M]) -> None:
+        """The queue has messages."""
+        if not pq.ready:
+            pq.ready = True
+            self._ready.append(pq)
+        self.arrival.set()
+
+    def take(self, count: int) -> list[M]:
+        """Hand out up to `count` messages, which are held from now on."""
+        messages: list[M] = []
+        ready = self._ready
+        while ready and len(messages) < count:
+            pq = ready.popleft()
+            pq.ready = False
+            # A queue that was dropped, paused or sought elsewhere is found out here.
+            if pq.dropped or pq.paused or not pq.buffer:
+                continue
+            taken = pq.take(count - len(messages))
+            self._flow.remove(pq, taken)
+            self._held.add(pq)
+            messages += taken
+            if pq.buffer:
+                pq.ready = True
+                ready.append(pq)
+        if not ready:
+            self.arrival.clear()
+        return messages
+
+    def release(self) -> None:
+        """All that was handed out is done."""
+        if self._held:
+            for pq in self._held:
+                pq.release()
+            self._held.clear()

@@ -1,0 +1,124 @@
+"""Where a broadcast consumer stands, in a file of its own: the Java client's, in its format.
+
+`~/.rocketmq_offsets/<clientId>/<group>/offsets.json`, with the version before it in
+`offsets.json.bak`. Reference: LocalFileOffsetStore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from itertools import count
+from pathlib import Path
+
+from pocketmq.client.errors import ClientError
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.offset import ResetOffsetBody
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import BodyError
+
+__all__ = ["LocalOffsetStore", "OffsetFileError", "default_directory"]
+
+log = logging.getLogger(__name__)
+
+
+class OffsetFileError(ClientError):
+    """The file of offsets can not be read or written."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, f"{path}: {why}")
+
+
+class OffsetSerializeWrapper(ResetOffsetBody):
+    """The content of the file: offset by queue."""
+
+
+def default_directory() -> Path:
+    """Where the Java client keeps its files."""
+    return Path.home() / ".rocketmq_offsets"
+
+
+class LocalOffsetStore:
+    """The offsets of one client in one group (an OffsetStore)."""
+
+    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+        self.path = directory / client_id / group / "offsets.json"
+        self._table: dict[MessageQueue, int] = {}
+        self._dirty = False
+        self._writing = asyncio.Lock()
+        self._numbers = count()
+        #: The number of the write that made the file; and who may replace it, of several threads.
+        self._newest = -1
+        self._replacing = threading.Lock()
+
+    async def load(self) -> None:
+        """Read the file, or the version before it if it can not be read; none is an empty one.
+
+        Raises OffsetFileError when neither can be read: to begin anew would lose the place.
+        """
+        self._table = await asyncio.to_thread(self._read)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._table.get(queue)
+
+    async def store(self, queue: MessageQueue, offset: int) -> None:
+        """Raises OffsetFileError."""
+        self._table[queue] = offset
+        self._dirty = True
+        # Of those who store at the same time, one writes for all.
+        async with self._writing:
+            if not self._dirty:
+                return
+            self._dirty = False
+            content = OffsetSerializeWrapper(offset_table=dict(self._table)).encode()
+            written = False
+            try:
+                await asyncio.to_thread(self._write, content, next(self._numbers))
+                written = True
+            except OSError as error:
+                raise OffsetFileError(self.path, error.strerror or str(error)) from error
+            finally:
+                # Also when this is cancelled: the thread goes on, but who knows how it ends?
+                if not written:
+                    self._dirty = True
+
+    @property
+    def _backup(self) -> Path:
+        return self.path.with_name("offsets.json.bak")
+
+    def _read(self) -> dict[MessageQueue, int]:
+        problem: OffsetFileError | None = None
+        for path in (self.path, self._backup):
+            try:
+                content = path.read_bytes()
+                if content:
+                    return OffsetSerializeWrapper.decode(content).offset_table
+            except FileNotFoundError:
+                continue
+            except (OSError, BodyError) as error:
+                log.warning("%s can not be read: %s", path, error)
+                problem = problem or OffsetFileError(path, str(error))
+        if problem is not None:
+            raise problem
+        return {}
+
+    def _write(self, content: bytes, number: int) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        arriving = self.path.with_name(f"offsets.json.{os.getpid()}.{number}.tmp")
+        try:
+            with arriving.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            with self._replacing:
+                # One that was cancelled and comes late must not undo a later one.
+                if number < self._newest:
+                    return
+                if self.path.exists():
+                    self._backup.write_bytes(self.path.read_bytes())
+                arriving.replace(self.path)
+                self._newest = number
+        finally:
+            arriving.unlink(missing_ok=True)

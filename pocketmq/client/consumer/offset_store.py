@@ -1,0 +1,75 @@
+"""Where a consumer group stands, kept by the brokers (RemoteBrokerOffsetStore)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+__all__ = ["OffsetStore", "RemoteOffsetStore"]
+
+
+class OffsetStore(Protocol):
+    """Keeps the offsets of one group; an offset is the next one to consume."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset; None when there is none. Raises RemotingError."""
+
+    async def store(self, queue: MessageQueue, offset: int) -> None:
+        """Store an offset; returns when that is done. Raises RemotingError."""
+
+
+class RemoteOffsetStore:
+    """The offsets of one group at the brokers that hold the queues."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset; None when there is none."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            # Else a broker makes up 0 for an unknown group while the queue's first message is in
+            # memory, and `start` would mean one thing for small topics and another for large ones.
+            set_zero_if_not_found=False,
+        )
+        try:
+            answer = await self._instance.request(
+                await self._instance.broker_address(queue),
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                header,
+                broker=queue.broker_name,
+                gathered=True,
+            )
+        except RemotingError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return QueryConsumerOffsetResponseHeader.from_ext(answer.ext_fields).offset
+
+    async def store(self, queue: MessageQueue, offset: int) -> None:
+        """Store an offset and wait for the broker to confirm it."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        await self._instance.request(
+            await self._instance.broker_address(queue),
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            header,
+            broker=queue.broker_name,
+            gathered=True,
+        )

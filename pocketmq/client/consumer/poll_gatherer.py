@@ -1,0 +1,298 @@
+"""One long poll for many queues: the pulls of a consumer's fetchers, as children of parents.
+
+A parent is answered as soon as any of its children is, and the wait of the others ends with it. Two
+rules keep the number of parents, and the broker's work for each, low:
+
+- What had no news is asked again here, together; its fetcher never hears of it.
+- A queue that had news is pulled apart from those, with the others that had news in the same
+  moment, for as long as it goes on: a busy queue must not end the wait of all idle ones each time.
+  And each time that news end the wait of a parent, those that follow it have half as many children.
+
+Without a way back, every queue would end up in a parent of its own. Therefore all polls to one
+broker end at common moments, the ends of *rounds*: what has had no news by then begins the next
+round in one parent again. Reference: issue 5516 of RocketMQ, "pull strategy".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+import msgspec
+
+from pocketmq.client.batching import Batching, TooManyChildren
+from pocketmq.client.errors import RemotingError, is_silence
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import EncodeError
+from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.pool import ConnectionPool
+
+__all__ = ["PollGatherer"]
+
+#: Children of one parent: all of them are read again when one has news. At the beginning of a
+#: round, and at the least.
+MOST_GATHERED = 256
+LEAST_GATHERED = 16
+#: A round lasts so many times as long as a poll that is alone is held: it costs the broker no more
+#: to hold on, but each renewal costs the same for every child.
+ROUND = 2
+#: A held pull is answered some time after its suspend time, seconds.
+HOLD_SLACK = 15.0
+#: Polls without news wait so long for each other before they go on, seconds. Meanwhile, the broker
+#: can tell the news to others.
+PAUSE = 0.005
+#: A poll that would be held for less goes on until the end of the next round, seconds.
+SHORTEST_HOLD = 0.5
+
+#: suspendTimeoutMillis of the children of a parent but the first, which bounds the wait of all and
+#: is enough to: what the others say may then be the same in every round.
+UNBOUNDED_HOLD = 600_000
+
+_NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+_PULL = RequestCode.PULL_MESSAGE
+
+
+class _Queue:
+    """What is known of a queue at one address.
+
+    Attributes:
+        opaque: that of its polls, always the same: by a frame that is equal to an earlier one, our
+            broker knows that it may go on with that one's wait.
+        idle: whether its last poll ended without news.
+    """
+
+    __slots__ = ("idle", "opaque")
+
+    def __init__(self, opaque: int) -> None:
+        self.opaque = opaque
+        self.idle = False
+
+
+class _Poll:
+    """One fetcher's pull.
+
+    Attributes:
+        header: its suspendTimeoutMillis is UNBOUNDED_HOLD.
+        began: the loop's time when it was asked for.
+    """
+
+    __slots__ = ("_frame", "answer", "began", "header", "opaque", "queue")
+
+    def __init__(
+        self,
+        header: PullMessageRequestHeader,
+        queue: _Queue,
+        answer: asyncio.Future[Command],
+        began: float,
+    ) -> None:
+        self.header = header
+        self.queue = queue
+        self.opaque = queue.opaque
+        self.answer = answer
+        self.began = began
+        self._frame = b""
+
+    def frame(self) -> bytes:
+        """As a child; made once."""
+        if not self._frame:
+            self._frame = encode_command(_PULL, self.opaque, header=self.header)
+        return self._frame
+
+    def first_frame(self, hold: int) -> bytes:
+        """As the first child, which bounds the wait of all."""
+        return encode_command(_PULL, self.opaque, header=self.bounded(hold))
+
+    def bounded(self, hold: int) -> PullMessageRequestHeader:
+        """The header with a suspendTimeoutMillis of `hold` ms."""
+        return msgspec.structs.replace(self.header, suspend_timeout_millis=hold)
+
+
+class PollGatherer:
+    """The long polls of one consumer; all are held for `suspend` seconds at most."""
+
+    def __init__(self, pool: ConnectionPool, batching: Batching, suspend: float) -> None:
+        self._pool = pool
+        self._batching = batching
+        self._suspend = suspend
+        #: By address, then by topic and queue id.
+        self._known: dict[str, dict[tuple[str, int], _Queue]] = {}
+        self._opaques = count()
+        self._outstanding: Counter[str] = Counter()
+        self._round = suspend * ROUND
+        #: Polls that are about to be sent, by address: those that begin, and those without news.
+        self._fresh: dict[str, list[_Poll]] = {}
+        self._quiet: dict[str, list[_Poll]] = {}
+        self._portion: dict[str, int] = {}
+        pool.on_disconnected.append(self._forget_broker)
+
+    async def pull(self, address: str, header: PullMessageRequestHeader) -> Command:
+        """The broker's answer to a pull that it may hold; PULL_NOT_FOUND at the end of a round.
+        suspendTimeoutMillis is set here.
+
+        Raises what the pool raises, and the error of an answer that concerns all children.
+        """
+        loop = asyncio.get_running_loop()
+        header.suspend_timeout_millis = UNBOUNDED_HOLD
+        queue = self._queue(address, header.topic, header.queue_id)
+        poll = _Poll(header, queue, loop.create_future(), loop.time())
+        if queue.idle:
+            queue.idle = False
+            self._portion.pop(address, None)
+            self._add(self._quiet, address, poll)
+        else:
+            self._add(self._fresh, address, poll)
+        self._outstanding[address] += 1
+        try:
+            return await poll.answer
+        except RemotingError:
+            # It may be that no broker is at this address any more.
+            self._forget(address, header.topic, header.queue_id)
+            raise
+        finally:
+            self._outstanding[address] -= 1
+            if not self._outstanding[address]:
+                del self._outstanding[address]
+
+    def forget(self, topic: str, queue_id: int) -> None:
+        """The queue is not pulled any more. It may be one of another broker that is meant: that
+        costs one wait at the broker."""
+        for address in tuple(self._known):
+            self._forget(address, topic, queue_id)
+
+    def _forget(self, address: str, topic: str, queue_id: int) -> None:
+        queues = self._known.get(address)
+        if queues is not None:
+            queues.pop((topic, queue_id), None)
+            if not queues:
+                del self._known[address]
+
+    def _forget_broker(self, address: str) -> None:
+        """Whatever wait there was has ended with the connection."""
+        self._known.pop(address, None)
+        self._portion.pop(address, None)
+
+    def _queue(self, address: str, topic: str, queue_id: int) -> _Queue:
+        queues = self._known.setdefault(address, {})
+        queue = queues.get((topic, queue_id))
+        if queue is None:
+            queue = queues[topic, queue_id] = _Queue(next(self._opaques))
+        return queue
+
+    def _add(self, waiting: dict[str, list[_Poll]], address: str, poll: _Poll) -> None:
+        polls = waiting.get(address)
+        if polls is None:
+            polls = waiting[address] = []
+            loop = asyncio.get_running_loop()
+            if waiting is self._fresh:
+                loop.call_soon(self._send, waiting, address)
+            else:
+                loop.call_later(PAUSE, self._send, waiting, address)
+        polls.append(poll)
+
+    def _send(self, waiting: dict[str, list[_Poll]], address: str) -> None:
+        wanted = [poll for poll in waiting.pop(address) if not poll.answer.done()]
+        portion = min(self._portion.get(address, MOST_GATHERED), self._batching.limit(address))
+        for at in range(0, len(wanted), portion):
+            self._batching.spawn(self._carry(address, wanted[at : at + portion]))
+
+    def _hold(self, address: str) -> int:
+        """How long a poll that begins now is held, ms: until the round ends, if there are any."""
+        if self._outstanding[address] <= 1 or not self._batching.serves(address):
+            return int(self._suspend * 1000)
+        left = self._round - asyncio.get_running_loop().time() % self._round
+        if left < min(SHORTEST_HOLD, self._round / 2):
+            left += self._round
+        return int(left * 1000)
+
+    async def _carry(self, address: str, polls: Sequence[_Poll]) -> None:
+        hold = self._hold(address)
+        timeout = hold / 1000 + HOLD_SLACK
+        if len(polls) == 1:
+            await self._ask_one(address, polls[0], hold)
+            return
+        frames: list[bytes] = []
+        children: list[_Poll] = []
+        for poll in polls:
+            try:
+                frames.append(poll.frame() if frames else poll.first_frame(hold))
+            except EncodeError as error:
+                _fail((poll,), error)
+            else:
+                children.append(poll)
+        if not children:
+            return
+        try:
+            answers = await self._batching.parent(
+                address, _PULL, frames, timeout, omit_not_found=True
+            )
+        except TooManyChildren as error:
+            size = error.limit
+            wanted = [child for child in children if not child.answer.done()]
+            smaller = (wanted[at : at + size] for at in range(0, len(wanted), size))
+            await asyncio.gather(*(self._carry(address, parent) for parent in smaller))
+        except RemotingError as error:
+            if is_silence(error) or error.code == ResponseCode.SYSTEM_BUSY:
+                _fail(children, error)
+            else:
+                await self._ask_alone(address, children, hold)
+        else:
+            self._distribute(address, children, answers)
+
+    def _distribute(
+        self, address: str, polls: Sequence[_Poll], answers: dict[int, Command]
+    ) -> None:
+        news = any(answer.code != _NOT_FOUND for answer in answers.values())
+        if news:
+            portion = min(self._portion.get(address, MOST_GATHERED), len(polls))
+            self._portion[address] = max(portion // 2, LEAST_GATHERED)
+        # A poll that began a round ago is told so even among news, that its fetcher may look
+        # whether it still asks the right broker.
+        over = asyncio.get_running_loop().time() - self._round
+        for poll in polls:
+            answer = answers.get(poll.opaque)
+            if poll.answer.done():
+                continue
+            if answer is not None and answer.code != _NOT_FOUND:
+                poll.answer.set_result(answer)
+            elif not news or poll.began <= over:
+                self._done(poll, answer)
+            else:
+                self._add(self._quiet, address, poll)
+
+    def _done(self, poll: _Poll, answer: Command | None) -> None:
+        """A poll without news is over."""
+        header = poll.header
+        poll.queue.idle = True
+        if answer is None or "nextBeginOffset" not in answer.ext_fields:
+            answer = Command(
+                code=_NOT_FOUND, ext_fields={"nextBeginOffset": str(header.queue_offset)}
+            )
+        poll.answer.set_result(answer)
+
+    async def _ask_alone(self, address: str, polls: Iterable[_Poll], hold: int) -> None:
+        await asyncio.gather(*(self._ask_one(address, poll, hold) for poll in polls))
+
+    async def _ask_one(self, address: str, poll: _Poll, hold: int) -> None:
+        if poll.answer.done():
+            return
+        timeout = hold / 1000 + HOLD_SLACK
+        try:
+            answer = await self._pool.request(address, _PULL, poll.bounded(hold), timeout=timeout)
+        except RemotingError as error:
+            _fail((poll,), error)
+            return
+        if poll.answer.done():
+            return
+        if answer.code == _NOT_FOUND and self._batching.serves(address):
+            self._done(poll, answer)
+        else:
+            poll.answer.set_result(answer)
+
+
+def _fail(polls: Iterable[_Poll], error: RemotingError) -> None:
+    for poll in polls:
+        if not poll.answer.done():
+            poll.answer.set_exception(error)

@@ -1,0 +1,225 @@
+"""One pull: the request, its answer as messages, and which replica to ask the next time.
+
+A pull carries its own subscription (sysFlag bit 2), so it works without any heartbeat. The broker
+compares hashes of tags, and different tags may share one, so messages are filtered here again by
+the tag itself. Reference: PullAPIWrapper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+import msgspec
+
+from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.consumer.poll_gatherer import HOLD_SLACK, PollGatherer
+from pocketmq.client.errors import RemotingError, error_for
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionError
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.message.record import RecordError
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import BodyError
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+__all__ = ["PullResult", "PullStatus", "Puller"]
+
+log = logging.getLogger(__name__)
+
+SUSPEND = 0x2
+SUBSCRIPTION = 0x4
+
+
+class PullStatus(IntEnum):
+    """What a pull found; every other answer code is an error. Numbered after the codes."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MSG = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+_STATUS_BY_CODE = {int(status): status for status in PullStatus}
+
+
+M = TypeVar("M", bound=MessageExt)
+
+
+class PullResult(msgspec.Struct, Generic[M]):
+    """`messages` passed the filter. Go on at `next_begin_offset`, whatever the status: with
+    OFFSET_ILLEGAL it is the nearest offset that exists. `max_offset` is the last one plus 1."""
+
+    status: PullStatus
+    messages: list[M]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class Puller(Generic[M]):
+    """Pulls for one consumer group; messages are of the given type."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        message_type: type[M],
+        *,
+        suspend: float,
+        share_polls: bool,
+    ) -> None:
+        """`suspend`: seconds that long polls are held; `share_polls`: those to one broker go
+        together where it serves that (client.consumer.poll_gatherer)."""
+        self._instance = instance
+        self._polls = None
+        if share_polls and suspend > 0:
+            self._polls = PollGatherer(instance.pool, instance.batching, suspend)
+        self._suspend = suspend
+        self.group = group
+        self._message_type = message_type
+        self._replicas: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        expression: Expression,
+        *,
+        max_messages: int,
+        suspend: float,
+        timeout: float | None = None,
+    ) -> PullResult[M]:
+        """Messages from `offset` on, at most `max_messages`, or as the broker limits it.
+
+        With nothing there the broker holds the request for up to `suspend` seconds (0: not at
+        all). `timeout` is the client's own, by default long enough for that.
+
+        Raises NoRouteInfo, BrokerNotFound, the error of an error answer, silence's errors, and
+        BodyError for an answer whose first record is not one.
+        """
+        asking = self._instance.pool.request(
+            await self._address(queue),
+            RequestCode.PULL_MESSAGE,
+            self._header(queue, offset, expression, max_messages, suspend),
+            timeout=suspend + HOLD_SLACK if timeout is None else timeout,
+        )
+        return await self._answered(asking, queue, expression)
+
+    async def poll(
+        self, queue: MessageQueue, offset: int, expression: Expression, max_messages: int
+    ) -> PullResult[M]:
+        """A long poll, in one request with those of the consumer's other queues where that helps
+        (client.consumer.poll_gatherer). Raises as `pull` does."""
+        suspend = self._suspend
+        if self._polls is None or suspend <= 0:
+            return await self.pull(
+                queue, offset, expression, max_messages=max_messages, suspend=suspend
+            )
+        header = self._header(queue, offset, expression, max_messages, suspend)
+        asking = self._polls.pull(await self._address(queue), header)
+        return await self._answered(asking, queue, expression)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not pulled any more."""
+        self._replicas.pop(queue, None)
+        if self._polls is not None:
+            self._polls.forget(queue.topic, queue.queue_id)
+
+    def _header(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        expression: Expression,
+        max_messages: int,
+        suspend: float,
+    ) -> PullMessageRequestHeader:
+        return PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=SUBSCRIPTION | (SUSPEND if suspend > 0 else 0),
+            commit_offset=0,
+            suspend_timeout_millis=int(suspend * 1000),
+            sub_version=0,
+            subscription=expression.text,
+            expression_type=expression.type,
+        )
+
+    async def _answered(
+        self, asking: Awaitable[Command], queue: MessageQueue, expression: Expression
+    ) -> PullResult[M]:
+        try:
+            answer = await asking
+            status = _STATUS_BY_CODE.get(answer.code)
+            if status is None:
+                raise error_for(answer.code, answer.remark, queue.broker_name)
+            return self._result(status, answer, queue, expression)
+        except RemotingError:
+            # A replica that is away does not say that the master is to be asked again.
+            self._replicas.pop(queue, None)
+            raise
+
+    async def _address(self, queue: MessageQueue) -> str:
+        address = await self._instance.broker_address(queue)
+        replica = self._replicas.get(queue)
+        if replica is None:
+            return address
+        return self._instance.routes.address(queue.broker_name, replica)
+
+    def _result(
+        self, status: PullStatus, answer: Command, queue: MessageQueue, expression: Expression
+    ) -> PullResult[M]:
+        header = PullMessageResponseHeader.from_ext(answer.ext_fields)
+        if header.next_begin_offset is None:
+            raise BodyError("the answer to a pull lacks nextBeginOffset", queue.broker_name)
+        if header.suggest_which_broker_id:
+            self._replicas[queue] = header.suggest_which_broker_id
+        else:
+            self._replicas.pop(queue, None)
+        result: PullResult[M] = PullResult(
+            status, [], header.next_begin_offset, header.min_offset or 0, header.max_offset or 0
+        )
+        if status is PullStatus.FOUND:
+            self._decode(result, answer, queue, expression)
+        return result
+
+    def _decode(
+        self, result: PullResult[M], answer: Command, queue: MessageQueue, expression: Expression
+    ) -> None:
+        tags = expression.tags
+        messages = result.messages
+        try:
+            # Cutting bytes is quicker than cutting a view and copying each piece.
+            self._message_type.read_into(
+                messages, bytes(answer.body), queue.broker_name, self._as_stored
+            )
+        except RecordError as error:
+            if not messages:
+                raise BodyError(
+                    f"the record at {queue} offset {result.next_begin_offset} or before is not "
+                    f"one: {error}; seek past it to go on",
+                    queue.broker_name,
+                ) from error
+            # What came before it counts; the next pull begins with the one that is broken.
+            log.warning("pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group))
+            result.next_begin_offset = messages[-1].queue_offset + 1
+        if not tags.matches_all:
+            result.messages = [m for m in messages if tags.matches(m.properties.get(names.TAGS))]
+
+    def _as_stored(self, message: M, error: CompressionError) -> None:
+        """Compressed by something else than it says: the user may know by what."""
+        log.warning(
+            "%s offset %d is handed out as stored: %s",
+            message.queue,
+            message.queue_offset,
+            error,
+            extra=fields(queue=message.queue, group=self.group),
+        )

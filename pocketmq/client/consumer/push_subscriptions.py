@@ -1,0 +1,97 @@
+"""What a push consumer wants: topics, each with its expression and its handler, and the topic of
+the group's retries."""
+
+from __future__ import annotations
+
+from pocketmq.client.consumer.assignment import Assignment
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.expression import EVERYTHING, Expression
+from pocketmq.client.consumer.handlers import AnyHandler
+from pocketmq.client.consumer.queue_ownership import QueueOwnership
+from pocketmq.client.consumer.rebalance import Rebalancer
+from pocketmq.client.consumer.subscription import Kind
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.offsets import Position
+
+__all__ = ["PushSubscriptions"]
+
+
+class PushSubscriptions:
+    """The subscriptions of one consumer, by topic as the application knows it.
+
+    `retry_topic` is None in broadcast mode, where every client reads all queues and nothing comes
+    again.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        handlers: dict[str, AnyHandler],
+        assignment: Assignment[ConsumedMessage],
+        rebalancer: Rebalancer,
+        ownership: QueueOwnership,
+        retry_topic: str | None,
+    ) -> None:
+        self._instance = instance
+        self._expressions: dict[str, Expression] = {}
+        self._handlers = handlers
+        self._assignment = assignment
+        self._rebalancer = rebalancer
+        self._ownership = ownership
+        self._retry_topic = retry_topic
+
+    def add(self, topic: str, expression: Expression, handler: AnyHandler | None) -> None:
+        """Want a topic. Raises ValueError for one that is wanted already, in another way."""
+        old = self._expressions.get(topic)
+        if old is not None:
+            if old == expression and self._handlers.get(topic) == handler:
+                return
+            raise ValueError(f"topic {topic} is subscribed to already")
+        self._expressions[topic] = expression
+        if handler is not None:
+            self._handlers[topic] = handler
+
+    def check(self) -> None:
+        """Raises ValueError when only some of the topics have handlers."""
+        missing = self._expressions.keys() - self._handlers.keys()
+        if self._handlers and missing:
+            topics = ", ".join(sorted(missing))
+            raise ValueError(f"no handler for {topics}, while other topics have one")
+
+    async def begin_all(self) -> None:
+        """Begin to read; raises as `begin` does."""
+        for topic in tuple(self._expressions):  # `subscribe` may add to them meanwhile
+            await self.begin(topic)
+        if self._retry_topic is not None:
+            await self._begin(self._retry_topic, EVERYTHING, "begin")
+
+    async def begin(self, topic: str) -> None:
+        """Begin to read one topic. Raises InvalidName; NoNameServer; what a broker answers to a
+        condition that it can not evaluate."""
+        await self._begin(self._instance.namespace.wrap(topic), self._expressions[topic], None)
+
+    async def _begin(self, topic: str, expression: Expression, start: Position | None) -> None:
+        shared = self._retry_topic is not None
+        kind = Kind.SHARED if shared else Kind.FOLLOWED
+        route = await self._assignment.begin(topic, kind, expression, start)
+        if shared:
+            self._rebalancer.topics.add(topic)
+        elif route is not None:
+            self._assignment.add_all(route.subscribe)
+            await self._assignment.start_all()
+
+    def forget(self, topic: str) -> None:
+        """Want a topic no more, if it could not be begun."""
+        if self._instance.namespace.wrap(topic) not in self._assignment.subscriptions:
+            self._expressions.pop(topic, None)
+            self._handlers.pop(topic, None)
+
+    async def end(self, topic: str) -> None:
+        """Read a topic no more. Its handler stays for what is in work or comes again."""
+        wire_topic = self._instance.namespace.wrap(topic)
+        self._rebalancer.topics.discard(wire_topic)
+        # First, so that a share that is worked out already is not taken while this one commits.
+        self._assignment.subscriptions.pop(wire_topic, None)
+        await self._ownership.give_up(self._assignment.of_topic(wire_topic))
+        self._assignment.end(wire_topic)
+        self._expressions.pop(topic, None)

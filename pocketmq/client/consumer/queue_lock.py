@@ -1,0 +1,127 @@
+"""Locks that brokers keep for orderly consumers: a queue belongs to one client at a time.
+
+A broker forgets a lock 60 s after its last renewal; here it is taken for lost after 30 s, so that
+two clients never both believe that they hold it. Reference: RebalanceImpl.lockAll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.queue_lock import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
+from pocketmq.remoting.codes import RequestCode
+
+__all__ = ["LOCK_LIFE", "LOCK_MEMORY", "RENEWAL_PERIOD", "Locks", "QueueLocks"]
+
+log = logging.getLogger(__name__)
+
+RENEWAL_PERIOD = 20.0
+#: A lock holds for so long after it was asked for, seconds.
+LOCK_LIFE = 30.0
+#: And for so long at the broker, seconds.
+LOCK_MEMORY = 60.0
+LOCK_TIMEOUT = 1.0
+
+
+class Locks(NamedTuple):
+    """What asking for locks came to: those that are held until `until` (clock seconds), and those
+    whose broker did not say."""
+
+    held: set[MessageQueue]
+    unknown: set[MessageQueue]
+    until: float
+
+
+class QueueLocks:
+    """Locks of one client in one group; `clock` gives seconds."""
+
+    def __init__(self, instance: ClientInstance, group: str, clock: Callable[[], float]) -> None:
+        self._instance = instance
+        self._group = group
+        self._clock = clock
+        self._failing: set[str] = set()
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> Locks:
+        """Take or renew locks."""
+        until = self._clock() + LOCK_LIFE
+        held: set[MessageQueue] = set()
+        unknown: set[MessageQueue] = set()
+
+        async def ask(broker: str, some: list[MessageQueue]) -> None:
+            body = LockBatchRequestBody(
+                client_id=self._instance.client_id, consumer_group=self._group, mq_set=some
+            )
+            try:
+                answer = await self._instance.request(
+                    self._instance.routes.master(broker),
+                    RequestCode.LOCK_BATCH_MQ,
+                    body=body.encode(),
+                    timeout=LOCK_TIMEOUT,
+                    broker=broker,
+                )
+                ok = LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+            except RemotingError as error:
+                # Tried again every second; only the first time is told.
+                level = logging.DEBUG if broker in self._failing else logging.WARNING
+                log.log(
+                    level,
+                    "queues of broker %s could not be locked: %s",
+                    broker,
+                    error,
+                    extra=fields(error, broker=broker, group=self._group),
+                )
+                self._failing.add(broker)
+                unknown.update(some)
+            else:
+                self._failing.discard(broker)
+                held.update(ok)
+
+        await asyncio.gather(*(ask(broker, some) for broker, some in _by_broker(queues)))
+        return Locks(held, unknown, until)
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Give locks up; returns those whose broker did not say that it has."""
+        unknown: set[MessageQueue] = set()
+
+        async def tell(broker: str, some: list[MessageQueue]) -> None:
+            body = UnlockBatchRequestBody(
+                client_id=self._instance.client_id, consumer_group=self._group, mq_set=some
+            )
+            try:
+                await self._instance.request(
+                    self._instance.routes.master(broker),
+                    RequestCode.UNLOCK_BATCH_MQ,
+                    body=body.encode(),
+                    timeout=LOCK_TIMEOUT,
+                    broker=broker,
+                )
+            except RemotingError as error:
+                unknown.update(some)
+                log.info(
+                    "queues of broker %s could not be unlocked: %s",
+                    broker,
+                    error,
+                    extra=fields(error, broker=broker, group=self._group),
+                )
+
+        await asyncio.gather(*(tell(broker, some) for broker, some in _by_broker(queues)))
+        return unknown
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
+    brokers: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        brokers[queue.broker_name].append(queue)
+    return list(brokers.items())

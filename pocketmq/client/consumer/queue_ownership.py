@@ -1,0 +1,205 @@
+"""Which queues a push consumer has: taking its share, giving up the rest, keeping the locks.
+
+Orderly consumers lock a queue before they read it, so that the one who had it has committed before
+the next one asks for the offset; and they give the lock up when nothing of it is in work any more.
+Reference: RebalancePushImpl, RebalanceImpl.lockAll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from pocketmq.client.consumer.assignment import Assignment
+from pocketmq.client.consumer.committer import Committer
+from pocketmq.client.consumer.consume_orderly import ConsumeOrderly
+from pocketmq.client.consumer.consume_service import ConsumeService, Queue
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
+from pocketmq.client.consumer.queue_lock import LOCK_MEMORY, RENEWAL_PERIOD, QueueLocks
+from pocketmq.client.consumer.subscription import Kind
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MessageQueue
+
+__all__ = ["QueueOwnership"]
+
+log = logging.getLogger(__name__)
+
+#: After a renewal that some broker did not answer, seconds.
+RETRY_PERIOD = 1.0
+
+
+class QueueOwnership:
+    """The queues of one consumer. `locks` is None where queues are not locked; `again` has the
+    shares worked out anew."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        assignment: Assignment[ConsumedMessage],
+        service: ConsumeService,
+        committer: Committer,
+        locks: QueueLocks | None,
+        again: Callable[[], None],
+        events: ConsumerEvents,
+    ) -> None:
+        self._instance = instance
+        self._assignment = assignment
+        self._service = service
+        self._committer = committer
+        self._locks = locks
+        self._again = again
+        self._events = events
+        #: Queues that were dropped while something of them is in work: those that are still ours,
+        #: and those that may be another client's already.
+        self._leaving: dict[MessageQueue, Queue] = {}
+        self._abandoned: set[MessageQueue] = set()
+        #: Queues that a broker may have locked, because what it was asked last has no answer (yet);
+        #: and until when, clock seconds.
+        self._asked: dict[MessageQueue, float] = {}
+        self._closing = False
+
+    async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
+        """Have exactly this share of a topic; False when some of it can only be had later."""
+        subscription = self._assignment.subscriptions.get(topic)
+        if subscription is None or subscription.kind is not Kind.SHARED or self._closing:
+            return True
+        lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
+        await self.give_up(lost)
+        complete = await self._give_back(topic, share)
+        wanted = [queue for queue in share if queue not in self._assignment.fetchers]
+        gained = [
+            queue for queue in wanted if queue not in self._leaving and queue not in self._abandoned
+        ]
+        until = 0.0
+        unknown: set[MessageQueue] = set()
+        if self._locks is not None and gained:
+            self._asked.update(dict.fromkeys(gained, monotonic() + LOCK_MEMORY))
+            locks = await self._locks.lock(gained)
+            gained = [queue for queue in gained if queue in locks.held]
+            until, unknown = locks.until, locks.unknown
+        if self._closing:
+            return True  # `close` unlocks what was asked for
+        for queue in wanted:
+            if queue not in unknown:
+                self._asked.pop(queue, None)
+        if topic not in self._assignment.subscriptions:
+            if self._locks is not None:
+                await self._locks.unlock(gained)
+            return True
+        for pq in self._assignment.add_all(gained):
+            pq.locked_until = until
+        await self._assignment.start_all()
+        if lost or gained:
+            log.info("topic %s: gained %s, lost %s", topic, gained, lost, extra=fields(topic=topic))
+            shown = self._instance.namespace.unwrap(topic)
+            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, shown)
+        return complete and len(gained) == len(wanted)
+
+    async def _give_back(self, topic: str, share: Sequence[MessageQueue]) -> bool:
+        """Unlock what may be locked for this client but is in another's share; False when a broker
+        does not say that it has: that client waits."""
+        others = [queue for queue in self._asked if queue.topic == topic and queue not in share]
+        if self._locks is None or not others:
+            return True
+        unknown = await self._locks.unlock(others)
+        now = monotonic()
+        unknown = {queue for queue in unknown if now < self._asked[queue]}
+        for queue in others:
+            if queue not in unknown:
+                del self._asked[queue]
+        return not unknown
+
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        """Read these no more, and commit what is done of them."""
+        dropped = [self._drop(queue) for queue in queues]
+        if self._locks is None:
+            await self._committer.commit(dropped)
+            return
+        for pq in dropped:
+            self._leaving[pq.queue] = pq
+            self._instance.spawn(self._hand_over(pq), f"hand over {pq.queue}")
+
+    def _drop(self, queue: MessageQueue) -> Queue:
+        pq = self._assignment.remove(queue)
+        self._service.dropped(pq)
+        return pq
+
+    async def _hand_over(self, pq: Queue) -> None:
+        """Commit and unlock when the last message that is in work is done."""
+        await self._idle(pq)
+        if monotonic() < pq.locked_until:
+            await self._committer.commit([pq])
+        if self._locks is not None:
+            unknown = await self._locks.unlock([pq.queue])
+            self._asked.update(dict.fromkeys(unknown, monotonic() + LOCK_MEMORY))
+        del self._leaving[pq.queue]
+        self._again()
+
+    async def _abandon(self, pq: Queue) -> None:
+        """The same for a queue whose lock is lost: it may be another client's already."""
+        await self._idle(pq)
+        self._abandoned.discard(pq.queue)
+        self._again()
+
+    async def _idle(self, pq: Queue) -> None:
+        if isinstance(self._service, ConsumeOrderly):
+            await self._service.idle(pq)
+
+    async def keep_locks(self) -> None:
+        """Renew the locks for ever; ends by cancellation."""
+        period = RENEWAL_PERIOD
+        while True:
+            await asyncio.sleep(period)
+            period = RENEWAL_PERIOD if await self.renew() else RETRY_PERIOD
+
+    async def renew(self) -> bool:
+        """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken anew. False
+        when a broker did not answer.
+
+        Those of queues that were given up are renewed too, while something of them is in work; once
+        one of these is lost, nothing is committed of it: who has it now may be further on."""
+        assert self._locks is not None
+        assert isinstance(self._service, ConsumeOrderly)
+        queues = list(self._assignment.fetchers)
+        leaving = dict(self._leaving)
+        locks = await self._locks.lock([*queues, *leaving])
+        now = monotonic()
+        for queue, pq in leaving.items():
+            if queue not in locks.unknown:
+                held = queue in locks.held and now < pq.locked_until
+                pq.locked_until = locks.until if held else 0.0
+        for queue in queues:
+            fetcher = self._assignment.fetchers.get(queue)
+            if fetcher is None:
+                continue
+            if now < fetcher.pq.locked_until:
+                if queue in locks.held:
+                    self._service.renewed(fetcher.pq, locks.until)
+                    continue
+                if queue in locks.unknown:
+                    continue
+            log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
+            shown = self._instance.namespace.unwrap_queue(queue)
+            self._events.tell(ConsumerEventKind.LOCK_LOST, str(shown))
+            self._abandoned.add(queue)
+            self._instance.spawn(self._abandon(self._drop(queue)), f"abandon {queue}")
+        return not locks.unknown
+
+    def stop(self) -> None:
+        """Take no more queues."""
+        self._closing = True
+
+    async def close(self) -> None:
+        """Commit everything and give the locks up, at the end of the consumer."""
+        now = monotonic()
+        leaving = [pq for pq in self._leaving.values() if now < pq.locked_until]
+        try:
+            await self._committer.commit([*self._assignment.queues, *leaving])
+        finally:
+            # Also when this takes too long at some broker: the others' queues are not to wait.
+            if self._locks is not None:
+                await self._locks.unlock({*self._assignment.fetchers, *self._leaving, *self._asked})

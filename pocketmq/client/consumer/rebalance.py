@@ -1,0 +1,201 @@
+"""Sharing the queues of a topic among the clients of a group.
+
+Every client computes the same division (client.consumer.rebalance_strategy). A broker tells the
+clients of a group when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); apart from that each
+looks every 20 s. While two of them see different lists, a queue may be read by both or by none:
+delivery is at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from pocketmq.client.consumer.rebalance_strategy import Strategy
+from pocketmq.client.errors import ClientError, NoRouteInfo, RemoteSystemError, RemotingError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+
+__all__ = ["REBALANCE_PERIOD", "NotInGroup", "Rebalancer"]
+
+log = logging.getLogger(__name__)
+
+REBALANCE_PERIOD = 20.0
+#: After a round in which something could not be asked, seconds.
+RETRY_PERIOD = 1.0
+CONSUMER_LIST_TIMEOUT = 3.0
+#: A group that no broker knows from the beginning is told of after so many rounds.
+PATIENCE = 5
+#: A broker that left a route is expected back for so long, seconds.
+BROKER_PATIENCE = 300.0
+
+
+class NotInGroup(ClientError):
+    """A broker does not count this client among those of its group, or knows no such group."""
+
+    retriable = True
+
+    def __init__(self, group: str, broker: str, why: str) -> None:
+        super().__init__(ResponseCode.CONSUMER_NOT_ONLINE, f"group {group}: {why}", broker)
+        self.group = group
+
+
+class Rebalancer:
+    """Keeps one client's share of each subscribed topic.
+
+    `assign(topic, queues)` is awaited whenever a share was computed, changed or not; it says
+    whether it could take all of it, else there is another round soon. `on_group` is told when the
+    group is lost (why) and when it is there again (None).
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        strategy: Strategy,
+        assign: Callable[[str, Sequence[MessageQueue]], Awaitable[bool]],
+        on_group: Callable[[NotInGroup | None], object] | None = None,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._strategy = strategy
+        self._assign = assign
+        self._on_group = on_group
+        self._known = False
+        self._lost = False
+        self._missing = 0
+        #: By topic, the brokers of its route and when each was last in it, monotonic seconds.
+        self._brokers: dict[str, dict[str, float]] = {}
+        self._wake = asyncio.Event()
+        self._failing: set[str] = set()
+        self.topics: set[str] = set()
+        instance.dispatcher.register(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            self._notified,
+            NotifyConsumerIdsChangedRequestHeader,
+        )
+
+    def soon(self) -> None:
+        """Do a round now."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Rounds for ever; ends by cancellation."""
+        while True:
+            period = REBALANCE_PERIOD if await self.round() else RETRY_PERIOD
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(period):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def round(self) -> bool:
+        """Compute every topic's share; False when some could not be."""
+        complete = True
+        missing: NotInGroup | None = None
+        self._failing &= self.topics
+        for gone in self._brokers.keys() - self.topics:
+            del self._brokers[gone]
+        for topic in sorted(self.topics):
+            try:
+                complete &= await self._assign(topic, await self._share(topic))
+                complete &= self._all_brokers_there(topic)
+                self._failing.discard(topic)
+            except NotInGroup as error:
+                missing = error
+            except RemotingError as error:
+                # A topic that does not exist yet is usual, so only the first time is told.
+                level = logging.DEBUG if topic in self._failing else logging.INFO
+                told = fields(error, topic=topic, group=self._group)
+                log.log(level, "topic %s can not be shared out yet: %s", topic, error, extra=told)
+                self._failing.add(topic)
+                complete = False
+            except Exception:
+                # The strategy may be the application's.
+                told = fields(topic=topic, group=self._group)
+                log.exception("topic %s can not be shared out", topic, extra=told)
+                complete = False
+        if missing is not None:
+            await self._rejoin(missing)
+        return complete and missing is None
+
+    def _all_brokers_there(self, topic: str) -> bool:
+        """False for a while after a broker left the topic's route. Most come back soon, and their
+        queues are not to wait for the next route poll: so the route is asked for in each round."""
+        route = self._instance.routes.known(topic)
+        present = set() if route is None else set(route.addresses())
+        now = time.monotonic()
+        seen = self._brokers.setdefault(topic, {})
+        seen.update(dict.fromkeys(present, now))
+        for broker in [broker for broker, at in seen.items() if now - at > BROKER_PATIENCE]:
+            del seen[broker]
+        if len(seen) > len(present):
+            self._instance.routes.doubt(topic, now)
+            return False
+        return True
+
+    async def _rejoin(self, error: NotInGroup) -> None:
+        """Register again. It is usual that this is needed until the first heartbeat has arrived."""
+        self._missing += 1
+        if not self._lost and (self._known or self._missing >= PATIENCE):
+            self._lost = True
+            log.warning("%s; registering again", error, extra=fields(error, group=self._group))
+            self._tell_group(error)
+        await self._instance.heartbeat.send_all()
+
+    def _tell_group(self, error: NotInGroup | None) -> None:
+        if self._on_group is not None:
+            self._on_group(error)
+
+    async def _share(self, topic: str) -> list[MessageQueue]:
+        route = await self._instance.routes.for_subscribe(topic)
+        if route is None:
+            raise NoRouteInfo(topic)
+        brokers = sorted(route.addresses())
+        if not brokers:
+            raise NoRouteInfo(topic, "no broker")
+        # Any broker of the topic knows every client of the group: all heartbeat to all.
+        broker = random.choice(brokers)
+        try:
+            answer = await self._instance.request(
+                self._instance.routes.address(broker),
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                GetConsumerListByGroupRequestHeader(consumer_group=self._group),
+                timeout=CONSUMER_LIST_TIMEOUT,
+                broker=broker,
+            )
+        except RemoteSystemError as error:
+            raise NotInGroup(self._group, broker, error.remark or "unknown") from None
+        own = self._instance.client_id
+        ids = GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
+        if own not in ids:
+            # The others divide all queues among them; what is read here is read twice until the
+            # next heartbeat has arrived. Giving it up and taking it again would be no better.
+            raise NotInGroup(self._group, broker, f"does not have {own}")
+        self._known = True
+        self._missing = 0
+        if self._lost:
+            self._lost = False
+            log.info(
+                "group %s has this client again",
+                self._group,
+                extra=fields(group=self._group, broker=broker),
+            )
+            self._tell_group(None)
+        return self._strategy(sorted(route.subscribe), sorted(ids), own)
+
+    def _notified(self, request: Request[NotifyConsumerIdsChangedRequestHeader]) -> Response | None:
+        if request.header.consumer_group == self._group:
+            self.soon()
+        return None

@@ -1,0 +1,78 @@
+"""A topic that a consumer reads: what of it, and how its queues are chosen.
+
+| kind | a topic's queues are |
+|---|---|
+| FIXED | those the user named |
+| FOLLOWED | all of the topic's route, as it changes |
+| SHARED | this client's share of them (client.consumer.rebalance) |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from pocketmq.client.consumer.expression import SQL92, Expression
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.offsets import Position
+from pocketmq.client.route import TopicRoute
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
+from pocketmq.remoting.codes import RequestCode
+
+__all__ = ["Kind", "Subscription", "check_expression"]
+
+
+class Kind(Enum):
+    """How the queues of a subscription are chosen."""
+
+    FIXED = "fixed"
+    FOLLOWED = "followed"
+    SHARED = "shared"
+
+
+class Subscription(msgspec.Struct):
+    """A topic that is read. `at_first` holds the queues that existed when it was assigned;
+    `version` is that time, ms. `start`: where its queues begin for a group without a stored offset;
+    None for the consumer's own."""
+
+    topic: str
+    kind: Kind
+    expression: Expression
+    version: int
+    at_first: set[MessageQueue] = msgspec.field(default_factory=set)
+    start: Position | None = None
+
+    def data(self) -> SubscriptionData:
+        """As heartbeats tell it."""
+        expression = self.expression
+        return SubscriptionData(
+            code_set=sorted(expression.tags.codes),
+            expression_type=expression.type,
+            sub_string=expression.text,
+            sub_version=self.version,
+            tags_set=sorted(expression.tags.tags),
+            topic=self.topic,
+        )
+
+
+async def check_expression(
+    instance: ClientInstance, group: str, route: TopicRoute, expression: Expression
+) -> None:
+    """Have a broker of the topic check a SQL92 condition; tags need no check.
+
+    Raises what the broker answers to one that it can not evaluate, and silence's errors.
+    Reference: MQClientInstance.checkClientInBroker.
+    """
+    if expression.type != SQL92:
+        return
+    data = SubscriptionData(expression_type=SQL92, sub_string=expression.text, topic=route.topic)
+    body = CheckClientRequestBody(client_id=instance.client_id, group=group, subscription_data=data)
+    for broker in sorted(route.addresses())[:1]:
+        await instance.request(
+            instance.routes.address(broker),
+            RequestCode.CHECK_CLIENT_CONFIG,
+            body=body.encode(),
+            broker=broker,
+        )

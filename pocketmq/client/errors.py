@@ -1,0 +1,266 @@
+"""What a client raises: one tree under RemotingError.
+
+| error | when |
+|---|---|
+| InvalidMessage, InvalidName | the call itself is wrong; nothing was sent |
+| NotRunning | before `start` or after `shutdown` |
+| NoNameServer | no name server address was given, or none of them answered |
+| NoRouteInfo | the name server knows no route of the topic, and none can be made |
+| BrokerNotFound | the routes name no address of that broker |
+| SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
+| BatchSendError | parts of a batch failed; `results` holds what was stored, `tries` as above |
+| RequestTimeout | a request was sent, and no reply came in time |
+| TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
+| TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
+| RemotingConnectError, RemotingTimeout, RemotingClosed | no answer |
+
+Every error carries `code` (a response code, or one of ClientErrorCode), `remark`, `broker` and
+`retriable`: whether doing the same again may succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import (
+    BodyError,
+    ConsumerNotOnline,
+    FlowControl,
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    QueryNotFound,
+    RemoteSystemError,
+    RemotingClosed,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeout,
+    RequestCodeNotSupported,
+    ServiceNotAvailable,
+    SubscriptionGroupNotExist,
+    SubscriptionParseFailed,
+    SystemBusy,
+    TopicNotExist,
+    error_for,
+)
+
+if TYPE_CHECKING:
+    from pocketmq.client.producer.result import SendResult
+
+__all__ = [
+    "BatchSendError",
+    "BodyError",
+    "BrokerNotFound",
+    "ClientError",
+    "ClientErrorCode",
+    "ConsumerNotOnline",
+    "FlowControl",
+    "InvalidMessage",
+    "InvalidName",
+    "InvalidParameter",
+    "MessageIllegal",
+    "NoNameServer",
+    "NoPermission",
+    "NoRouteInfo",
+    "NotRunning",
+    "QueryNotFound",
+    "RemoteSystemError",
+    "RemotingClosed",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingTimeout",
+    "RequestCodeNotSupported",
+    "RequestTimeout",
+    "SendError",
+    "ServiceNotAvailable",
+    "SubscriptionGroupNotExist",
+    "SubscriptionParseFailed",
+    "SystemBusy",
+    "TopicNotExist",
+    "TransactionNotPrepared",
+    "Try",
+    "error_for",
+    "is_silence",
+]
+
+
+class ClientErrorCode(IntEnum):
+    """Codes of errors that no server answered; the reference's numbers."""
+
+    CONNECT_BROKER = 10001
+    ACCESS_BROKER_TIMEOUT = 10002
+    BROKER_NOT_EXIST = 10003
+    NO_NAME_SERVER = 10004
+    NOT_FOUND_TOPIC = 10005
+    REQUEST_TIMEOUT = 10006
+
+
+class ClientError(RemotingError):
+    """An error that the client found itself."""
+
+    def __str__(self) -> str:
+        return self.remark
+
+
+class InvalidMessage(ClientError, ValueError):
+    """The message breaks a rule of the protocol (topic, body, properties, batch)."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+class InvalidName(ClientError, ValueError):
+    """A topic, group or address is not well formed."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.INVALID_PARAMETER, remark)
+
+
+class NotRunning(ClientError, RuntimeError):
+    """The client is not started, or already shut down."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ResponseCode.SERVICE_NOT_AVAILABLE, f"{what} is not running")
+
+
+class NoNameServer(ClientError):
+    """There is no name server address, or no name server answered."""
+
+    retriable = True
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ClientErrorCode.NO_NAME_SERVER, remark)
+
+
+class NoRouteInfo(ClientError):
+    """The topic has no route with queues that this call could use."""
+
+    retriable = True
+
+    def __init__(self, topic: str, why: str = "") -> None:
+        super().__init__(
+            ClientErrorCode.NOT_FOUND_TOPIC,
+            f"No route info of this topic: {topic}" + (f" ({why})" if why else ""),
+        )
+        self.topic = topic
+
+
+class BrokerNotFound(ClientError):
+    """No route names an address of the broker."""
+
+    retriable = True
+
+    def __init__(self, broker_name: str) -> None:
+        super().__init__(
+            ClientErrorCode.BROKER_NOT_EXIST,
+            f"no address of broker {broker_name!r} in the routes",
+            broker_name,
+        )
+
+
+#: Tries named in the text of a SendError.
+TRIES_TOLD = 8
+
+
+class Try(NamedTuple):
+    """One attempt of a send: where to, how long it took (s), and how it failed."""
+
+    queue: MessageQueue
+    elapsed: float
+    error: RemotingError
+
+
+class SendError(ClientError):
+    """A send failed. `code`, `remark`, `broker` and `retriable` are those of the last try.
+
+    A message whose tries ended without an answer may have been stored all the same.
+    """
+
+    def __init__(self, topic: str, elapsed: float, tries: Sequence[Try], last: RemotingError):
+        super().__init__(last.code, last.remark, tries[-1].queue.broker_name)
+        self.topic = topic
+        self.elapsed = elapsed
+        self.tries = tuple(tries)
+        self.retriable = last.retriable
+
+    def __str__(self) -> str:
+        told = "; ".join(
+            f"{queue.broker_name} queue {queue.queue_id}: {error}"
+            for queue, _, error in self.tries[-TRIES_TOLD:]
+        )
+        return (
+            f"send to topic {self.topic} failed after {len(self.tries)} tries "
+            f"in {self.elapsed:.3f} s: {told}"
+        )
+
+
+class BatchSendError(ClientError):
+    """Some messages of a `send_batch` were not stored.
+
+    `results` is aligned with the messages given: a SendResult, or None where that message's batch
+    failed. `failed` lists those messages. `code`, `remark`, `broker`, `tries`, `retriable` and
+    `__cause__` are of the first error; it is a SendError, or says that there was no route, and then
+    there are no tries.
+    """
+
+    def __init__(
+        self,
+        first: RemotingError,
+        results: Sequence[SendResult | None],
+        failed: Sequence[Message],
+    ) -> None:
+        super().__init__(first.code, first.remark, first.broker)
+        self.retriable = first.retriable
+        self.tries = first.tries if isinstance(first, SendError) else ()
+        self._why = str(first)
+        self.results = list(results)
+        self.failed = list(failed)
+
+    def __str__(self) -> str:
+        return f"{len(self.failed)} of {len(self.results)} messages not stored; {self._why}"
+
+
+class RequestTimeout(ClientError):
+    """No reply to a request came within its timeout; the request itself was stored."""
+
+    retriable = True
+
+    def __init__(self, topic: str, timeout: float) -> None:
+        super().__init__(
+            ClientErrorCode.REQUEST_TIMEOUT,
+            f"the request to topic {topic} was sent, no reply came within {timeout:.3f} s",
+        )
+        self.topic = topic
+
+
+class TransactionNotPrepared(ClientError):
+    """The half message is stored, but not flushed or replicated as the broker should have: it was
+    rolled back, and the local transaction has not begun. `result` has the status."""
+
+    retriable = True
+
+    def __init__(self, result: SendResult) -> None:
+        super().__init__(
+            result.status,
+            f"the half message {result.msg_id} was rolled back: {result.status.name}",
+            result.queue.broker_name,
+        )
+        self.result = result
+
+
+def once_more(error: RemotingError) -> RemotingError:
+    """The same error for somebody else who waits: raising the one that all share would have it keep
+    what each of them has at hand."""
+    own: RemotingError = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.__cause__ = error.__cause__
+    return own
+
+
+def is_silence(error: BaseException) -> bool:
+    """Whether the error means that no answer came, as opposed to an error answer."""
+    return isinstance(error, RemotingConnectError | RemotingTimeout | RemotingClosed)

@@ -1,0 +1,129 @@
+"""Heartbeats: telling brokers which groups this client serves.
+
+Sent to every broker of the routes at start, every 30 s, and on each new connection, because a
+broker forgets a client with its connection; replicas (ids other than 0) hear of consumers only.
+Reference: MQClientInstance.sendHeartbeatToAllBroker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pocketmq.client.errors import RemotingError, error_for
+from pocketmq.client.log_fields import fields
+from pocketmq.client.route import MASTER_ID, RouteTable
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
+from pocketmq.remoting.pool import ConnectionPool
+
+__all__ = ["HEARTBEAT_PERIOD", "Heartbeat"]
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_PERIOD = 30.0
+HEARTBEAT_TIMEOUT = 3.0
+#: Shutdown does not wait longer than this for brokers to take note, seconds.
+UNREGISTER_TIMEOUT = 1.0
+
+
+class Heartbeat:
+    """The groups of one client, and the requests that announce and withdraw them."""
+
+    def __init__(self, client_id: str, pool: ConnectionPool, routes: RouteTable) -> None:
+        self._client_id = client_id
+        self._pool = pool
+        self._routes = routes
+        self._producers: set[str] = set()
+        self._consumers: dict[str, Callable[[], ConsumerData]] = {}
+        #: Release ordinal by broker address, as the heartbeat answers told.
+        self.versions: dict[str, int] = {}
+
+    def add_producer(self, group: str) -> None:
+        self._producers.add(group)
+
+    def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
+        """`describe` gives the group's present subscriptions at each heartbeat."""
+        self._consumers[group] = describe
+
+    def data(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self._client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in self._producers],
+            consumer_data_set=[describe() for describe in self._consumers.values()],
+        )
+
+    def targets(self) -> list[str]:
+        """The broker addresses that are told; none while there is nothing to tell."""
+        if not (self._producers or self._consumers):
+            return []
+        return [
+            address
+            for addresses in self._routes.brokers.values()
+            for broker_id, address in addresses.items()
+            if broker_id == MASTER_ID or self._consumers
+        ]
+
+    async def send_all(self) -> None:
+        """One heartbeat to every target; who does not answer is logged, and told next time."""
+        targets = self.targets()
+        for gone in self.versions.keys() - set(targets):
+            del self.versions[gone]
+        await asyncio.gather(*(self.send(address) for address in targets))
+
+    async def send(self, address: str) -> bool:
+        """One heartbeat to one broker; whether it was accepted."""
+        try:
+            answer = await self._pool.request(
+                address,
+                RequestCode.HEART_BEAT,
+                None,
+                self.data().encode(),
+                timeout=HEARTBEAT_TIMEOUT,
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                raise error_for(answer.code, answer.remark, address)
+        except RemotingError as error:
+            log.warning(
+                "heartbeat to broker %s failed: %s",
+                address,
+                error,
+                extra=fields(error, broker=address, client_id=self._client_id),
+            )
+            return False
+        self.versions[address] = answer.version
+        return True
+
+    async def connected(self, address: str) -> None:
+        """A connection was made: a broker on it does not know this client yet."""
+        if address in self.targets():
+            await self.send(address)
+
+    async def unregister_all(self) -> None:
+        """Withdraw every group from every broker that is connected; best effort."""
+        headers = [
+            UnregisterClientRequestHeader(client_id=self._client_id, producer_group=group)
+            for group in self._producers
+        ] + [
+            UnregisterClientRequestHeader(client_id=self._client_id, consumer_group=group)
+            for group in self._consumers
+        ]
+        await asyncio.gather(
+            *(
+                self._unregister(address, header)
+                for address in self.targets()
+                if address in self.versions
+                for header in headers
+            )
+        )
+
+    async def _unregister(self, address: str, header: UnregisterClientRequestHeader) -> None:
+        try:
+            await self._pool.request(
+                address, RequestCode.UNREGISTER_CLIENT, header, timeout=UNREGISTER_TIMEOUT
+            )
+        except RemotingError as error:
+            told = fields(error, broker=address, client_id=self._client_id)
+            log.debug("unregistering from broker %s failed: %s", address, error, extra=told)

@@ -1,0 +1,234 @@
+"""What every producer, consumer and admin stands on: connections, routes, heartbeats, tasks.
+
+An instance is one client of the cluster: one clientId, one pool of connections, one route table.
+Making one touches no event loop and no network; `start` begins the periodic work and `shutdown`
+leaves no task and no connection behind. Both may be called any number of times.
+Reference: MQClientInstance; its periods too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from pocketmq.client.batching import Batching
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.errors import NoRouteInfo, NotRunning, RemotingError, error_for
+from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
+from pocketmq.client.log_fields import fields
+from pocketmq.client.name_server_list import REFRESH_PERIOD, NameServerList
+from pocketmq.client.name_servers import NameServers
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.route import RouteTable
+from pocketmq.client.vip_channel import VipChannel, vip_address
+from pocketmq.message.identity import local_address
+from pocketmq.message.limits import TBW102
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.pool import ConnectionPool
+
+__all__ = ["ROUTE_POLL_PERIOD", "ClientInstance", "client_id"]
+
+log = logging.getLogger(__name__)
+
+ROUTE_POLL_PERIOD = 30.0
+#: Default timeout of one request to a broker, seconds.
+BROKER_TIMEOUT = 5.0
+#: Shutdown does not wait longer than this for a task that was cancelled, seconds.
+CANCEL_TIMEOUT = 5.0
+
+T = TypeVar("T")
+
+
+def client_id(instance_name: str, unit_name: str, ip: str, *, lasting: bool = False) -> str:
+    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds, unless the id
+    is to be the same in every run."""
+    if instance_name == "DEFAULT" and not lasting:
+        instance_name = f"{os.getpid()}#{time.time_ns()}"
+    return f"{ip}@{instance_name}" + (f"@{unit_name}" if unit_name else "")
+
+
+class ClientInstance:
+    """One client of the cluster.
+
+    `namesrv` is `"host:port;host:port"`, a list, the URL of a list, or None for the environment's
+    NAMESRV_ADDR (client.name_server_list); raises NoNameServer and InvalidName. client.options says
+    what the other options mean; `lasting_id`: the clientId is the same in every run; `template` and
+    `template_queues` are those of RouteTable.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance_name: str = "DEFAULT",
+        unit_name: str = "",
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | bool = False,
+        vip_channel: bool = False,
+        namespace: str = "",
+        lasting_id: bool = False,
+        template: str = TBW102,
+        template_queues: int = 4,
+    ) -> None:
+        self.namespace = Namespace(namespace)
+        self._list = NameServerList(namesrv, unit_name)
+        self.client_id = client_id(
+            instance_name, unit_name, local_address() or "127.0.0.1", lasting=lasting_id
+        )
+        self.dispatcher = Dispatcher()
+        self.pool = ConnectionPool(
+            self.dispatcher,
+            tls=ssl.create_default_context() if tls is True else tls or None,
+            sign=None if credentials is None else credentials.sign,
+        )
+        self.pool.on_connected.append(self._connected)
+        self.batching = Batching(self.pool)
+        self.name_servers = NameServers(self._list.addresses, self.pool)
+        self.routes = RouteTable(
+            self.name_servers, self.spawn, template=template, template_queues=template_queues
+        )
+        self.vip_channel = VipChannel(vip_channel)
+        #: Where to send, by broker name: its master's address, on the VIP channel if that is on.
+        self.master = self._vip_master if vip_channel else self.routes.master
+        self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
+        self.running = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._with_route_poll: list[Callable[[], Awaitable[object]]] = []
+        self._closed = False
+
+    def with_route_poll(self, job: Callable[[], Awaitable[object]]) -> None:
+        """Have `job` done with each route poll, the first time at start."""
+        self._with_route_poll.append(job)
+
+    async def start(self) -> None:
+        """Begin the periodic work; raises NotRunning after a shutdown, and NoNameServer when the
+        list of name servers is at a URL that can not be read."""
+        if self.running:
+            return
+        await self._list.fetch()
+        if self._closed:
+            raise NotRunning("a client that was shut down")
+        if self.running:
+            return  # by another caller, while the list was fetched
+        self.running = True
+        if self._list.url is not None:
+            self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
+        self.spawn(self._poll(), "route poll")
+        self.every(HEARTBEAT_PERIOD, self.heartbeat.send_all, "heartbeat")
+
+    async def shutdown(self) -> None:
+        """Withdraw the groups, end every task, close every connection."""
+        if not self.running:
+            self._closed = True
+            return
+        self.running = False
+        self._closed = True
+        try:
+            await self.heartbeat.unregister_all()
+        finally:
+            tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            # Before the pool is closed: who waits for a connection then would take its cancellation
+            # for an error of the pool, and go on. But a handler may take no notice of its own.
+            ended = asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait([ended], timeout=CANCEL_TIMEOUT)
+            await self.pool.close()
+
+    def check_running(self, what: str) -> None:
+        if not self.running:
+            raise NotRunning(what)
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """A task that shutdown ends. Its errors are its waiter's; see `every` for the rest."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.client_id} {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def every(
+        self, period: float, job: Callable[[], Awaitable[object]], name: str
+    ) -> asyncio.Task[None]:
+        """Do `job` every `period` seconds, the first time after one period. An error of one
+        round is logged and ends only that round."""
+
+        async def rounds() -> None:
+            while True:
+                await asyncio.sleep(period)
+                await self._guarded(job, name)
+
+        return self.spawn(rounds(), name)
+
+    async def broker_address(self, queue: MessageQueue) -> str:
+        """The master that holds the queue, asking for the topic's route where it is not known.
+
+        Raises NoRouteInfo for an unknown topic, BrokerNotFound for a broker that is in no route.
+        """
+        known = queue.broker_name in self.routes.brokers
+        if not known and await self.routes.for_subscribe(queue.topic) is None:
+            raise NoRouteInfo(queue.topic)
+        return self.routes.address(queue.broker_name)
+
+    def _vip_master(self, broker_name: str) -> str:
+        return vip_address(self.routes.master(broker_name))
+
+    async def request(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = BROKER_TIMEOUT,
+        broker: str | None = None,
+        gathered: bool = False,
+    ) -> Command:
+        """A broker's success answer; an error answer is raised as its class. `address` is the
+        broker's own, also where the VIP channel is used.
+
+        `gathered`, for what may be done twice: with others of its code that are asked of the broker
+        at the same time, as one request (client.batching).
+        """
+        target = self.vip_channel.address(address, code)
+        if gathered:
+            answer = await self.batching.request(
+                target, code, header, body, timeout=timeout, repeatable=True
+            )
+        else:
+            answer = await self.pool.request(target, code, header, body, timeout=timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise error_for(answer.code, answer.remark, broker or address)
+        return answer
+
+    async def _poll(self) -> None:
+        while True:
+            await self._guarded(self.routes.poll, "route poll")
+            for job in self._with_route_poll:
+                await self._guarded(job, "route poll")
+            await asyncio.sleep(ROUTE_POLL_PERIOD)
+
+    async def _guarded(self, job: Callable[[], Awaitable[object]], name: str) -> None:
+        try:
+            await job()
+        except RemotingError as error:
+            log.warning("%s: %s", name, error, extra=fields(error, client_id=self.client_id))
+        except Exception:
+            log.exception("%s failed", name, extra=fields(client_id=self.client_id))
+
+    def _connected(self, address: str) -> None:
+        if self.running:
+            # The first request to a broker may go to its VIP channel; heartbeats do not.
+            for own in self.vip_channel.own_addresses(address):
+                self.spawn(self._greet(own), f"heartbeat to {own}")
+
+    async def _greet(self, address: str) -> None:
+        await self._guarded(lambda: self.heartbeat.connected(address), "heartbeat")

@@ -1,0 +1,104 @@
+"""The name servers of a client: their addresses, and requests with failover.
+
+Name servers do not know of each other, so any of them answers a question; a write goes to each.
+The first is chosen at random (clients spread over the servers) and kept while it answers; then the
+next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+
+from pocketmq.client.errors import NoNameServer, RemotingError, error_for, is_silence
+from pocketmq.client.log_fields import fields
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.pool import ConnectionPool
+
+__all__ = ["NameServers"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds for a request to the name servers, all failovers included.
+NAMESRV_TIMEOUT = 3.0
+#: The least time one name server gets, seconds.
+LEAST_SHARE = 0.01
+
+
+class NameServers:
+    """Requests to whichever name server answers.
+
+    `addresses` may change at any time, but for the time it takes to fetch a first list
+    (client.name_server_list) it is never empty.
+    """
+
+    def __init__(self, addresses: Sequence[str], pool: ConnectionPool) -> None:
+        self.addresses = addresses
+        self._pool = pool
+        self._current = random.randrange(1 << 16)
+
+    async def request(
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
+    ) -> Command:
+        """The success answer of the first name server that answers at all.
+
+        A server's error answer is final and raised as its class; servers that are silent are
+        passed over, each getting its share of `timeout`. Raises NoNameServer when all were.
+        """
+        deadline = time.monotonic() + timeout
+        silent: list[str] = []
+        addresses = tuple(self.addresses)
+        first = self._current
+        count = len(addresses)
+        for tried in range(count):
+            index = (first + tried) % count
+            address = addresses[index]
+            share = max((deadline - time.monotonic()) / (count - tried), LEAST_SHARE)
+            try:
+                answer = await self._pool.request(address, code, header, body, timeout=share)
+            except RemotingError as error:
+                if not is_silence(error):
+                    raise
+                silent.append(f"{address}: {error}")
+                log.warning(
+                    "name server %s did not answer: %s", address, error, extra=fields(error)
+                )
+                continue
+            self._current = index
+            return _success(answer, address)
+        raise NoNameServer("no name server answered: " + "; ".join(silent))
+
+    async def request_all(
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
+    ) -> None:
+        """Have every name server do it; raises the first error after all were asked."""
+        first_error: RemotingError | None = None
+        for address in tuple(self.addresses):
+            try:
+                _success(
+                    await self._pool.request(address, code, header, body, timeout=timeout), address
+                )
+            except RemotingError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+
+def _success(answer: Command, address: str) -> Command:
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_for(answer.code, answer.remark, address)
+    return answer

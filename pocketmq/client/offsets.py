@@ -1,0 +1,99 @@
+"""What a broker's store knows of a queue: its bounds, and offsets by time.
+
+All offsets are queue offsets. An unknown topic or queue answers 0, as an empty one does.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pocketmq.client.instance import ClientInstance
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
+
+__all__ = ["Position", "QueueOffsets", "check_position", "consume_from_where", "milliseconds"]
+
+#: Where to start reading a queue: an offset, one of its ends, or a store time.
+Position = int | Literal["begin", "end"] | datetime
+
+
+def milliseconds(time: datetime) -> int:
+    """Unix milliseconds; a time without zone is local."""
+    return int(time.timestamp() * 1000)
+
+
+class QueueOffsets:
+    """Asks the broker that holds the queue. Raises BrokerNotFound, NoRouteInfo and what brokers
+    answer."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+
+    async def min(self, queue: MessageQueue) -> int:
+        """The oldest offset still stored."""
+        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        ext = await self._ask(queue, RequestCode.GET_MIN_OFFSET, header)
+        return GetMinOffsetResponseHeader.from_ext(ext).offset
+
+    async def max(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        ext = await self._ask(queue, RequestCode.GET_MAX_OFFSET, header)
+        return GetMaxOffsetResponseHeader.from_ext(ext).offset
+
+    async def at_time(self, queue: MessageQueue, timestamp: int) -> int:
+        """The first message stored at or after `timestamp` (ms); the end when there is none."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp
+        )
+        ext = await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return SearchOffsetResponseHeader.from_ext(ext).offset
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int | None:
+        """Store time of the oldest message, ms; None when there is none."""
+        header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        ext = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        timestamp = GetEarliestMsgStoretimeResponseHeader.from_ext(ext).timestamp
+        return timestamp if timestamp >= 0 else None
+
+    async def resolve(self, queue: MessageQueue, position: Position) -> int:
+        """The offset that a position means for this queue now."""
+        if isinstance(position, datetime):
+            return await self.at_time(queue, milliseconds(position))
+        if isinstance(position, str):
+            return await (self.min(queue) if position == "begin" else self.max(queue))
+        return position
+
+    async def _ask(self, queue: MessageQueue, code: RequestCode, header: Header) -> dict[str, str]:
+        address = await self._instance.broker_address(queue)
+        answer = await self._instance.request(address, code, header, broker=queue.broker_name)
+        return answer.ext_fields
+
+
+def check_position(position: Position) -> Position:
+    """The position itself; raises ValueError for what is none."""
+    if isinstance(position, str):
+        if position not in ("begin", "end"):
+            raise ValueError(f"position {position!r} is neither 'begin' nor 'end'")
+    elif isinstance(position, int) and position < 0:
+        raise ValueError(f"a queue offset can not be negative: {position}")
+    return position
+
+
+def consume_from_where(start: Position) -> str:
+    """What heartbeats call the place where a new group begins."""
+    if isinstance(start, datetime):
+        return "CONSUME_FROM_TIMESTAMP"
+    return "CONSUME_FROM_FIRST_OFFSET" if start == "begin" else "CONSUME_FROM_LAST_OFFSET"

@@ -1,0 +1,123 @@
+"""Splitting a list of messages into batches that a broker takes.
+
+One batch has one topic and one WAIT, and a body of at most `max_bytes`. A message too large to
+share a batch goes alone, as an ordinary send (which may also compress it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from pocketmq.client.producer.outgoing import Outgoing, message_properties, wait_property
+from pocketmq.client.validation import check_batchable, check_message, check_properties_length
+from pocketmq.message.batch_body import BatchBody
+from pocketmq.message.message import Message
+from pocketmq.remoting.codes import RequestCode
+
+__all__ = ["BatchPart", "batch_properties", "split"]
+
+#: Messages in one batch at most: the answer names an id of 32 or 56 characters for each.
+MAX_BATCH_MESSAGES = 10_000
+
+#: Properties text that fits in any case, characters.
+SHORT = 30_000
+
+
+class BatchPart(msgspec.Struct):
+    """Messages that travel together. `indexes` are their places in the list that was split."""
+
+    topic: str
+    wait_stored: bool
+    body: BatchBody = msgspec.field(default_factory=BatchBody)
+    indexes: list[int] = msgspec.field(default_factory=list)
+    msg_ids: list[str] = msgspec.field(default_factory=list)
+
+    def add(self, message: Message, properties: bytes, msg_id: str, max_bytes: int) -> int:
+        """One message more; returns its bytes in the body, 0 when it must go into the next batch
+        because that would have more than `max_bytes`, or too many messages."""
+        msg_ids = self.msg_ids
+        if len(msg_ids) >= MAX_BATCH_MESSAGES:
+            return 0
+        content = message.body
+        if type(content) is not bytes:
+            content = bytes(content)  # it may change until the batch leaves
+        size = self.body.add(message.flag, content, properties, max_bytes)
+        if size:
+            msg_ids.append(msg_id)
+        return size
+
+    def single(self, extra: str = "") -> Outgoing:
+        """Its one message, as an ordinary send; raises InvalidMessage for its properties."""
+        flag, body, properties = self.body.first()
+        text = properties.decode() + extra + wait_property(self.wait_stored)
+        check_properties_length(text)
+        return Outgoing(
+            RequestCode.SEND_MESSAGE_V2,
+            self.topic,
+            body,
+            text,
+            self.msg_ids,
+            flag,
+            gathered=True,
+        )
+
+    def outgoing(self, extra: str = "") -> Outgoing:
+        """All of them, as a batch."""
+        # The header's properties are appended to those of each message: WAIT needs no place of
+        # its own in every one. The unique ids stay with the messages, where the reference's one
+        # id for the whole batch would make them indistinguishable.
+        return Outgoing(
+            RequestCode.SEND_BATCH_MESSAGE,
+            self.topic,
+            self.body.encode(),
+            extra + wait_property(self.wait_stored),
+            self.msg_ids,
+            batch=True,
+            gathered=True,
+        )
+
+
+def split(
+    messages: Sequence[Message],
+    new_id: Callable[[], str],
+    *,
+    max_bytes: int,
+    max_message_size: int,
+) -> list[BatchPart]:
+    """The batches for these messages, each in the order given; nothing is sent if one is wrong.
+
+    Raises InvalidMessage or InvalidName for the first message that breaks a rule.
+    """
+    return list(_parts(messages, new_id, max_bytes, max_message_size))
+
+
+def _parts(
+    messages: Sequence[Message], new_id: Callable[[], str], max_bytes: int, max_message_size: int
+) -> Iterator[BatchPart]:
+    growing: dict[tuple[str, bool], BatchPart] = {}
+    for index, message in enumerate(messages):
+        check_message(message, max_message_size)
+        check_batchable(message)
+        wait = message.wait_stored
+        msg_id = new_id()
+        properties = batch_properties(message, msg_id)
+        key = (message.topic, wait)
+        part = growing.get(key)
+        if part is None or not part.add(message, properties, msg_id, max_bytes):
+            if part is not None:
+                yield part
+            part = growing[key] = BatchPart(message.topic, wait)
+            part.add(message, properties, msg_id, max_bytes)
+        part.indexes.append(index)
+    yield from growing.values()
+
+
+def batch_properties(message: Message, msg_id: str) -> bytes:
+    """The properties text of one message of a batch; raises InvalidMessage."""
+    text = message_properties(message, msg_id)
+    # The usual text is short and plain: then it fits, and it can be encoded.
+    if not text.isascii() or len(text) > SHORT:
+        check_properties_length(text + wait_property(message.wait_stored))
+    return text.encode()

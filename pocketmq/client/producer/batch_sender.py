@@ -1,0 +1,95 @@
+"""Sending a list of messages: its parts at the same time, its results in the list's order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.producer.batch import BatchPart, split
+from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.sender import Sender
+from pocketmq.message.identity import new_unique_id
+from pocketmq.message.message import Message, MessageQueue
+
+__all__ = ["BatchSender"]
+
+#: Parts of one list that are on the way at the same time; those to one broker together.
+BATCH_CONCURRENCY = 32
+
+
+class BatchSender:
+    """Sends lists through one Sender.
+
+    `max_bytes`: body size at which the next batch begins. `max_message_size`: bytes of one body.
+    `extra`: properties text of RocketMQ's own for every message.
+    """
+
+    def __init__(
+        self, sender: Sender, *, max_bytes: int, max_message_size: int, extra: str
+    ) -> None:
+        self._sender = sender
+        self._max_bytes = max_bytes
+        self._max_message_size = max_message_size
+        self._extra = extra
+
+    async def send(
+        self, messages: Sequence[Message], queue: MessageQueue | None, deadline: float
+    ) -> list[SendResult]:
+        """Send all; with `queue` the batches follow one another, up to the first failure.
+
+        Raises InvalidMessage and InvalidName before anything is sent, BatchSendError.
+        """
+        parts = split(
+            messages,
+            new_unique_id,
+            max_bytes=self._max_bytes,
+            max_message_size=self._max_message_size,
+        )
+        results: list[SendResult | None] = [None] * len(messages)
+        errors = await self._send_parts(parts, results, queue, deadline)
+        if errors:
+            failed = [
+                message for message, result in zip(messages, results, strict=True) if result is None
+            ]
+            raise BatchSendError(errors[0], results, failed) from errors[0]
+        return [result for result in results if result is not None]
+
+    async def _send_parts(
+        self,
+        parts: Sequence[BatchPart],
+        results: list[SendResult | None],
+        queue: MessageQueue | None,
+        deadline: float,
+    ) -> list[RemotingError]:
+        errors: list[RemotingError] = []
+        waiting = iter(parts)
+
+        async def work() -> None:
+            for part in waiting:
+                try:
+                    stored = await self.send_part(part, queue, deadline)
+                except RemotingError as error:
+                    errors.append(error)
+                    if queue is not None:
+                        return
+                    continue
+                for index, result in zip(part.indexes, stored, strict=True):
+                    results[index] = result
+
+        if len(parts) == 1 or queue is not None:
+            await work()
+        else:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(BATCH_CONCURRENCY, len(parts))):
+                    group.create_task(work())
+        return errors
+
+    async def send_part(
+        self, part: BatchPart, queue: MessageQueue | None, deadline: float
+    ) -> list[SendResult]:
+        """Send one batch, as an ordinary send if it is one message. Raises SendError,
+        NoRouteInfo."""
+        if len(part.msg_ids) == 1:
+            return [await self._sender.send(part.single(self._extra), queue, deadline)]
+        return await self._sender.send_batch(part.outgoing(self._extra), queue, deadline)

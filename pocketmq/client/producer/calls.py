@@ -1,0 +1,287 @@
+"""What stands around every send of a producer, whatever its kind.
+
+In this order: the producer runs, and there is a place among the sends under way; hooks see the
+message as the user made it; the namespace wraps its topic; the message is checked; its queue is
+chosen by its key; it is made ready and sent; the result is unwrapped, and hooks see it.
+The plain send of `Producer.send` leaves out what is not in use.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from pocketmq.client.errors import BatchSendError, InvalidMessage, NotRunning
+from pocketmq.client.in_flight import InFlight
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.producer.accumulator import Accumulator, Posted
+from pocketmq.client.producer.batch import BatchPart
+from pocketmq.client.producer.batch_sender import BatchSender
+from pocketmq.client.producer.hooks import HookList, SendContext, SendKind
+from pocketmq.client.producer.outgoing import prepare
+from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose
+from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.sender import Sender
+from pocketmq.client.validation import check_message
+from pocketmq.message.identity import new_unique_id
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode
+
+__all__ = ["Calls", "check_queue"]
+
+R = TypeVar("R")
+
+
+class Calls:
+    """The calls of one producer.
+
+    `group` is the user's name of it; `selector` chooses the queue of a key; `timeout` is the
+    default, in seconds; `max_message_size` bytes of a body.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        batches: BatchSender,
+        namespace: Namespace,
+        hooks: HookList,
+        in_flight: InFlight,
+        selector: Selector,
+        *,
+        group: str,
+        client_id: str,
+        timeout: float,
+        max_message_size: int,
+    ) -> None:
+        self.running = False
+        self._sender = sender
+        self._batches = batches
+        self._namespace = namespace
+        self._hooks = hooks
+        self._in_flight = in_flight
+        self._selector = selector
+        self._group = group
+        self._client_id = client_id
+        self.timeout = timeout
+        self._max_message_size = max_message_size
+
+    def deadline(self, timeout: float | None) -> float:
+        """The end of a call that begins now."""
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
+
+    async def enter(self, deadline: float) -> None:
+        """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
+        if not self.running:
+            raise NotRunning("producer")
+        await self._in_flight.enter(max(deadline - time.monotonic(), 0.0))
+        if not self.running:
+            self._in_flight.leave()
+            raise NotRunning("producer")
+
+    async def send_one(
+        self,
+        kind: SendKind,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+        code: RequestCode = RequestCode.SEND_MESSAGE_V2,
+        extra: str = "",
+        sys_flag: int = 0,
+        entered: bool = False,
+    ) -> SendResult:
+        """Send one message. `extra`: properties text of RocketMQ's own; `sys_flag`: bits to set;
+        `entered`: it has its place among the sends under way already."""
+
+        async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
+            message, target = await self._addressed(messages[0], queue, key, deadline)
+            outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
+            outgoing.code = code
+            outgoing.sys_flag |= sys_flag
+            return self._unwrapped([await self._sender.send(outgoing, target, deadline)])
+
+        deadline = self.deadline(timeout)
+        if not entered:
+            await self.enter(deadline)
+        [result] = await self._observed(kind, [message], deadline, work)
+        return result
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        timeout: float | None,
+    ) -> None:
+        """Hand one message to a connection."""
+
+        async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
+            message, target = await self._addressed(messages[0], queue, key, deadline)
+            outgoing = prepare(message, new_unique_id(), extra=self._namespace.property)
+            await self._sender.send_oneway(outgoing, target, deadline)
+            return []
+
+        deadline = self.deadline(timeout)
+        await self.enter(deadline)
+        await self._observed(SendKind.ONEWAY, [message], deadline, work)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        timeout: float | None,
+    ) -> list[SendResult]:
+        """Send messages in batches."""
+
+        async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
+            messages = [self._wrap(message) for message in messages]
+            target = queue and self._namespace.wrap_queue(queue)
+            if key is not None and messages:
+                target = await self._target(messages[0], target, key, deadline)
+            if target is not None:
+                for message in messages:
+                    check_queue(target, message.topic)
+            return self._unwrapped(await self._batches.send(messages, target, deadline))
+
+        deadline = self.deadline(timeout)
+        await self.enter(deadline)
+        try:
+            return await self._observed(SendKind.BATCH, messages, deadline, work)
+        except BatchSendError as error:
+            error.failed = [
+                message
+                for message, result in zip(messages, error.results, strict=True)
+                if result is None
+            ]
+            if self._namespace:
+                error.results = [result and self._unwrap(result) for result in error.results]
+            raise
+
+    async def post(
+        self,
+        accumulator: Accumulator,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+    ) -> Posted:
+        """Let one message linger."""
+        if not self.running:
+            raise NotRunning("producer")
+        if not self._hooks:
+            return await self._add(accumulator, message, queue, key)
+        context = SendContext(SendKind.LINGERED, self._group, self._client_id, [message])
+        self._hooks.before(context)
+        try:
+            posted = await self._add(accumulator, context.messages[0], queue, key)
+        except BaseException as error:
+            context.ended(None, error)
+            self._hooks.after(context)
+            raise
+
+        def answered() -> None:
+            context.ended([posted.result], posted.error)
+            self._hooks.after(context)
+
+        posted.when_done(answered)
+        return posted
+
+    async def alone(
+        self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
+    ) -> Coroutine[Any, Any, SendResult]:
+        """The send of a posted message that goes by itself, to be awaited later; it has its place
+        already."""
+        await self.enter(self.deadline(None))
+        return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
+
+    async def send_plain(self, message: Message) -> SendResult:
+        """Send one message of our own: no hook sees it, and it needs no place."""
+        outgoing = prepare(message, new_unique_id())
+        return await self._sender.send(outgoing, None, self.deadline(None))
+
+    async def send_gathered(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
+        """Send a batch that the accumulator has gathered."""
+        return self._unwrapped(await self._batches.send_part(part, queue, self.deadline(None)))
+
+    async def _add(
+        self,
+        accumulator: Accumulator,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+    ) -> Posted:
+        message, target = await self._addressed(message, queue, key, self.deadline(None))
+        if accumulator.full:
+            await accumulator.room()
+        return accumulator.add(message, target)
+
+    async def _observed(
+        self,
+        kind: SendKind,
+        messages: Sequence[Message],
+        deadline: float,
+        work: Callable[[Sequence[Message], float], Awaitable[list[SendResult]]],
+    ) -> list[SendResult]:
+        """Do the work, which has its place, between the hooks."""
+        try:
+            if not self._hooks:
+                return await work(messages, deadline)
+            context = SendContext(kind, self._group, self._client_id, messages)
+            self._hooks.before(context)
+            try:
+                results = await work(context.messages, deadline)
+            except BaseException as error:
+                context.ended(error.results if isinstance(error, BatchSendError) else None, error)
+                raise
+            else:
+                context.ended(results or None, None)
+                return results
+            finally:
+                self._hooks.after(context)
+        finally:
+            self._in_flight.leave()
+
+    async def _addressed(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+    ) -> tuple[Message, MessageQueue | None]:
+        message = self._wrap(message)
+        check_message(message, self._max_message_size)
+        target = queue and self._namespace.wrap_queue(queue)
+        if key is not None:
+            return message, await self._target(message, target, key, deadline)
+        check_queue(target, message.topic)
+        return message, target
+
+    async def _target(
+        self, message: Message, queue: MessageQueue | None, key: ShardingKey, deadline: float
+    ) -> MessageQueue:
+        if queue is not None:
+            raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
+        check_message(message, self._max_message_size)
+        queues = await self._sender.queues(message.topic, deadline)
+        return choose(self._selector, queues, message, key)
+
+    def _wrap(self, message: Message) -> Message:
+        return self._namespace.wrap_message(message) if self._namespace else message
+
+    def _unwrap(self, result: SendResult) -> SendResult:
+        return msgspec.structs.replace(result, queue=self._namespace.unwrap_queue(result.queue))
+
+    def _unwrapped(self, results: list[SendResult]) -> list[SendResult]:
+        return [self._unwrap(result) for result in results] if self._namespace else results
+
+
+def check_queue(queue: MessageQueue | None, topic: str) -> None:
+    """Raises InvalidMessage unless the queue, if there is one, is of the topic."""
+    if queue is not None and queue.topic != topic:
+        raise InvalidMessage(f"a message of topic {topic} can not go to {queue}")

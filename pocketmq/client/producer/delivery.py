@@ -1,0 +1,191 @@
+"""The attempts of one send: which queue next, how long each may take, when to give up.
+
+Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RIP-63):
+
+- The first attempt and `retries` more; then, because a send should fail only when nothing is left,
+  every queue not tried yet, one by one.
+- An answer that is not among the retried codes ends the send at once. Silence (no connection, lost,
+  too late) is always retried, on another broker than the last where there is one.
+- `timeout` is the total. While another broker could still be tried, an attempt gets only its share
+  of what is left, so that brokers that hang do not use up the time of the others. It is a larger
+  share while no other broker is available: brokers that are all slow need patience, not retries.
+- A broker that said in this send that it is busy is asked again, on another of its queues, only
+  when no other broker is left, and after a pause that grows.
+
+Reference: DefaultMQProducerImpl.sendDefaultImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from pocketmq.client.errors import (
+    BrokerNotFound,
+    NoRouteInfo,
+    RemotingError,
+    RemotingTimeout,
+    SendError,
+    Try,
+    is_silence,
+)
+from pocketmq.client.pauses import growing
+from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RETRIABLE_CODES, EncodeError
+
+__all__ = ["Delivery", "RetryPolicy"]
+
+#: The least time an attempt gets, seconds.
+LEAST_SHARE = 0.02
+#: The pause before a busy broker is asked again, the first time and at most, seconds. Between half
+#: of it and all, so that producers that were refused together do not come back together.
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.2
+
+R = TypeVar("R")
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`retries`: attempts after the first; 0 means one attempt and nothing else.
+    `attempt_timeout`: the most one attempt may take, seconds; None divides what is left."""
+
+    retries: int = 2
+    attempt_timeout: float | None = None
+    retried_codes: frozenset[int] = RETRIABLE_CODES
+
+    def attempts(self, queue_count: int) -> int:
+        """How many attempts a send to a topic of so many queues may make."""
+        return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
+
+    def share(self, remaining: float, made: int, other_available: bool = True) -> float:
+        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds, where
+        there is another broker to go to; `other_available`: one of which nothing bad is known."""
+        if self.retries <= 0:
+            return remaining
+        if self.attempt_timeout is not None:
+            return min(self.attempt_timeout, remaining)
+        left = max(1 + self.retries - made, 2) if other_available else 2
+        return max(remaining / left, min(LEAST_SHARE, remaining))
+
+
+class Delivery:
+    """Delivers the sends of one producer.
+
+    `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
+    no answer, because the route may be out of date; `sleep(seconds)` waits.
+    """
+
+    def __init__(
+        self,
+        selector: QueueSelector,
+        policy: RetryPolicy,
+        clock: Callable[[], float],
+        doubt: Callable[[str], object],
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._selector = selector
+        self._policy = policy
+        self._clock = clock
+        self._doubt = doubt
+        self._sleep = sleep
+
+    async def deliver(
+        self,
+        topic: str,
+        queues: PublishQueues,
+        attempt: Callable[[MessageQueue, float], Awaitable[R]],
+        deadline: float,
+        policy: RetryPolicy | None = None,
+        *,
+        oneway: bool = False,
+    ) -> R:
+        """The result of the first attempt that succeeds.
+
+        `attempt(queue, timeout)` makes one attempt; `deadline` is in clock seconds; `policy`, where
+        given, is used instead of the producer's; a `oneway` attempt that succeeds says nothing
+        about the broker. Raises SendError; NoRouteInfo for a topic without queues; RemotingTimeout
+        when not even the first attempt has any time.
+        """
+        clock = self._clock
+        selector = self._selector
+        if policy is None:
+            policy = self._policy
+        queue = selector.select(queues)
+        if queue is None:
+            raise NoRouteInfo(topic, "no queue")
+        began = now = clock()
+        if now >= deadline:
+            raise RemotingTimeout(f"no time was left to send to topic {topic}")
+        elsewhere = queues.broker_count > 1
+        failures: list[Try] = []
+        tries: Tries | None = None
+        while True:
+            share = deadline - now
+            if elsewhere:
+                hopeful = selector.other_available(queues, queue.broker_name)
+                share = policy.share(share, len(failures), hopeful)
+            item = selector.began(queue.broker_name)
+            try:
+                result = await attempt(queue, share)
+            except EncodeError:
+                raise
+            except RemotingError as error:
+                began_attempt, now = now, clock()
+                failures.append(Try(queue, now - began_attempt, error))
+                again = self._learn(queue, now - began_attempt, error, policy)
+                if is_silence(error) or isinstance(error, BrokerNotFound):
+                    self._doubt(topic)
+                attempts = policy.attempts(len(queues.queues))
+                if not again or len(failures) >= attempts or now >= deadline:
+                    raise SendError(topic, now - began, failures, error) from error
+            else:
+                if not oneway:
+                    selector.answered(queue.broker_name, clock() - now)
+                return result
+            finally:
+                item.in_flight -= 1
+            tries = tries or Tries()
+            tries.failed(queue)
+            # Once every queue was tried, the retries that remain go to any.
+            following = selector.select(queues, tries) or selector.select(queues)
+            assert following is not None
+            queue = following
+            pause = _pause(failures, queue.broker_name)
+            if pause:
+                if now + pause >= deadline:
+                    last = failures[-1].error
+                    raise SendError(topic, now - began, failures, last) from last
+                await self._sleep(pause)
+                now = clock()
+            if len(failures) >= policy.retries:
+                elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
+
+    def _learn(
+        self, queue: MessageQueue, elapsed: float, error: RemotingError, policy: RetryPolicy
+    ) -> bool:
+        """Tell the selector of a failed attempt; whether another attempt may help."""
+        if is_silence(error):
+            self._selector.silent(queue.broker_name, elapsed)
+            return True
+        if isinstance(error, BrokerNotFound):
+            return True  # nothing was asked of the broker, so nothing was learnt of it
+        self._selector.refused(queue.broker_name, elapsed)
+        return error.code in policy.retried_codes
+
+
+def _pause(failures: Iterable[Try], broker_name: str) -> float:
+    """How long to leave the broker alone: it may have been busy in this send. Seconds."""
+    times = sum(
+        tried.queue.broker_name == broker_name and tried.error.code == ResponseCode.SYSTEM_BUSY
+        for tried in failures
+    )
+    if not times:
+        return 0.0
+    return growing(FIRST_PAUSE, LONGEST_PAUSE, times) * random.uniform(0.5, 1.0)

@@ -1,0 +1,239 @@
+"""A message on its way out: checked, with its unique id, its properties text and its body as sent.
+
+Made once for each send and used by all of its attempts, so that the unique id stays the same.
+The user's Message is not changed. Reference: DefaultMQProducerImpl.sendKernelImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+
+from pocketmq.client.errors import InvalidMessage, error_for
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.validation import check_properties, check_properties_length, check_property
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionType, compress
+from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.message.sysflag import COMPRESSED
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import BodyError
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+
+__all__ = [
+    "Compression",
+    "Outgoing",
+    "compress_body",
+    "message_properties",
+    "prepare",
+    "wait_property",
+]
+
+#: Bodies from this size on are compressed in a thread: the loop would stand still for longer than
+#: the hand-over costs. Bytes.
+COMPRESS_IN_THREAD = 64 * 1024
+
+MAX_DELAY_LEVEL = 18
+
+_STATUS_BY_CODE = {int(status): status for status in SendStatus}
+
+
+class Compression(msgspec.Struct, frozen=True):
+    """Bodies of at least `threshold` bytes are compressed by `kind` at `level`."""
+
+    kind: CompressionType
+    threshold: int = 4096
+    level: int = 5
+
+    @classmethod
+    def named(cls, name: str | None, threshold: int, level: int) -> Compression | None:
+        """By the name "zlib", "lz4" or "zstd"; None for None. Raises ValueError, also for a level
+        that it does not have."""
+        if name is None:
+            return None
+        try:
+            kind = CompressionType[name.upper()]
+        except KeyError:
+            known = ", ".join(repr(kind.name.lower()) for kind in CompressionType)
+            raise ValueError(f"compression {name!r} is none of {known} or None") from None
+        try:
+            compress(b"", kind, level)
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"compression {name!r} has no level {level}: {error}") from None
+        return cls(kind, threshold, level)
+
+    def applies(self, body: bytes | bytearray | memoryview) -> bool:
+        return len(body) >= self.threshold
+
+
+class Outgoing(msgspec.Struct):
+    """What every attempt of one send puts on the wire.
+
+    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `gathered`: it
+    shares a request with what else is sent to its broker at the same time (client.batching).
+    """
+
+    code: RequestCode
+    topic: str
+    body: bytes | bytearray | memoryview
+    properties: str
+    msg_ids: Sequence[str]
+    flag: int = 0
+    sys_flag: int = 0
+    batch: bool = False
+    gathered: bool = False
+
+    def header(
+        self, group: str, template: str, template_queues: int, queue: MessageQueue
+    ) -> SendMessageRequestHeaderV2:
+        return SendMessageRequestHeaderV2(
+            producer_group=group,
+            topic=self.topic,
+            default_topic=template,
+            default_topic_queue_nums=template_queues,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=time.time_ns() // 1_000_000,
+            flag=self.flag,
+            properties=self.properties,
+            batch=self.batch,
+            bname=queue.broker_name,
+        )
+
+    def result(self, answer: Command, queue: MessageQueue) -> SendResult:
+        """The answer to a single message; raises the error of an error answer."""
+        status, stored, offset, offset_msg_id = self._read(answer, queue)
+        ext = answer.ext_fields
+        return SendResult(
+            status,
+            self.msg_ids[0],
+            offset_msg_id,
+            stored,
+            offset,
+            ext.get("transactionId"),
+            ext.get("recallHandle"),
+            ext.get(names.MSG_REGION, DEFAULT_REGION),
+            ext.get(names.TRACE_ON) != "false",
+        )
+
+    def results(self, answer: Command, queue: MessageQueue) -> list[SendResult]:
+        """The answer to a batch, one for each message; raises the error of an error answer."""
+        status, stored, offset, joined = self._read(answer, queue)
+        ids = joined.split(",")
+        if len(ids) != len(self.msg_ids):
+            # An inner batch is one record: its messages share the one id.
+            ids = [joined] * len(self.msg_ids)
+        region = answer.ext_fields.get(names.MSG_REGION, DEFAULT_REGION)
+        trace_on = answer.ext_fields.get(names.TRACE_ON) != "false"
+        return [
+            SendResult(
+                status,
+                msg_id,
+                offset_msg_id,
+                stored,
+                offset + index,
+                None,
+                None,
+                region,
+                trace_on,
+            )
+            for index, (msg_id, offset_msg_id) in enumerate(zip(self.msg_ids, ids, strict=True))
+        ]
+
+    def _read(
+        self, answer: Command, queue: MessageQueue
+    ) -> tuple[SendStatus, MessageQueue, int, str]:
+        status = _STATUS_BY_CODE.get(answer.code)
+        if status is None:
+            raise error_for(answer.code, answer.remark, queue.broker_name)
+        ext = answer.ext_fields
+        try:
+            queue_id = int(ext["queueId"])
+            if queue_id != queue.queue_id:
+                queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+            return status, queue, int(ext["queueOffset"]), ext["msgId"]
+        except (KeyError, ValueError) as error:
+            raise BodyError(
+                f"the answer to a send lacks queueId, queueOffset or msgId: {ext}",
+                queue.broker_name,
+            ) from error
+
+
+def message_properties(message: Message, msg_id: str) -> str:
+    """The properties text of one message, without WAIT; raises InvalidMessage."""
+    text = f"{names.UNIQ_KEY}\x01{msg_id}\x02"
+    tags = message.tags
+    if tags is not None:
+        check_property(names.TAGS, tags)
+        text += f"{names.TAGS}\x01{tags}\x02"
+    keys = message.keys
+    if keys:
+        if isinstance(keys, str):
+            raise InvalidMessage(f"keys must be a sequence of strings, not the text {keys!r}")
+        joined = names.KEY_SEPARATOR.join(keys)
+        check_property(names.KEYS, joined)
+        text += f"{names.KEYS}\x01{joined}\x02"
+    if message.delay_level:
+        if not 0 < message.delay_level <= MAX_DELAY_LEVEL:
+            raise InvalidMessage(f"delay level {message.delay_level} is not 1..{MAX_DELAY_LEVEL}")
+        text += f"{names.DELAY}\x01{message.delay_level}\x02"
+    if message.delay_ms or message.deliver_at:
+        text += _timer_property(message)
+    if message.properties:
+        check_properties(message.properties)
+        text += names.encode(message.properties)
+    flag = message.flag
+    if not isinstance(flag, int) or not -0x8000_0000 <= flag <= 0x7FFF_FFFF:
+        raise InvalidMessage(f"flag {flag!r} is no integer of 32 bits")
+    return text
+
+
+def _timer_property(message: Message) -> str:
+    if bool(message.delay_level) + bool(message.delay_ms) + bool(message.deliver_at) > 1:
+        raise InvalidMessage("only one of delay_level, delay_ms and deliver_at may be set")
+    if message.delay_ms < 0 or message.deliver_at < 0:
+        raise InvalidMessage(
+            f"delay_ms {message.delay_ms} and deliver_at {message.deliver_at} can not be negative"
+        )
+    if message.delay_ms:
+        return f"{names.TIMER_DELAY_MS}\x01{message.delay_ms}\x02"
+    return f"{names.TIMER_DELIVER_MS}\x01{message.deliver_at}\x02"
+
+
+def wait_property(wait_stored: bool) -> str:
+    """The property WAIT, which a batch carries once for all its messages."""
+    return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
+
+
+def prepare(message: Message, msg_id: str, *, extra: str = "") -> Outgoing:
+    """A checked message made ready; raises InvalidMessage for its properties.
+
+    `extra` is properties text of RocketMQ's own, which a message may not set itself.
+    """
+    properties = message_properties(message, msg_id) + extra + wait_property(message.wait_stored)
+    check_properties_length(properties)
+    return Outgoing(
+        RequestCode.SEND_MESSAGE_V2,
+        message.topic,
+        message.body,
+        properties,
+        (msg_id,),
+        message.flag,
+    )
+
+
+async def compress_body(outgoing: Outgoing, compression: Compression) -> None:
+    """Compress the body in place, off the loop when it is large."""
+    body = outgoing.body
+    kind, level = compression.kind, compression.level
+    if len(body) < COMPRESS_IN_THREAD:
+        outgoing.body = compress(body, kind, level)
+    else:
+        outgoing.body = await asyncio.to_thread(compress, body, kind, level)
+    outgoing.sys_flag |= COMPRESSED | kind.flag

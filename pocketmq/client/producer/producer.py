@@ -1,0 +1,400 @@
+"""The producer: sends messages, one by one or in batches, to whichever broker takes them.
+
+    async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+        result = await producer.send(Message("orders", b"...", tags="paid", keys=["o-1"]))
+
+The way of a send: validation.check_message → outgoing.prepare → Sender.send → route of the topic →
+Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool → SendResult.
+What has hooks, a key or a namespace goes through Calls, what shares a request the Accumulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Self, Unpack
+
+from pocketmq.client.errors import NotRunning
+from pocketmq.client.in_flight import InFlight
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.log_fields import fields
+from pocketmq.client.options import ClientOptions
+from pocketmq.client.producer.accumulator import Accumulator
+from pocketmq.client.producer.batch_sender import BatchSender
+from pocketmq.client.producer.calls import Calls, check_queue
+from pocketmq.client.producer.coalescing import SMALL_BODY, Coalescing
+from pocketmq.client.producer.delivery import RetryPolicy
+from pocketmq.client.producer.hooks import HookList, SendHook, SendKind
+from pocketmq.client.producer.outgoing import Compression, prepare
+from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
+from pocketmq.client.producer.request_reply import RequestReply
+from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.sender import Sender
+from pocketmq.client.remote_switches import RemoteSwitches
+from pocketmq.client.selector.detector import Detector
+from pocketmq.client.selector.filters import QueueFilter
+from pocketmq.client.selector.latency import (
+    LATENCY_MAX_MS,
+    NOT_AVAILABLE_DURATION_MS,
+    LatencyFaultTolerance,
+)
+from pocketmq.client.selector.penalty import Selection
+from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.client.selector.switches import Switches
+from pocketmq.client.trace import SendTrace, TraceDispatcher, recalled
+from pocketmq.client.validation import check_message, goes_alone, producer_group
+from pocketmq.message.identity import new_unique_id
+from pocketmq.message.limits import MAX_BODY, TBW102, TRACE_TOPIC
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+
+__all__ = ["Producer"]
+
+log = logging.getLogger(__name__)
+
+
+class Producer:
+    """Sends messages for one producer group.
+
+    Options, with the reference's names in brackets:
+
+    - `namesrv`: "host:port;host:port", a list, or the URL of a list (client.name_server_list);
+      default the environment's NAMESRV_ADDR.
+    - `timeout`: seconds for a send, all attempts together (sendMsgTimeout).
+    - `retries`: attempts after the first (retryTimesWhenSendFailed); after those, every queue not
+      tried yet is tried once. 0: one attempt.
+    - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
+      left of `timeout` (sendMsgMaxTimeoutPerRequest).
+    - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
+      or a function (client.producer.queue_choice).
+    - `linger_ms`: have `send` wait so long for company in a batch (autoBatch, batchMaxDelayMs);
+      0: send at once. `max_buffered_bytes`: lingered or posted messages not answered yet, beyond
+      which further ones wait (totalBatchMaxBytes).
+    - `coalesce`: let small messages that are sent at the same moment share a batch; none waits for
+      company (client.producer.coalescing). False: a request for each message.
+    - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
+      `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
+    - `max_message_size`: bytes of a body before compression (maxMessageSize). `batch_bytes`: body
+      size at which the next batch begins; what lingers, is posted or coalesced: 120,000 at most.
+    - `max_in_flight`: sends under way; further ones wait for a place within their timeout.
+    - `hooks`: called around sends (client.producer.hooks); `producer.hooks` may be changed.
+    - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
+    - `template_topic`, `template_queues`: how a topic that does not exist is created
+      (createTopicKey, defaultTopicQueueNums).
+    - `filters`: your own queue filters (client.selector.filters), also `producer.selector.filters`.
+    - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
+      the switches of RIP-63 (client.selector.switches says how the name server overrides them).
+    - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
+    - `selection`: "penalised" or "round-robin" (client.selector.penalty).
+    - what every client takes: credentials, TLS, namespace … (client.options).
+
+    The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: float = 3.0,
+        retries: int = 2,
+        attempt_timeout: float | None = None,
+        queue_selector: str | Selector = "hash",
+        linger_ms: float = 0,
+        coalesce: bool = True,
+        max_buffered_bytes: int = 32 * 1024 * 1024,
+        compression: str | None = "zlib",
+        compress_over: int = 4096,
+        compression_level: int = 5,
+        max_message_size: int = MAX_BODY,
+        batch_bytes: int = 1024 * 1024,
+        max_in_flight: int = 32_768,
+        hooks: Sequence[SendHook] = (),
+        trace: bool | str = False,
+        template_topic: str = TBW102,
+        template_queues: int = 4,
+        filters: Sequence[QueueFilter] = (),
+        send_latency_enable: bool = True,
+        start_detector_enable: bool = True,
+        detect_interval: int = 2000,
+        detect_timeout: int = 200,
+        latency_max_ms: Sequence[float] = LATENCY_MAX_MS,
+        not_available_duration_ms: Sequence[float] = NOT_AVAILABLE_DURATION_MS,
+        selection: Selection | str = Selection.PENALISED,
+        **client: Unpack[ClientOptions],
+    ) -> None:
+        self.group = producer_group(group)
+        self.hooks = HookList(hooks)
+        self._max_message_size = max_message_size
+        self._clock = time.monotonic
+        self._in_flight = InFlight(max_in_flight)
+        self._instance = ClientInstance(
+            namesrv, template=template_topic, template_queues=template_queues, **client
+        )
+        self._namespace = self._instance.namespace
+        self._instance.heartbeat.add_producer(self._namespace.wrap(group))
+        self._routes = self._instance.routes
+        self._pool = self._instance.pool
+        self.selector = QueueSelector(
+            self._clock,
+            switches=Switches(
+                send_latency_enable=send_latency_enable,
+                start_detector_enable=start_detector_enable,
+                detect_interval=detect_interval,
+                detect_timeout=detect_timeout,
+            ),
+            filters=filters,
+            selection=Selection(selection),
+            tolerance=LatencyFaultTolerance(
+                self._clock,
+                latency_max_ms=latency_max_ms,
+                not_available_duration_ms=not_available_duration_ms,
+            ),
+        )
+        self._sender = Sender(
+            self._instance,
+            self._namespace.wrap(group),
+            self.selector,
+            RetryPolicy(retries=retries, attempt_timeout=attempt_timeout),
+            compression=Compression.named(compression, compress_over, compression_level),
+            template=template_topic,
+            template_queues=template_queues,
+        )
+        batch_bytes = min(batch_bytes, max_message_size)
+        batches = BatchSender(
+            self._sender,
+            max_bytes=batch_bytes,
+            max_message_size=max_message_size,
+            extra=self._namespace.property,
+        )
+        self._calls = Calls(
+            self._sender,
+            batches,
+            self._namespace,
+            self.hooks,
+            self._in_flight,
+            selector_named(queue_selector),
+            group=group,
+            client_id=self.client_id,
+            timeout=timeout,
+            max_message_size=max_message_size,
+        )
+        self._lingers = linger_ms > 0
+        self._accumulator = Accumulator(
+            self._calls.send_gathered,
+            self._instance.spawn,
+            linger=linger_ms / 1000,
+            max_bytes=batch_bytes,
+            max_buffered=max_buffered_bytes,
+        )
+        below = 0 if not coalesce else compress_over if compression else SMALL_BODY
+        self._coalescing = Coalescing(self._accumulator, self._sender, self._in_flight, below)
+        self._replies = RequestReply(self._instance, self._calls.send_one)
+        self.detector = Detector(
+            self.selector, self._routes.masters, self._sender.probe, self._routes.poll
+        )
+        self._remote_switches = RemoteSwitches(self._instance.name_servers, self.selector)
+        self._instance.with_route_poll(self._remote_switches.read)
+        self._trace: TraceDispatcher | None = None
+        if trace:
+            topic = TRACE_TOPIC if trace is True else trace
+            self._trace = TraceDispatcher(self._calls.send_plain, topic)
+            self.hooks.append(SendTrace(self._trace))
+        self._life = Lifecycle(self._instance.start, self._begin, self._close)
+
+    @property
+    def timeout(self) -> float:
+        """The seconds of a call that is given none; may be changed."""
+        return self._calls.timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._calls.timeout = seconds
+
+    @property
+    def client_id(self) -> str:
+        """The name brokers know this client by."""
+        return self._instance.client_id
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.shutdown()
+
+    async def start(self) -> None:
+        """Begin; raises NotRunning after a shutdown, NoNameServer for a list that is not there."""
+        await self._life.start()
+
+    async def _begin(self) -> None:
+        self._calls.running = True
+        self._instance.spawn(self.detector.run(), "detector")
+        if self._trace is not None:
+            self._instance.spawn(self._trace.run(), "trace")
+
+    async def shutdown(self) -> None:
+        """Take no more sends, wait up to `timeout` for those under way, and close everything."""
+        await self._life.shutdown()
+
+    async def _close(self) -> None:
+        self._calls.running = False
+        try:
+            async with asyncio.timeout(self.timeout):
+                await self._accumulator.flush()
+                await self._in_flight.drained(self.timeout)
+                if self._trace is not None:
+                    await self._trace.flush()
+        except TimeoutError:
+            told, left = fields(group=self.group), self._accumulator.buffered
+            log.warning("%d bytes of messages were not answered", left, extra=told)
+        finally:
+            await self._instance.shutdown()
+            self._accumulator.abandon()
+            self._replies.abandon()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and return where it was stored.
+
+        With `queue` it goes to that queue, with `key` to the queue of that key, in one attempt:
+        messages of equal keys stay in order as long as each is awaited before the next, or lingers.
+        Else the selector chooses, and failed attempts are repeated on other brokers. `timeout` in
+        seconds is the total, and keeps the message from lingering.
+
+        Raises InvalidMessage or InvalidName before anything is sent, NoRouteInfo when the topic has
+        no route and can not be created, SendError when every attempt failed.
+        """
+        if self._lingers and timeout is None:
+            return await (await self.post(message, queue=queue, key=key))
+        if key is not None or self.hooks or self._namespace.name:
+            return await self._calls.send_one(
+                SendKind.SINGLE, message, queue=queue, key=key, timeout=timeout
+            )
+        # What send_one does, without its frames, for the send that everyone makes.
+        check_message(message, self._max_message_size)
+        check_queue(queue, message.topic)
+        deadline = self._clock() + (self._calls.timeout if timeout is None else timeout)
+        if not (self._calls.running and self._in_flight.try_enter()):
+            await self._calls.enter(deadline)
+        try:
+            if timeout is None and queue is None and self._coalescing.takes(message):
+                return await self._coalescing.send(message, deadline)
+            return await self._sender.send(prepare(message, new_unique_id()), queue, deadline)
+        finally:
+            self._in_flight.leave()
+
+    async def post(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+    ) -> Awaitable[SendResult]:
+        """Put a message on its way in a batch with others; awaiting what is returned waits for it.
+
+            results = [await each for each in [await producer.post(m) for m in messages]]
+
+        Batches leave as `linger_ms` and `batch_bytes` say (client.producer.accumulator). The call
+        itself waits only while `max_buffered_bytes` are not answered. What no batch may hold
+        (delays, timers, retries) goes by itself. Raises what `send` raises before it sends.
+        """
+        if goes_alone(message):
+            alone = await self._calls.alone(message, queue, key)
+            return self._accumulator.count(self._instance.spawn(alone, "send"))
+        if queue is not None or key is not None or self.hooks or self._namespace.name:
+            return await self._calls.post(self._accumulator, message, queue, key)
+        # What it does, without its frame, for what everyone posts.
+        check_message(message, self._max_message_size)
+        if self._accumulator.full:
+            await self._accumulator.room()
+        if not self._calls.running:
+            raise NotRunning("producer")
+        return self._accumulator.add(message, None)
+
+    async def flush(self) -> None:
+        """Send what lingers now, and wait until every message posted so far was answered."""
+        await self._accumulator.flush()
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Hand one message to the connection of a broker; nobody says whether it arrived.
+        Raises what `send` raises; SendError only when no broker could be connected."""
+        await self._calls.send_oneway(message, queue=queue, key=key, timeout=timeout)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages in as few requests as fit; the results are in the order of `messages`.
+
+        They are split by topic, by wait_stored and at `batch_bytes`. Each batch goes to one queue,
+        in order; different ones may go to different queues. With `queue` or `key` (all messages of
+        one topic) the batches follow one another in it, up to the first failure.
+
+        Raises InvalidMessage before anything is sent when any message is wrong, BatchSendError when
+        some were not stored. `timeout` in seconds is the total.
+        """
+        return await self._calls.send_batch(messages, queue=queue, key=key, timeout=timeout)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+        timeout: float | None = None,
+    ) -> MessageExt:
+        """Send a message that somebody is to reply to, and return the reply.
+
+        `timeout` in seconds is for both together. Raises what `send` raises, and RequestTimeout
+        when the message was stored and no reply came.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        return await self._replies.request(message, queue=queue, key=key, timeout=timeout)
+
+    async def reply(
+        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+    ) -> SendResult:
+        """Answer a received message that was sent by `request`.
+
+        Raises InvalidMessage for a message that nobody waits for, else what `send` raises.
+        """
+        return await self._replies.reply(request, body, timeout)
+
+    async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message with a timer that is not due yet: its unique id.
+
+        `recall_handle` is that of its SendResult. Raises InvalidMessage for what is no handle,
+        BrokerNotFound, and the broker's error (too late, or it allows no recalls).
+        """
+        self._instance.check_running("producer")
+        deadline = self._calls.deadline(timeout)
+        msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
+        if self._trace is not None:
+            self._trace.append(recalled(self.group, topic, msg_id))
+        return msg_id
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues a message of this topic may be sent to (fetchPublishMessageQueues)."""
+        self._instance.check_running("producer")
+        queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))
+        return tuple(map(self._namespace.unwrap_queue, queues)) if self._namespace else queues

@@ -1,0 +1,223 @@
+"""Request and reply: a message that is answered by another message.
+
+    reply = await producer.request(Message("quotes", b"EUR/CHF"), timeout=2.0)
+    ...
+    await producer.reply(message, b"0.9312")        # in a consumer of "quotes"
+
+A request is an ordinary message with three properties more: a correlation id, the clientId that the
+reply is for, and how long that client waits (ms). The reply goes to the reply topic of the
+requester's cluster, and the broker that gets it pushes it over the requester's own connection
+(PUSH_REPLY_MESSAGE_TO_CLIENT); it finds the connection by the heartbeat, so every broker should
+have had one. Reference: DefaultMQProducerImpl.request, ClientRemotingProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from pocketmq.client.errors import InvalidMessage, NotRunning, RequestTimeout
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.producer.hooks import SendKind
+from pocketmq.client.producer.queue_choice import ShardingKey
+from pocketmq.client.producer.result import SendResult
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionError, decompress
+from pocketmq.message.identity import pack_host
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.sysflag import COMPRESSED
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.connection import split_address
+from pocketmq.remoting.headers.client import ReplyMessageRequestHeader
+from pocketmq.remoting.request import Request, Response
+
+__all__ = ["RequestReply", "is_request"]
+
+log = logging.getLogger(__name__)
+
+REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
+REPLY_TYPE = "reply"
+#: How long requests wait for a broker's first heartbeat to be answered, seconds.
+INTRODUCTION = 0.5
+_NO_HOST = bytes(8)
+
+
+class RequestReply:
+    """The requests of one client that wait for their replies, and its replies to others'.
+
+    `send` is Calls.send_one.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, send: Callable[..., Awaitable[SendResult]]
+    ) -> None:
+        self._instance = instance
+        self._client_id = instance.client_id
+        self._send = send
+        #: Heartbeats to brokers that have had none, by address, and until when to wait for them.
+        self._introductions: dict[str, tuple[asyncio.Task[bool], float]] = {}
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
+        instance.dispatcher.register(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.receive, ReplyMessageRequestHeader
+        )
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        timeout: float,
+    ) -> MessageExt:
+        """Send a request and wait for its reply, `timeout` seconds for everything."""
+        self._instance.check_running("producer")
+        deadline = time.monotonic() + timeout
+        # The brokers of the topic are to be known before they are told of this client.
+        topic = self._instance.namespace.wrap(message.topic)
+        await self._instance.routes.for_publish(topic, timeout=timeout)
+        correlation_id = str(uuid.uuid4())
+        waiting: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = waiting
+        try:
+            await self._be_known(deadline)
+            extra = (
+                f"{names.CORRELATION_ID}\x01{correlation_id}\x02"
+                f"{names.REPLY_TO_CLIENT}\x01{self._client_id}\x02"
+                f"{names.TTL}\x01{max(int(timeout * 1000), 1)}\x02"
+            )
+            await self._send(
+                SendKind.REQUEST,
+                message,
+                queue=queue,
+                key=key,
+                timeout=max(deadline - time.monotonic(), 0.0),
+                extra=extra,
+            )
+            try:
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                    return await waiting
+            except TimeoutError:
+                raise RequestTimeout(message.topic, timeout) from None
+        finally:
+            del self._waiting[correlation_id]
+            waiting.cancel()
+
+    async def reply(self, request: MessageExt, body: bytes, timeout: float | None) -> SendResult:
+        """Send the reply to a message that was received."""
+        cluster = request.properties.get(names.CLUSTER)
+        if cluster is None or not is_request(request):
+            raise InvalidMessage(
+                f"message {request.msg_id} of topic {request.topic} is no request: it lacks the "
+                f"property {names.CLUSTER} or {names.REPLY_TO_CLIENT}"
+            )
+        extra = f"{names.MSG_TYPE}\x01{REPLY_TYPE}\x02"
+        for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL):
+            value = request.properties.get(name)
+            if value:
+                extra += f"{name}\x01{value}\x02"
+        return await self._send(
+            SendKind.REPLY,
+            Message(f"{cluster}_{REPLY_TOPIC_SUFFIX}", body),
+            timeout=timeout,
+            code=RequestCode.SEND_REPLY_MESSAGE_V2,
+            extra=extra,
+        )
+
+    def abandon(self) -> None:
+        """No reply can come any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(NotRunning("producer"))
+
+    async def _be_known(self, deadline: float) -> None:
+        """Have the brokers told that have had no heartbeat: replies come through any of them.
+
+        One that does not answer is waited for once, and never for more than half of the time left:
+        the reply may well come through another.
+        """
+        heartbeat = self._instance.heartbeat
+        now = time.monotonic()
+        waiting: list[asyncio.Task[bool]] = []
+        until = now
+        targets = heartbeat.targets()
+        for gone in self._introductions.keys() - set(targets):
+            del self._introductions[gone]
+        for address in targets:
+            if address in heartbeat.versions:
+                continue
+            introduction = self._introductions.get(address)
+            if introduction is None or introduction[0].done():
+                task = self._instance.spawn(heartbeat.send(address), f"heartbeat to {address}")
+                introduction = task, now + INTRODUCTION if introduction is None else now
+                self._introductions[address] = introduction
+            task, patience = introduction
+            if patience > now:
+                waiting.append(task)
+                until = max(until, patience)
+        if waiting:
+            timeout = min(until - now, max(deadline - now, 0.0) / 2)
+            await asyncio.wait(waiting, timeout=timeout)
+
+    def receive(self, request: Request[ReplyMessageRequestHeader]) -> Response:
+        """PUSH_REPLY_MESSAGE_TO_CLIENT: hand a reply to whoever waits for it."""
+        try:
+            message = _received(request.header, bytes(request.body))
+        except (CompressionError, ValueError) as error:
+            log.warning("a reply can not be read: %s", error)
+            return Response(ResponseCode.SYSTEM_ERROR, "process reply message fail")
+        correlation_id = message.properties.get(names.CORRELATION_ID, "")
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None or waiting.done():
+            log.warning(
+                "a reply from %s came too late or to the wrong client: correlation id %s",
+                message.born_host,
+                correlation_id,
+            )
+        else:
+            waiting.set_result(message)
+        return Response()
+
+
+def is_request(message: MessageExt) -> bool:
+    """Whether somebody waits for a reply to this message."""
+    return names.REPLY_TO_CLIENT in message.properties
+
+
+def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
+    sys_flag = header.sys_flag
+    if sys_flag & COMPRESSED:
+        body = decompress(body, sys_flag)
+        sys_flag &= ~COMPRESSED
+    arrived = f"{names.ARRIVE_TIME}\x01{time.time_ns() // 1_000_000}\x02"
+    return MessageExt(
+        topic=header.topic,
+        body=body,
+        properties_bytes=f"{header.properties}\x02{arrived}".encode(),
+        flag=header.flag,
+        queue_id=header.queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=sys_flag,
+        born_timestamp=header.born_timestamp,
+        packed_born_host=_packed(header.born_host),
+        store_timestamp=header.store_timestamp,
+        packed_store_host=_packed(header.store_host),
+        reconsume_times=header.reconsume_times,
+        prepared_transaction_offset=0,
+        store_size=0,
+        body_crc=0,
+    )
+
+
+def _packed(host: str) -> bytes:
+    # The reference writes Java's own form of a socket address, "/ip:port" or "name/ip:port".
+    try:
+        return pack_host(*split_address(host.rpartition("/")[2]))
+    except ValueError:
+        return _NO_HOST

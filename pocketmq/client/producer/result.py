@@ -1,0 +1,46 @@
+"""What a send returns."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+
+__all__ = ["SendResult", "SendStatus"]
+
+
+class SendStatus(IntEnum):
+    """The message is stored in every case; the others say what was not confirmed in time.
+
+    Numbered after the response codes. Reference: SendStatus.
+    """
+
+    SEND_OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+class SendResult(msgspec.Struct, frozen=True, gc=False):
+    """Where a message was stored.
+
+    `msg_id` is the unique id the producer gave it; `offset_msg_id` names broker and physical
+    offset. `queue_offset` is the index in `queue`; for a delayed message it belongs to the
+    schedule topic instead. `recall_handle`, of a message with a timer, is what
+    `Producer.recall` takes. `region_id` is the broker's; `trace_on` says whether it wants sends to
+    be traced.
+    """
+
+    status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region_id: str = DEFAULT_REGION
+    trace_on: bool = True

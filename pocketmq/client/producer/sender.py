@@ -1,0 +1,185 @@
+"""How a producer's requests reach brokers: routes, attempts, the wire.
+
+`Sender` knows neither users' messages nor their rules: it takes what is ready to go (Outgoing) and
+a queue, or None for whichever queue the selector likes, and gives back what the broker answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from pocketmq.client.errors import RemotingError, error_for
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.producer.delivery import Delivery, RetryPolicy
+from pocketmq.client.producer.outgoing import Compression, Outgoing, compress_body
+from pocketmq.client.producer.recall import RecallHandle
+from pocketmq.client.producer.result import SendResult
+from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
+from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
+
+__all__ = ["Sender"]
+
+#: For a chosen queue: its order would not survive a message that goes elsewhere, or twice.
+ONE_ATTEMPT = RetryPolicy(retries=0)
+
+R = TypeVar("R")
+
+
+class Sender:
+    """Sends for one producer group, its name as the servers know it.
+
+    `template` and `template_queues` tell a broker how to create a topic that does not exist.
+    Deadlines are in seconds of time.monotonic.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        selector: QueueSelector,
+        policy: RetryPolicy,
+        *,
+        compression: Compression | None,
+        template: str,
+        template_queues: int,
+    ) -> None:
+        self.group = group
+        self._instance = instance
+        self._routes = instance.routes
+        self._pool = instance.pool
+        self._compression = compression
+        self._template = template
+        self._template_queues = template_queues
+        #: Where sends to a broker go, by its name; raises BrokerNotFound.
+        self.address: Callable[[str], str] = instance.master
+        self._delivery = Delivery(selector, policy, time.monotonic, self._doubt)
+
+    def send(
+        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Send one message, compressed if it is large; raises SendError, NoRouteInfo."""
+        if self._compression is not None and self._compression.applies(outgoing.body):
+            return self._send_compressed(outgoing, queue, deadline, self._compression)
+        attempt = self._asking(outgoing, outgoing.result)
+        # What _attempts does, without its frame, for the send that everyone makes.
+        if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
+            return self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
+        return self._attempts(outgoing.topic, queue, attempt, deadline)
+
+    async def _send_compressed(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        deadline: float,
+        compression: Compression,
+    ) -> SendResult:
+        await compress_body(outgoing, compression)
+        attempt = self._asking(outgoing, outgoing.result)
+        return await self._attempts(outgoing.topic, queue, attempt, deadline)
+
+    async def send_oneway(
+        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
+    ) -> None:
+        """Hand one message to a connection; raises SendError when no broker is connected."""
+        if self._compression is not None and self._compression.applies(outgoing.body):
+            await compress_body(outgoing, self._compression)
+
+        async def attempt(target: MessageQueue, share: float) -> None:
+            await self._pool.send_oneway(
+                self.address(target.broker_name),
+                outgoing.code,
+                outgoing.header(self.group, self._template, self._template_queues, target),
+                outgoing.body,
+                timeout=share,
+            )
+
+        await self._attempts(outgoing.topic, queue, attempt, deadline, oneway=True)
+
+    async def send_batch(
+        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
+    ) -> list[SendResult]:
+        """Send one batch; the results of its messages. Raises SendError, NoRouteInfo."""
+        attempt = self._asking(outgoing, outgoing.results)
+        return await self._attempts(outgoing.topic, queue, attempt, deadline)
+
+    async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
+        """The queues that may be sent to; raises NoRouteInfo, NoNameServer, RemotingTimeout."""
+        return (await self._publish_queues(topic, deadline)).queues
+
+    async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
+        """Take a delayed message back: its unique id. Raises InvalidMessage for what is no handle,
+        BrokerNotFound, and the broker's error."""
+        handle = RecallHandle.decode(recall_handle)
+        await self._publish_queues(topic, deadline)
+        answer = await self._pool.request(
+            self._routes.master(handle.broker_name),
+            RequestCode.RECALL_MESSAGE,
+            RecallMessageRequestHeader(
+                topic=topic, recall_handle=recall_handle, producer_group=self.group
+            ),
+            timeout=max(deadline - time.monotonic(), 0.0),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise error_for(answer.code, answer.remark, handle.broker_name)
+        return RecallMessageResponseHeader.from_ext(answer.ext_fields).msg_id
+
+    async def probe(self, address: str, timeout: float) -> bool:
+        """Whether the broker at that address answers within `timeout` seconds."""
+        topic = next(iter(self._routes.topics), self._template)
+        header = GetMaxOffsetRequestHeader(topic=topic, queue_id=0)
+        code = RequestCode.GET_MAX_OFFSET
+        address = self._instance.vip_channel.address(address, code)
+        try:
+            await self._pool.request(address, code, header, timeout=timeout)
+        except RemotingError:
+            return False
+        return True
+
+    def _asking(
+        self, outgoing: Outgoing, read: Callable[[Command, MessageQueue], R]
+    ) -> Callable[[MessageQueue, float], Awaitable[R]]:
+        request = self._instance.batching.request if outgoing.gathered else self._pool.request
+
+        async def attempt(target: MessageQueue, share: float) -> R:
+            answer = await request(
+                self.address(target.broker_name),
+                outgoing.code,
+                outgoing.header(self.group, self._template, self._template_queues, target),
+                outgoing.body,
+                timeout=share,
+            )
+            return read(answer, target)
+
+        return attempt
+
+    async def _attempts(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        attempt: Callable[[MessageQueue, float], Awaitable[R]],
+        deadline: float,
+        *,
+        oneway: bool = False,
+    ) -> R:
+        queues = await self._publish_queues(topic, deadline)
+        policy = None
+        if queue is not None:
+            queues = PublishQueues((queue,))
+            policy = ONE_ATTEMPT
+        return await self._delivery.deliver(topic, queues, attempt, deadline, policy, oneway=oneway)
+
+    async def _publish_queues(self, topic: str, deadline: float) -> PublishQueues:
+        route = self._routes.writable(topic)
+        if route is None:
+            left = max(deadline - time.monotonic(), 0.0)
+            route = await self._routes.for_publish(topic, timeout=left)
+        return route.publish
+
+    def _doubt(self, topic: str) -> None:
+        self._routes.doubt(topic, time.monotonic())

@@ -1,0 +1,325 @@
+"""Transactions: a message that consumers see only if a local transaction was committed.
+
+    async def check(message: MessageExt) -> TransactionState:       # asked when nobody has told
+        return COMMIT if await orders.exists(message.keys[0]) else ROLLBACK
+
+    async with TransactionProducer("orders", check=check, namesrv=…) as producer:
+        async with producer.transaction(Message("orders", b"…", keys=["o-1"])) as transaction:
+            await orders.insert("o-1")          # the local transaction
+
+Entering sends a half message, which no consumer sees; leaving tells the broker to commit it. What
+the broker was not told (the process died, the one-way request was lost, the state was UNKNOWN) it
+asks for later, of any producer of the group: the truth is where the local transaction was, and
+`check` looks there. Reference: TransactionMQProducer, TransactionListener.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
+from pocketmq.client.log_fields import fields
+from pocketmq.client.producer.hooks import SendKind
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.queue_choice import ShardingKey
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.trace import store_host
+from pocketmq.client.trace_record import EndTransactionRecord
+from pocketmq.client.validation import is_delayed
+from pocketmq.message import properties as names
+from pocketmq.message import sysflag
+from pocketmq.message.compression import CompressionError
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.record import RecordError, decode
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from pocketmq.remoting.request import Request
+
+__all__ = ["Transaction", "TransactionProducer", "TransactionResult", "TransactionState"]
+
+log = logging.getLogger(__name__)
+
+#: Checks that are answered at the same time; the broker asks again for those beyond.
+MAX_CHECKS = 256
+
+
+class TransactionState(IntEnum):
+    """What became of a local transaction, as END_TRANSACTION says it."""
+
+    COMMIT = sysflag.TRANSACTION_COMMIT
+    ROLLBACK = sysflag.TRANSACTION_ROLLBACK
+    UNKNOWN = sysflag.TRANSACTION_NONE
+
+    @property
+    def word(self) -> str:
+        """The name that the reference has for it."""
+        return "UNKNOW" if self is TransactionState.UNKNOWN else f"{self.name}_MESSAGE"
+
+
+class TransactionResult(NamedTuple):
+    """Of `send_in_transaction`: where the half message is, and what the broker was told of it."""
+
+    half: SendResult
+    state: TransactionState
+
+
+Check = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
+LocalTransaction = Callable[
+    [Message, SendResult], "TransactionState | Awaitable[TransactionState | None] | None"
+]
+
+
+class Transaction:
+    """One transaction, from its half message to its end; made by `TransactionProducer.transaction`.
+
+    Leaving it tells the broker COMMIT, or what `commit`, `rollback` or `unknown` said last. Leaving
+    it by an exception tells UNKNOWN, unless `rollback` was called: the exception may have come from
+    a commit that did happen, and only the check-back finds out.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionProducer,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+    ) -> None:
+        self.message = message
+        self.state: TransactionState | None = None
+        self._producer = producer
+        self._queue = queue
+        self._key = key
+        self._half: SendResult | None = None
+
+    @property
+    def half(self) -> SendResult:
+        """Where the half message is, within `async with`."""
+        if self._half is None:
+            raise RuntimeError("the transaction has not begun")
+        return self._half
+
+    def commit(self) -> None:
+        """Have the message delivered."""
+        self.state = TransactionState.COMMIT
+
+    def rollback(self) -> None:
+        """Have the message dropped."""
+        self.state = TransactionState.ROLLBACK
+
+    def unknown(self) -> None:
+        """Leave it to the check-back."""
+        self.state = TransactionState.UNKNOWN
+
+    async def __aenter__(self) -> Self:
+        """Send the half message; raises what `send` raises, and TransactionNotPrepared."""
+        self._half = await self._producer.send_half(self.message, self._queue, self._key)
+        if self._half.status is not SendStatus.SEND_OK:
+            await self._producer.end(self.message, self._half, TransactionState.ROLLBACK)
+            raise TransactionNotPrepared(self._half)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None and self.state is not TransactionState.ROLLBACK:
+            self.state = TransactionState.UNKNOWN
+        elif self.state is None:
+            self.state = TransactionState.COMMIT
+        await self._producer.end(self.message, self.half, self.state)
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages may be bound to local transactions; it sends others as well.
+
+    `check(message)`, a function or a coroutine function, tells the state of the local transaction
+    of a half message; UNKNOWN, and any exception, has the broker ask again (every 30 s, 15 times,
+    then it drops the message). The other options are those of Producer.
+    """
+
+    def __init__(self, group: str, *, check: Check, **options: Any) -> None:
+        super().__init__(group, **options)
+        self._check = check
+        self._checks = 0
+        self._instance.dispatcher.register(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            self._checked_by_broker,
+            CheckTransactionStateRequestHeader,
+        )
+
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+    ) -> Transaction:
+        """A transaction for this message, to be entered with `async with`."""
+        return Transaction(self, message, queue, key)
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        local: LocalTransaction,
+        *,
+        queue: MessageQueue | None = None,
+        key: ShardingKey | None = None,
+    ) -> TransactionResult:
+        """Send a half message, run `local(message, half)` and tell the broker what it returns.
+
+        None means UNKNOWN. Raises what `send` raises, TransactionNotPrepared, and what `local`
+        raises, which leaves the state UNKNOWN.
+        """
+        async with self.transaction(message, queue=queue, key=key) as transaction:
+            state = local(message, transaction.half)
+            if inspect.isawaitable(state):
+                state = await state
+            transaction.state = TransactionState.UNKNOWN if state is None else state
+        return TransactionResult(transaction.half, transaction.state)
+
+    async def send_half(
+        self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
+    ) -> SendResult:
+        """Send a message that no consumer sees until its transaction is committed."""
+        if is_delayed(message):
+            raise InvalidMessage("a message in a transaction can not have a delay or a timer")
+        return await self._calls.send_one(
+            SendKind.HALF,
+            message,
+            queue=queue,
+            key=key,
+            extra=f"{names.TRAN_MSG}\x01true\x02{names.PGROUP}\x01{self._sender.group}\x02",
+            sys_flag=sysflag.TRANSACTION_PREPARED,
+        )
+
+    async def end(self, message: Message, half: SendResult, state: TransactionState) -> None:
+        """Tell the broker the state, one way: what does not arrive, it will ask for."""
+        header = EndTransactionRequestHeader(
+            producer_group=self._sender.group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=decode_offset_msg_id(half.offset_msg_id).physical_offset,
+            commit_or_rollback=state,
+            msg_id=half.msg_id,
+            topic=self._namespace.wrap(message.topic),
+            transaction_id=half.transaction_id,
+            bname=half.queue.broker_name,
+        )
+        try:
+            # Not by the VIP channel.
+            await self._tell(self._routes.master(half.queue.broker_name), header)
+        except RemotingError as error:
+            log.warning(
+                "the broker will ask for transaction %s, which ended with %s: %s",
+                half.msg_id,
+                state.name,
+                error,
+                extra=fields(error, msg_id=half.msg_id, topic=message.topic, group=self.group),
+            )
+        if self._trace is not None:
+            keys = names.KEY_SEPARATOR.join(message.keys)
+            self._record_end(header, message.topic, message.tags, keys, store_host(half))
+
+    async def _tell(self, address: str, header: EndTransactionRequestHeader) -> None:
+        await self._pool.send_oneway(
+            address, RequestCode.END_TRANSACTION, header, timeout=self.timeout
+        )
+
+    def _record_end(
+        self,
+        header: EndTransactionRequestHeader,
+        topic: str,
+        tags: str | None,
+        keys: str,
+        host: str,
+    ) -> None:
+        assert self._trace is not None
+        self._trace.append(
+            EndTransactionRecord(
+                time=time.time_ns() // 1_000_000,
+                group=self.group,
+                topic=topic,
+                msg_id=header.msg_id,
+                tags=tags or "",
+                keys=keys,
+                store_host=host,
+                transaction_id=header.transaction_id or "",
+                state=TransactionState(header.commit_or_rollback).word,
+                from_check=header.from_transaction_check,
+            )
+        )
+
+    def _checked_by_broker(self, request: Request[CheckTransactionStateRequestHeader]) -> None:
+        """CHECK_TRANSACTION_STATE: the answer is an END_TRANSACTION, some time later."""
+        try:
+            record = decode(request.body, check_crc=False)
+            message = MessageExt.from_record(record, request.header.bname or "")
+        except (RecordError, CompressionError) as error:
+            log.warning("a half message to check can not be read: %s", error)
+            return
+        group = message.properties.get(names.PGROUP)
+        if group != self._sender.group:
+            log.warning(
+                "a check of group %s came to group %s",
+                group,
+                self._sender.group,
+                extra=fields(msg_id=message.msg_id, group=self.group),
+            )
+        elif self._checks >= MAX_CHECKS:
+            log.warning("%d checks are under way: %s has to wait", self._checks, message.msg_id)
+        else:
+            self._checks += 1
+            message.topic = self._namespace.unwrap(message.topic)
+            host, port = request.connection.peer
+            peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self._instance.spawn(self._answer(message, request.header, peer), "check")
+
+    async def _answer(
+        self, message: MessageExt, header: CheckTransactionStateRequestHeader, peer: str
+    ) -> None:
+        try:
+            try:
+                state = self._check(message)
+                if inspect.isawaitable(state):
+                    state = await state
+                state = TransactionState(state)  # None, say, is none
+            except Exception:
+                told = fields(msg_id=message.msg_id, topic=message.topic, group=self.group)
+                log.exception("checking transaction %s failed", message.msg_id, extra=told)
+                state = TransactionState.UNKNOWN
+            end = EndTransactionRequestHeader(
+                producer_group=self._sender.group,
+                tran_state_table_offset=header.tran_state_table_offset,
+                commit_log_offset=header.commit_log_offset,
+                commit_or_rollback=state,
+                msg_id=message.msg_id,
+                topic=header.topic,
+                from_transaction_check=True,
+                transaction_id=header.transaction_id,
+                bname=header.bname,
+            )
+            if self._trace is not None:
+                keys = message.properties.get(names.KEYS, "")
+                self._record_end(end, message.topic, message.tags, keys, message.store_host)
+            known = header.bname is not None and self._routes.brokers.get(header.bname)
+            await self._tell(
+                self._routes.address(header.bname) if known and header.bname else peer, end
+            )
+        except RemotingError as error:
+            told = fields(error, msg_id=message.msg_id, topic=message.topic, group=self.group)
+            log.warning(
+                "the broker was not told of transaction %s: %s", message.msg_id, error, extra=told
+            )
+        finally:
+            self._checks -= 1

@@ -1,0 +1,52 @@
+"""Penalised selection: which of two brokers should get the next send.
+
+A broker's penalty is its latency times what is in flight to it: an estimate of what one more send
+would wait. The latency is a peak-sensitive moving average (FaultItem.peak), so that a broker that
+stalls is avoided with its first slow answer, and what is in flight grows already before there is
+any answer. The broker whose turn it is keeps its turn unless a random other is clearly better: two
+choices are enough to keep all clients from running to the same best broker, and while brokers are
+alike the sends go round evenly.
+
+A broker that always loses would never be heard of again, however fast it has become. So who was
+not heard of for a detection interval, or is on trial after an isolation, and has nothing in
+flight, wins: one send finds out.
+
+Source: M. Mitzenmacher, "The power of two choices in randomized load balancing"; the peak-EWMA
+balancer of Finagle. bench/selector has the comparison with plain round-robin.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pocketmq.client.selector.latency import FaultItem
+
+__all__ = ["CLEARLY", "Selection", "better"]
+
+#: How many times smaller a penalty must be to take the turn of another.
+CLEARLY = 1.5
+
+
+class Selection(StrEnum):
+    """How a queue is chosen among those that pass the filters."""
+
+    #: Whose turn it is, unless a random other broker has a clearly smaller penalty.
+    PENALISED = "penalised"
+    #: Whose turn it is.
+    ROUND_ROBIN = "round-robin"
+
+
+def better(other: FaultItem, turn: FaultItem, now: float, stale_after: float) -> bool:
+    """Whether `other` should get the send although it is the turn of `turn`.
+
+    `now` in clock seconds; `stale_after`: seconds after which an old latency says nothing.
+    """
+    if _owed_a_try(turn, now, stale_after):
+        return False
+    if _owed_a_try(other, now, stale_after):
+        return True
+    return other.penalty(now) * CLEARLY < turn.penalty(now)
+
+
+def _owed_a_try(item: FaultItem, now: float, stale_after: float) -> bool:
+    return not item.in_flight and (item.on_trial or now - item.heard_at >= stale_after)

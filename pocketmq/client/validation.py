@@ -1,0 +1,190 @@
+"""What the official client refuses before sending, refused here in the same way.
+
+Reference: Validators, MessageBatch.generateFromList; the words follow the protocol, and each
+error names the value that broke the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pocketmq.client.errors import InvalidMessage, InvalidName
+from pocketmq.message import properties as names
+from pocketmq.message.limits import (
+    MAX_PROPERTIES,
+    NO_SEND_TOPICS,
+    RETRY_PREFIX,
+    IllegalName,
+    check_group,
+    check_topic,
+)
+from pocketmq.message.message import Message
+
+__all__ = [
+    "FORBIDDEN_GROUPS",
+    "check_batchable",
+    "check_message",
+    "check_properties",
+    "check_properties_length",
+    "check_property",
+    "check_topic_name",
+    "consumer_group",
+    "goes_alone",
+    "is_delayed",
+    "positive",
+    "producer_group",
+]
+
+#: Group names that the official clients use as "not set"; a group must be chosen.
+FORBIDDEN_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+
+#: Reserved names that an application may set itself; every other reserved name is refused.
+APPLICATION_PROPERTIES = frozenset(
+    {
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+        names.TIMER_DEL_UNIQKEY,
+        names.CHECK_IMMUNITY_TIME_IN_SECONDS,
+        names.INNER_MULTI_DISPATCH,
+        names.SHARDING_KEY,
+        names.TRACE_CONTEXT,
+    }
+)
+_REFUSED_PROPERTIES = names.RESERVED - APPLICATION_PROPERTIES
+_TIMERS = frozenset({names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS})
+_NEVER_BATCHED = _TIMERS | {names.INNER_MULTI_DISPATCH}
+_SEPARATORS = ("\x01", "\x02")
+_BODY_TYPES = (bytes, bytearray, memoryview)
+
+# Topics that have passed; a producer sends to few, so the rules run once for each.
+_checked_topics: set[str] = set()
+_CHECKED_TOPICS_LIMIT = 10_000
+
+
+def producer_group(group: str) -> str:
+    """The group, checked; raises InvalidName."""
+    return _group(group, "producer")
+
+
+def consumer_group(group: str) -> str:
+    """The group, checked; raises InvalidName."""
+    return _group(group, "consumer")
+
+
+def _group(group: str, role: str) -> str:
+    try:
+        check_group(group)
+    except IllegalName as error:
+        raise InvalidName(str(error)) from None
+    if group in FORBIDDEN_GROUPS:
+        raise InvalidName(f"{role} group {group} is the official default: choose a name")
+    return group
+
+
+def positive(name: str, seconds: float) -> float:
+    """The option's value; raises ValueError unless it is above 0."""
+    if not seconds > 0:
+        raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
+    return seconds
+
+
+def check_topic_name(topic: str) -> None:
+    """Raises InvalidName for what can not name a topic."""
+    try:
+        check_topic(topic)
+    except IllegalName as error:
+        raise InvalidName(str(error)) from None
+
+
+def check_message(message: Message, max_message_size: int) -> None:
+    """Raises InvalidName for the topic and InvalidMessage for the rest.
+
+    `max_message_size` bounds the body before compression, bytes.
+    """
+    topic = message.topic
+    if topic not in _checked_topics:
+        _check_send_topic(topic)
+    body = message.body
+    if not isinstance(body, _BODY_TYPES):
+        raise InvalidMessage(f"the message body must be bytes, not {type(body).__name__}")
+    if not body:
+        raise InvalidMessage("the message body length is zero")
+    if len(body) > max_message_size:
+        raise InvalidMessage(
+            f"the message body size {len(body)} is over the maximum of {max_message_size} bytes"
+        )
+
+
+def _check_send_topic(topic: str) -> None:
+    check_topic_name(topic)
+    if topic in NO_SEND_TOPICS:
+        raise InvalidMessage(f"Sending message to topic[{topic}] is forbidden.")
+    if len(_checked_topics) < _CHECKED_TOPICS_LIMIT:
+        _checked_topics.add(topic)
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """A user's own properties: no reserved name, nothing empty, no separator characters."""
+    for name, value in properties.items():
+        if name in _REFUSED_PROPERTIES:
+            raise InvalidMessage(f"property {name} is reserved by RocketMQ")
+        check_property(name, value)
+
+
+def check_property(name: str, value: str) -> None:
+    """One property as it goes on the wire; raises InvalidMessage."""
+    if not name or not value:
+        raise InvalidMessage(f"property {name!r}={value!r}: an empty name or value would be lost")
+    for separator in _SEPARATORS:
+        if separator in name or separator in value:
+            raise InvalidMessage(f"property {name!r} contains the separator {separator!r}")
+
+
+def check_properties_length(text: str) -> None:
+    """The whole properties text must fit in its 16-bit length field."""
+    if text.isascii():
+        length = len(text)
+    else:
+        try:
+            length = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidMessage(f"the properties are no Unicode text: {error}") from None
+    if length > MAX_PROPERTIES:
+        raise InvalidMessage(
+            f"the properties take {length} bytes, over the maximum of {MAX_PROPERTIES}"
+        )
+
+
+def check_batchable(message: Message) -> None:
+    """What may not travel in a batch; raises InvalidMessage."""
+    if not goes_alone(message):
+        return
+    if is_delayed(message):
+        raise InvalidMessage("a message with a delay level or timer can not be sent in a batch")
+    raise InvalidMessage(
+        f"topic {message.topic}: messages to retry topics, or with the property "
+        f"{names.INNER_MULTI_DISPATCH}, can not be sent in a batch"
+    )
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether it has a delay level or a timer."""
+    return bool(
+        message.delay_level
+        or message.delay_ms
+        or message.deliver_at
+        or (message.properties and not _TIMERS.isdisjoint(message.properties))
+    )
+
+
+def goes_alone(message: Message) -> bool:
+    """Whether brokers do with it what they do with none of a batch."""
+    return bool(
+        message.delay_level
+        or message.delay_ms
+        or message.deliver_at
+        # By its first character first: that is half the time, for every message that lingers.
+        or (message.topic[:1] == "%" and message.topic.startswith(RETRY_PREFIX))
+        or (message.properties and not _NEVER_BATCHED.isdisjoint(message.properties))
+    )

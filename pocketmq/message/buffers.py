@@ -1,0 +1,7 @@
+"""The kinds of buffer the codecs take (`collections.abc.Buffer` only exists from 3.12 on)."""
+
+from mmap import mmap
+from typing import TypeAlias
+
+ReadableBuffer: TypeAlias = bytes | bytearray | memoryview | mmap
+WritableBuffer: TypeAlias = bytearray | memoryview | mmap

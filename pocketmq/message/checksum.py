@@ -1,0 +1,28 @@
+"""The body checksum of stored records."""
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.message.buffers import ReadableBuffer
+
+crc32: Callable[[ReadableBuffer], int]
+"""The whole CRC-32, for those who check many bodies and mask them all at once."""
+try:
+    # ISA-L folds with carry-less multiplication: several times zlib's speed on 1 KiB bodies.
+    from isal import isal_zlib
+except ImportError:  # no wheel for this platform
+    crc32 = zlib.crc32
+else:
+    crc32 = isal_zlib.crc32
+
+CRC_MASK: Final = 0x7FFFFFFF
+
+
+def body_crc(body: ReadableBuffer) -> int:
+    """CRC-32 of `body` as it is stored (compressed, if it is), the top bit cleared.
+
+    The reference broker keeps the value in a signed int and masks the sign away, so 31 bits are
+    what records and the bodyCrc32 fields of requests hold.
+    """
+    return crc32(body) & 0x7FFFFFFF

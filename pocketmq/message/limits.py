@@ -1,0 +1,100 @@
+"""Names and sizes RocketMQ allows, and the names it keeps for itself.
+
+Reference: TopicValidator, Validators.
+"""
+
+import re
+from typing import Final
+
+MAX_TOPIC_LENGTH: Final = 127
+"""Characters of a topic a client may create (internal topics of 5.x may be longer: record v2)."""
+MAX_GROUP_LENGTH: Final = 255
+MAX_BODY: Final = 4 * 1024 * 1024
+"""Default maxMessageSize, bytes of a body before compression."""
+MAX_PROPERTIES: Final = 32_767
+"""Bytes of a message's properties text; the record has a signed 16-bit length for it."""
+
+TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+"""To be used with `fullmatch`; topics and groups share it."""
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+TBW102: Final = AUTO_CREATE_TOPIC
+"""The template topic of auto-creation."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Where messages with a delivery time wait; queue 0."""
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+ROCKSDB_CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+
+DEFAULT_REGION: Final = "DefaultRegion"
+"""What a broker calls its region (regionId) unless it is told otherwise."""
+
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+        ROCKSDB_CHECKPOINT_TOPIC,
+    }
+)
+NO_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+"""Topics a client may not send to (answer 16, NO_PERMISSION)."""
+
+
+class IllegalName(ValueError):
+    """A topic or group name RocketMQ does not allow; the text says which rule it breaks."""
+
+
+def check_topic(name: str) -> None:
+    """Raise `IllegalName` unless `name` may name a topic.
+
+    System topics pass: whether one may be sent to or created is the caller's question.
+    """
+    _check("topic", name, MAX_TOPIC_LENGTH)
+
+
+def check_group(name: str) -> None:
+    """Raise `IllegalName` unless `name` may name a producer or consumer group."""
+    _check("group", name, MAX_GROUP_LENGTH)
+
+
+def is_system_topic(name: str) -> bool:
+    """True for topics the broker keeps for itself (retry and dead-letter topics are not)."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def _check(kind: str, name: str, limit: int) -> None:
+    if not name or name.isspace():
+        raise IllegalName(f"the {kind} name is blank")
+    if len(name) > limit:
+        raise IllegalName(
+            f"the {kind} name has {len(name)} characters, {limit} are allowed: {name[:40]!r}…"
+        )
+    if TOPIC_PATTERN.fullmatch(name) is None:
+        raise IllegalName(f"the {kind} name {name!r} has characters outside [%|a-zA-Z0-9_-]")

@@ -1,0 +1,277 @@
+"""Messages as users hold them: to be sent, and as received."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from pocketmq.message import properties as names
+from pocketmq.message.checksum import CRC_MASK, crc32
+from pocketmq.message.compression import MAX_DECOMPRESSED, CompressionError, decompress
+from pocketmq.message.identity import encode_offset_msg_id, host_text
+from pocketmq.message.record import (
+    HEAD_SIZE,
+    MAGIC_V1,
+    MAX_TOPIC_V1,
+    Parts,
+    Record,
+    decode_parts,
+    unpack_head,
+)
+from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
+
+_UNUSUAL: Final = COMPRESSED | HOST_MASK
+"""Bits of a sysFlag that make a record's head longer, or its body another one."""
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class Message(msgspec.Struct):
+    """A message to send.
+
+    Attributes:
+        topic: where to.
+        body: 1 byte to 4 MiB.
+        tags: one tag, for consumers that filter.
+        keys: index keys, to find the message by; each without blanks.
+        properties: the application's own; RocketMQ's reserved names are refused by the producer.
+        flag: an integer handed through untouched.
+        delay_level: 1…18 (1 s … 2 h) to have it delivered later; 0 for at once.
+        delay_ms: milliseconds to have it delivered later; 0 for at once.
+        deliver_at: Unix milliseconds of the delivery, which may be in the past; 0 for at once.
+        wait_stored: answer after the broker's flush policy is met, not just after the append.
+
+    Of delay_level, delay_ms and deliver_at at most one may be set.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: dict[str, str] = {}  # each has its own
+    flag: int = 0
+    delay_level: int = 0
+    wait_stored: bool = True
+    delay_ms: int = 0
+    deliver_at: int = 0
+
+    def all_properties(self) -> dict[str, str]:
+        """The properties to send: the application's and those that the other fields stand for."""
+        properties = dict(self.properties)
+        if self.keys:
+            properties[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
+        if self.tags:
+            properties[names.TAGS] = self.tags
+        if self.delay_level:
+            properties[names.DELAY] = str(self.delay_level)
+        if self.delay_ms:
+            properties[names.TIMER_DELAY_MS] = str(self.delay_ms)
+        if self.deliver_at:
+            properties[names.TIMER_DELIVER_MS] = str(self.deliver_at)
+        properties[names.WAIT] = "true" if self.wait_stored else "false"
+        return properties
+
+
+class MessageExt(msgspec.Struct):
+    """A message as a consumer holds it.
+
+    What most consumers never look at (properties, ids, hosts) is read from the stored bytes when it
+    is first asked for: that is two thirds of the work that a received message could make.
+
+    Attributes not obvious from their names:
+        topic: the topic the record names.
+        body: decompressed.
+        properties_bytes: the properties text as stored.
+        sys_flag: as stored, without the COMPRESSED bit of a body that was decompressed.
+        packed_born_host, packed_store_host: 8 or 20 bytes (`identity.unpack_host`).
+        store_size: bytes of the stored record.
+        body_crc: of the body as stored.
+        broker_name: the broker it was pulled from; "" when it came straight from a store.
+    Times are Unix milliseconds.
+    """
+
+    topic: str
+    body: bytes
+    properties_bytes: bytes
+    flag: int
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    packed_born_host: bytes
+    store_timestamp: int
+    packed_store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    store_size: int
+    body_crc: int
+    broker_name: str = ""
+    _properties: dict[str, str] | None = None
+
+    @classmethod
+    def from_record(
+        cls, record: Record, broker_name: str = "", max_body: int = MAX_DECOMPRESSED
+    ) -> Self:
+        """Copy and decompress what `record` holds.
+
+        Raises:
+            CompressionError: the body is compressed and does not decompress to ≤ `max_body` bytes.
+        """
+        *head, body, topic, properties, _ = msgspec.structs.astuple(record)
+        parts = tuple(head), bytes(body), topic, bytes(properties)
+        return cls.from_parts(parts, broker_name, max_body)
+
+    @classmethod
+    def from_parts(
+        cls, parts: Parts, broker_name: str = "", max_body: int | None = MAX_DECOMPRESSED
+    ) -> Self:
+        """The same without a Record in between, which is a sixth of the work for each message that
+        is pulled; body and properties must be bytes. With None for `max_body` a compressed body
+        stays as it is, and its flag set."""
+        head, body, topic, properties = parts
+        (
+            size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
+            prepared_transaction_offset, _,
+        ) = head  # fmt: skip
+        if sys_flag & COMPRESSED and max_body is not None:
+            body = decompress(body, sys_flag, max_body)
+            sys_flag &= ~COMPRESSED
+        return cls(
+            topic,
+            body,
+            properties,
+            flag,
+            queue_id,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            size,
+            body_crc,
+            broker_name,
+        )
+
+    @classmethod
+    def read_into(
+        cls,
+        messages: list[Self],
+        data: bytes,
+        broker_name: str,
+        undecodable: Callable[[Self, CompressionError], object],
+    ) -> None:
+        """Append the messages whose records `data` holds, one behind another, as answers to pulls
+        have them. One whose body can not be decompressed stays as it is, and is told of.
+
+        Raises RecordError for the first that is no record; those before it have been appended.
+        """
+        append = messages.append
+        at, end = 0, len(data)
+        # What all records of a queue have in common, from the first one on: one that is unlike it
+        # in any way, broken ones among them, goes the long way. This one is two thirds of that.
+        topic = ""
+        topic_field = b""
+        behind_body = 0  # bytes of the topic's field and of the properties' length
+        while at < end:
+            if behind_body and at + HEAD_SIZE <= end:
+                (
+                    size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+                    born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
+                    prepared_transaction_offset, body_length,
+                ) = unpack_head(data, at)  # fmt: skip
+                body_begin = at + HEAD_SIZE
+                body_end = body_begin + body_length
+                properties_begin = body_end + behind_body
+                following = at + size
+                if (
+                    magic == MAGIC_V1
+                    and not sys_flag & _UNUSUAL
+                    and body_begin < body_end
+                    and properties_begin <= following <= end
+                    and data.startswith(topic_field, body_end)
+                    and data[properties_begin - 2] << 8 | data[properties_begin - 1]
+                    == following - properties_begin
+                    and crc32(body := data[body_begin:body_end]) & CRC_MASK == body_crc
+                ):
+                    append(
+                        cls(
+                            topic, body, data[properties_begin:following], flag, queue_id,
+                            queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
+                            store_timestamp, store_host, reconsume_times,
+                            prepared_transaction_offset, size, body_crc, broker_name,
+                        )
+                    )  # fmt: skip
+                    at = following
+                    continue
+            parts = decode_parts(data, at)
+            try:
+                message = cls.from_parts(parts, broker_name)
+            except CompressionError as error:
+                message = cls.from_parts(parts, broker_name, None)
+                undecodable(message, error)
+            append(message)
+            at += message.store_size
+            topic = message.topic
+            encoded = topic.encode()
+            topic_field = bytes((len(encoded),)) + encoded if len(encoded) <= MAX_TOPIC_V1 else b""
+            behind_body = len(topic_field) + 2 if topic_field else 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The application's properties and RocketMQ's."""
+        if self._properties is None:
+            self._properties = names.decode(self.properties_bytes)
+        return self._properties
+
+    @property
+    def tags(self) -> str | None:
+        """The message's tag."""
+        return self.properties.get(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Index keys, the parts of the property KEYS."""
+        return split_keys(self.properties)
+
+    @property
+    def msg_id(self) -> str:
+        """The producer's unique id, or the offset message id where there is none."""
+        return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """Names the storing broker and the physical offset there."""
+        return encode_offset_msg_id(self.packed_store_host, self.physical_offset)
+
+    @property
+    def born_host(self) -> str:
+        """The producer, `ip:port`."""
+        return host_text(self.packed_born_host)
+
+    @property
+    def store_host(self) -> str:
+        """The storing broker, `ip:port`."""
+        return host_text(self.packed_store_host)
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue it was pulled from."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def split_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The index keys in `properties`: the non-empty, blank-separated parts of KEYS."""
+    keys = properties.get(names.KEYS)
+    return tuple(filter(None, keys.split(names.KEY_SEPARATOR))) if keys else ()

@@ -1,0 +1,253 @@
+"""What the parts of an expression mean, as nested Python closures over a message's properties.
+
+Logic is three-valued: true, false, None for unknown. Which operands a comparison takes is checked
+here when it is put together, as the reference does, so that a wrong expression fails when it is
+subscribed with and not when messages come. Reference: the expression package of RocketMQ's filter
+module; its tests of operands are reproduced one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final
+
+from pocketmq.message.sql_filter.values import Long, Value, compare, compare_ordered, equal
+
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Value]
+
+#: How deep operators may lie within each other: each level is a call within a call.
+MAX_DEPTH: Final = 200
+
+
+class OperandError(ValueError):
+    """An operand that its operator does not take; the text says which."""
+
+
+class Kind(Enum):
+    """What an operator may rely on."""
+
+    CONSTANT = auto()
+    PROPERTY = auto()
+    BOOLEAN = auto()
+    """Gives true, false or unknown."""
+    NUMBER = auto()
+    """A negated expression: a number or unknown."""
+
+
+class Expression:
+    """A part of an expression, ready to be evaluated.
+
+    Attributes:
+        value: of a constant.
+        name: of a property.
+        operator: AND or OR of a chain of them, else "".
+        terms: that chain's. It grows at its end and not in depth.
+    """
+
+    __slots__ = ("depth", "evaluate", "kind", "name", "operator", "terms", "value")
+
+    def __init__(
+        self,
+        kind: Kind,
+        evaluate: Evaluate,
+        parts: Sequence[Expression] = (),
+        *,
+        value: Value = None,
+        name: str = "",
+        operator: str = "",
+    ) -> None:
+        self.kind = kind
+        self.evaluate = evaluate
+        self.depth: int = 1 + max((part.depth for part in parts), default=0)
+        self.value = value
+        self.name = name
+        self.operator = operator
+        self.terms: list[Evaluate] = []
+        if self.depth > MAX_DEPTH:
+            raise OperandError(f"more than {MAX_DEPTH} operators within each other")
+
+    @property
+    def is_boolean(self) -> bool:
+        """Of those that AND, OR and NOT take as they are: TRUE, FALSE and NULL are among them."""
+        return self.kind is Kind.BOOLEAN or (
+            self.kind is Kind.CONSTANT and (self.value is None or type(self.value) is bool)
+        )
+
+    def __str__(self) -> str:
+        if self.kind is Kind.PROPERTY:
+            return self.name
+        if self.kind is not Kind.CONSTANT:
+            return "the expression"
+        if type(self.value) is str:
+            return "'" + self.value.replace("'", "''") + "'"
+        return "NULL" if self.value is None else str(self.value).upper()
+
+
+def constant(value: Value) -> Expression:
+    """A literal."""
+    return Expression(Kind.CONSTANT, lambda _: value, value=value)
+
+
+def variable(name: str) -> Expression:
+    """A property; unknown for messages that do not have it."""
+    return Expression(Kind.PROPERTY, lambda properties: properties.get(name), name=name)
+
+
+def as_boolean(operand: Expression) -> Expression:
+    """`operand` where a truth is wanted: a property, being a string, is then false."""
+    if operand.is_boolean:
+        return operand
+    if operand.kind is not Kind.PROPERTY:
+        raise OperandError(f"{operand} is neither true nor false")
+    name = operand.name
+    return _boolean(lambda properties: None if properties.get(name) is None else False, operand)
+
+
+def negate(operand: Expression) -> Expression:
+    """`-` before a number; anything else becomes unknown."""
+    inner = operand.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = inner(properties)
+        kind = type(value)
+        if kind is float or kind is int:
+            return -value  # type: ignore[operator]
+        return Long(-value) if kind is Long else None  # type: ignore[operator]
+
+    return Expression(Kind.NUMBER, evaluate, (operand,))
+
+
+def negation(operand: Expression) -> Expression:
+    """NOT."""
+    inner = as_boolean(operand).evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = inner(properties)
+        return None if value is None else not value
+
+    return _boolean(evaluate, operand)
+
+
+def chain(operator: str, left: Expression, right: Expression) -> Expression:
+    """AND, OR: what stands further right is only evaluated when nothing before it decides.
+
+    A chain on the left side is continued, and is not to be used by itself any more.
+    """
+    left, right = as_boolean(left), as_boolean(right)
+    if left.operator == operator:
+        left.terms.append(right.evaluate)
+        left.depth = max(left.depth, right.depth + 1)
+        return left
+    terms = [left.evaluate, right.evaluate]
+    decisive = operator == "OR"
+
+    def evaluate(properties: Properties) -> Value:
+        result: Value = not decisive
+        for term in terms:
+            value = term(properties)
+            if value is decisive:
+                return decisive
+            if value is None:
+                result = None
+        return result
+
+    joined = Expression(Kind.BOOLEAN, evaluate, (left, right), operator=operator)
+    joined.terms = terms
+    return joined
+
+
+def equality(left: Expression, right: Expression) -> Expression:
+    """`=`."""
+    for operand in (left, right):
+        if operand.kind is Kind.CONSTANT and operand.value is None:
+            raise OperandError("NULL can not be compared, use IS NULL")
+    if left.kind is right.kind is Kind.CONSTANT and left.is_boolean and not right.is_boolean:
+        raise OperandError(f"{left} can not be compared with {right}")
+    first, second = left.evaluate, right.evaluate
+    return _boolean(lambda properties: equal(first(properties), second(properties)), left, right)
+
+
+def is_null(operand: Expression) -> Expression:
+    """IS NULL."""
+    inner = operand.evaluate
+    return _boolean(lambda properties: inner(properties) is None, operand)
+
+
+_HOLDS: Final[dict[str, Callable[[int], bool]]] = {
+    "<": lambda answer: answer < 0,
+    "<=": lambda answer: answer <= 0,
+    ">": lambda answer: answer > 0,
+    ">=": lambda answer: answer >= 0,
+}
+
+
+def ordering(operator: str, left: Expression, right: Expression) -> Expression:
+    """`<`, `<=`, `>`, `>=`: between numbers and what can be read as one."""
+    for operand in (left, right):
+        if operand.is_boolean or type(operand.value) is str:
+            raise OperandError(f"{operand} can not be compared by {operator}")
+    first, second, holds = left.evaluate, right.evaluate, _HOLDS[operator]
+
+    def evaluate(properties: Properties) -> Value:
+        low = first(properties)
+        if low is None:
+            return None
+        high = second(properties)
+        return None if high is None else holds(compare_ordered(low, high))
+
+    return _boolean(evaluate, left, right)
+
+
+def between(operand: Expression, low: Expression, high: Expression) -> Expression:
+    """`BETWEEN low AND high`, both included."""
+    if low.kind is high.kind is Kind.CONSTANT:
+        if low.value is None or high.value is None:
+            raise OperandError("the bounds of BETWEEN can not be NULL")
+        if compare(high.value, low.value) < 0:
+            raise OperandError(f"the bounds of BETWEEN are the wrong way round: {low}, {high}")
+    return chain("AND", ordering(">=", operand, low), ordering("<=", operand, high))
+
+
+def not_between(operand: Expression, low: Expression, high: Expression) -> Expression:
+    """`NOT BETWEEN low AND high`."""
+    return chain("OR", ordering("<", operand, low), ordering(">", operand, high))
+
+
+def within(operand: Expression, choices: Sequence[str], *, wanted: bool) -> Expression:
+    """`IN (...)`; with `wanted` False `NOT IN (...)`."""
+    if operand.kind is not Kind.PROPERTY:
+        raise OperandError(f"IN is for properties, not for {operand}")
+    name, among = operand.name, frozenset(choices)
+
+    def evaluate(properties: Properties) -> Value:
+        value = properties.get(name)
+        return None if value is None else (value in among) is wanted
+
+    return _boolean(evaluate, operand)
+
+
+_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": str.__contains__,
+    "STARTSWITH": lambda text, search: text.startswith(search),
+    "ENDSWITH": lambda text, search: text.endswith(search),
+}
+
+
+def text_test(operator: str, operand: Expression, search: str, *, wanted: bool) -> Expression:
+    """CONTAINS, STARTSWITH, ENDSWITH, and with `wanted` False their opposites: never unknown, but
+    false for what is no string and for an empty `search`."""
+    inner, test = operand.evaluate, _TEXT_TESTS[operator]
+
+    def evaluate(properties: Properties) -> Value:
+        if not search:
+            return False
+        value = inner(properties)
+        return type(value) is str and test(value, search) is wanted
+
+    return _boolean(evaluate, operand)
+
+
+def _boolean(evaluate: Evaluate, *parts: Expression) -> Expression:
+    return Expression(Kind.BOOLEAN, evaluate, parts)

@@ -1,0 +1,68 @@
+"""The settings of a name server, by RocketMQ's own property names (NamesrvConfig and the parts of
+NettyServerConfig that mean something here)."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, field
+
+from pocketmq.remoting.official_config_keys import NAMESRV_KEYS
+from pocketmq.remoting.properties_file import load_config
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+def _in_home(name: str) -> str:
+    return str(Path.home() / "namesrv" / name)
+
+
+class NamesrvConfig(msgspec.Struct, rename="camel"):
+    """One name server.
+
+    Attributes:
+        bind_address: loopback unless set; the official default is every interface.
+        listen_port: 0 picks a free one.
+        server_channel_max_idle_time_seconds: a connection without traffic for so long is closed.
+        kv_config_path: file of the key-value store, replaced on each change, the last one as .bak.
+        config_store_path: file that UPDATE_NAMESRV_CONFIG writes the settings to.
+        rocketmq_home: shown to those who ask, not used.
+        scan_not_active_broker_interval: ms between looks for brokers that went silent.
+        order_message_enable: routes carry the fixed queues of strictly ordered topics, from
+            namespace ORDER_TOPIC_CONFIG of the key-value store.
+        return_order_topic_config_to_broker: that namespace is the answer to a registration.
+        support_acting_master: a group without master shows its smallest broker id as id 0.
+        enable_all_topic_list, enable_topic_list: whether lists of topics are answered.
+        need_wait_for_service: routes are refused for the first wait_seconds_for_service seconds, so
+            that clients do not see half of the brokers after a restart.
+        delete_topic_with_broker_registration: topics missing in a registration are deleted. Brokers
+            must then always register all their topics (enableSingleTopicRegister=false).
+        config_black_list: settings, joined by `;`, that UPDATE_NAMESRV_CONFIG may not change.
+    """
+
+    bind_address: str = "127.0.0.1"
+    listen_port: Port = 9876
+    server_channel_max_idle_time_seconds: Positive = 120
+    rocketmq_home: str = ""
+    kv_config_path: str = field(default_factory=lambda: _in_home("kvConfig.json"))
+    config_store_path: str = field(default_factory=lambda: _in_home("namesrv.properties"))
+    scan_not_active_broker_interval: Positive = 5_000
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    support_acting_master: bool = False
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: Annotated[int, Meta(ge=0)] = 45
+    delete_topic_with_broker_registration: bool = False
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+
+
+def load_namesrv_config(text: str) -> tuple[NamesrvConfig, list[str]]:
+    """The settings in the text of an official namesrv.conf, and warnings for keys without effect.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+    return load_config(NamesrvConfig, text, NAMESRV_KEYS)

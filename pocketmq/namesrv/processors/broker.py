@@ -1,0 +1,130 @@
+"""What brokers ask: to be registered, kept alive, forgotten, and who else is in their group."""
+
+import logging
+from typing import Any
+
+from pocketmq.message.checksum import body_crc
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
+from pocketmq.namesrv.route_table import RouteTable
+from pocketmq.remoting.bodies.cluster import GetBrokerMemberGroupResponseBody
+from pocketmq.remoting.bodies.registration import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+)
+from pocketmq.remoting.bodies.table import KVTable
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+
+log = logging.getLogger("pocketmq.namesrv.processors.broker")
+
+_BODY_WITH_FILTER_SERVERS = 37
+"""Release ordinal (3.0.11) below which the body is the topic table alone."""
+
+
+class BrokerProcessor:
+    """REGISTER_BROKER, UNREGISTER_BROKER, BROKER_HEARTBEAT, QUERY_DATA_VERSION,
+    GET_BROKER_MEMBER_GROUP."""
+
+    def __init__(self, config: NamesrvConfig, routes: RouteTable, kv_config: KVConfig) -> None:
+        self._config = config
+        self._routes = routes
+        self._kv_config = kv_config
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serves the codes of this family."""
+        dispatcher.register(
+            RequestCode.REGISTER_BROKER, self.register_broker, RegisterBrokerRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.UNREGISTER_BROKER, self.unregister_broker, UnRegisterBrokerRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat, BrokerHeartbeatRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.QUERY_DATA_VERSION, self.query_data_version, QueryDataVersionRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.GET_BROKER_MEMBER_GROUP,
+            self.get_broker_member_group,
+            GetBrokerMemberGroupRequestHeader,
+        )
+
+    def register_broker(self, request: Request[RegisterBrokerRequestHeader]) -> Response:
+        """Takes the broker's topics; tells a slave its master, and all the ordered topics."""
+        header = request.header
+        if header.body_crc32 and header.body_crc32 != body_crc(request.body):
+            log.warning("registration of %s: crc32 not match", header.broker_addr)
+            return Response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        result = self._routes.register_broker(header, _body_of(request), request.connection)
+        if result is None:
+            return Response(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        body = b""
+        if self._config.return_order_topic_config_to_broker:
+            orders = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC_CONFIG)
+            if orders is not None:
+                body = KVTable(table=dict(orders)).encode()
+        return Response(
+            header=RegisterBrokerResponseHeader(
+                ha_server_addr=result.ha_server_addr, master_addr=result.master_addr
+            ),
+            body=body,
+        )
+
+    def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Response:
+        """Forgets the broker at once; the reference does it a moment later, from a queue."""
+        header = request.header
+        self._routes.unregister_broker(header.cluster_name, header.broker_addr, header.broker_name)
+        return Response()
+
+    def broker_heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Response:
+        """Notes a sign of life."""
+        self._routes.touch(request.header.cluster_name, request.header.broker_addr)
+        return Response()
+
+    def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Response:
+        """Whether the broker has to register again; a sign of life as well."""
+        header = request.header
+        known = self._routes.data_version(header.cluster_name, header.broker_addr)
+        self._routes.touch(header.cluster_name, header.broker_addr)
+        return Response(
+            header=QueryDataVersionResponseHeader(
+                changed=known != DataVersion.decode(request.body)
+            ),
+            body=b"" if known is None else known.encode(),
+        )
+
+    def get_broker_member_group(
+        self, request: Request[GetBrokerMemberGroupRequestHeader]
+    ) -> Response:
+        """The addresses of a broker group."""
+        group = self._routes.member_group(request.header.cluster_name, request.header.broker_name)
+        return Response(body=GetBrokerMemberGroupResponseBody(group).encode())
+
+
+def _body_of(request: Request[RegisterBrokerRequestHeader]) -> RegisterBrokerBody:
+    """The registration's body, in whichever form this broker writes it. Raises BodyError."""
+    data: Any = request.body
+    if not data:
+        return RegisterBrokerBody()
+    if request.version < _BODY_WITH_FILTER_SERVERS:
+        return RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(data)
+        )
+    # A broker of 5.3.3 with compressedRegister=true deflates the body, but says that it did not.
+    # JSON never begins with the first byte of a zlib stream.
+    if request.header.compressed or data[0] == 0x78:
+        return RegisterBrokerBody.decode_compressed(data, request.version)
+    return RegisterBrokerBody.decode(data)

@@ -1,0 +1,89 @@
+"""The name server's own settings over the wire."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.text_file import TextFile
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.properties_file import (
+    ConfigError,
+    config_properties,
+    decode_properties,
+    format_properties,
+    parse_properties,
+    read_property,
+)
+from pocketmq.remoting.request import Request, Response
+
+log = logging.getLogger("pocketmq.namesrv.processors.config")
+
+_NEVER_CHANGED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+
+class ConfigProcessor:
+    """UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG.
+
+    Changed settings count at once, but for the address to listen on, and are written to
+    configStorePath, beside what that file holds already. `on_change` is called then.
+    """
+
+    def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:
+        self._config = config
+        self._on_change = on_change
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serves the codes of this family."""
+        dispatcher.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update)
+        dispatcher.register(RequestCode.GET_NAMESRV_CONFIG, self.get)
+
+    def update(self, request: Request[Header]) -> Response:
+        """Changes settings: all that are named, or none."""
+        try:
+            changes = parse_properties(str(request.body, "utf-8"))
+        except UnicodeDecodeError as error:
+            return Response(ResponseCode.SYSTEM_ERROR, f"the settings are no UTF-8 text: {error}")
+        if not changes:
+            return Response()
+        refused = _NEVER_CHANGED.union(self._config.config_black_list.split(";"))
+        if not refused.isdisjoint(changes):
+            return Response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        values = {}
+        try:
+            for key, text in changes.items():
+                try:
+                    values[key] = read_property(NamesrvConfig, key, text)
+                except KeyError:
+                    log.warning("setting %s of %s is not known here", key, request.connection)
+        except ConfigError as error:
+            return Response(ResponseCode.SYSTEM_ERROR, str(error))
+        names = dict(
+            zip(
+                NamesrvConfig.__struct_encode_fields__, NamesrvConfig.__struct_fields__, strict=True
+            )
+        )
+        for key, value in values.items():
+            log.info("setting %s = %s by %s", key, value, request.connection)
+            setattr(self._config, names[key], value)
+        self._on_change()
+        try:
+            self._persist()
+        except OSError as error:
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                f"changed, but not written to {self._config.config_store_path}: {error}",
+            )
+        return Response()
+
+    def _persist(self) -> None:
+        path = Path(self._config.config_store_path)
+        text, _ = decode_properties(path.read_bytes() if path.exists() else b"")
+        properties = parse_properties(text)
+        TextFile(path).replace(format_properties(properties | config_properties(self._config)))
+
+    def get(self, request: Request[Header]) -> Response:
+        """All settings, sorted by name."""
+        return Response(body=format_properties(config_properties(self._config)).encode())

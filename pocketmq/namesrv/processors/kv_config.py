@@ -1,0 +1,70 @@
+"""The key-value configuration over the wire."""
+
+from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
+from pocketmq.remoting.bodies.table import KVTable
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers.namesrv import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+from pocketmq.remoting.request import Request, Response
+
+
+class KVConfigProcessor:
+    """PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE."""
+
+    def __init__(self, kv_config: KVConfig) -> None:
+        self._kv_config = kv_config
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serves the codes of this family."""
+        dispatcher.register(RequestCode.PUT_KV_CONFIG, self.put, PutKVConfigRequestHeader)
+        dispatcher.register(RequestCode.GET_KV_CONFIG, self.get, GetKVConfigRequestHeader)
+        dispatcher.register(RequestCode.DELETE_KV_CONFIG, self.delete, DeleteKVConfigRequestHeader)
+        dispatcher.register(
+            RequestCode.GET_KVLIST_BY_NAMESPACE,
+            self.get_list_by_namespace,
+            GetKVListByNamespaceRequestHeader,
+        )
+
+    def put(self, request: Request[PutKVConfigRequestHeader]) -> Response:
+        """Sets a value; answered when it is in the file."""
+        header = request.header
+        try:
+            self._kv_config.put(header.namespace, header.key, header.value)
+        except KVConfigError as error:
+            return Response(ResponseCode.SYSTEM_ERROR, str(error))
+        return Response()
+
+    def get(self, request: Request[GetKVConfigRequestHeader]) -> Response:
+        """One value."""
+        header = request.header
+        value = self._kv_config.get(header.namespace, header.key)
+        if value is None:
+            return Response(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return Response(header=GetKVConfigResponseHeader(value))
+
+    def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Response:
+        """Removes a value; what is not there is fine."""
+        try:
+            self._kv_config.delete(request.header.namespace, request.header.key)
+        except KVConfigError as error:
+            return Response(ResponseCode.SYSTEM_ERROR, str(error))
+        return Response()
+
+    def get_list_by_namespace(
+        self, request: Request[GetKVListByNamespaceRequestHeader]
+    ) -> Response:
+        """All values of a namespace."""
+        namespace = request.header.namespace
+        entries = self._kv_config.namespace(namespace)
+        if entries is None:
+            return Response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return Response(body=KVTable(table=dict(entries)).encode())

@@ -1,0 +1,94 @@
+"""What clients ask most: where a topic's queues are."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
+from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
+from pocketmq.remoting.bodies.route import TopicRouteData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.request import Request, Response
+
+_STANDARD_JSON_VERSION = 401
+"""Release ordinal (4.9.4) from which clients get standard JSON without asking."""
+
+_FAQ = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
+
+
+class RouteProcessor:
+    """GET_ROUTEINFO_BY_TOPIC."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        routes: RouteTable,
+        kv_config: KVConfig,
+        *,
+        clock: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._routes = routes
+        self._kv_config = kv_config
+        self._clock = clock
+        self._started = clock()
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serves the codes of this family."""
+        dispatcher.register(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, self.get_route_info, GetRouteInfoRequestHeader
+        )
+
+    def get_route_info(self, request: Request[GetRouteInfoRequestHeader]) -> Response:
+        """The route in the form that the client's release reads."""
+        config = self._config
+        if config.need_wait_for_service:
+            ready_at = self._started + config.wait_seconds_for_service * 1000
+            if self._clock() < ready_at:
+                return Response(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        topic = request.header.topic
+        route = self._routes.route(topic)
+        if route is None:
+            # The usual start of a topic that is going to be created: not worth a log line.
+            return Response(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}"
+                f"\nSee {_FAQ} for further details.",
+            )
+        if config.order_message_enable:
+            route.order_topic_conf = self._kv_config.get(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
+        standard = (
+            request.version >= _STANDARD_JSON_VERSION
+            or request.header.accept_standard_json_only is True
+        )
+        # Few clients have zones: the header's bytes tell without taking it apart.
+        if b"__ZONE_MODE" in bytes(request.head):
+            ext_fields = request.ext_fields
+            zone = ext_fields.get("__ZONE_NAME", "").strip()
+            if zone and ext_fields.get("__ZONE_MODE", "").lower() == "true":
+                route = _in_zone(route, zone)
+        return Response(body=route.encode(standard_json=standard))
+
+
+def _in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """The part of a route within a zone. Groups without a master stay: their slaves are needed."""
+    kept = [
+        group
+        for group in route.broker_datas
+        if MASTER_ID not in group.broker_addrs or (group.zone_name or "").lower() == zone.lower()
+    ]
+    names = {group.broker_name for group in kept}
+    addresses = {address for group in kept for address in group.broker_addrs.values()}
+    return replace(
+        route,
+        broker_datas=kept,
+        queue_datas=[queues for queues in route.queue_datas if queues.broker_name in names],
+        filter_server_table={
+            address: servers
+            for address, servers in route.filter_server_table.items()
+            if address in addresses
+        },
+    )

@@ -1,0 +1,143 @@
+"""What operators ask about clusters and topics."""
+
+import logging
+
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.route_table import RouteTable
+from pocketmq.remoting.bodies.route import TopicRouteData
+from pocketmq.remoting.bodies.topic import TopicList
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    RegisterTopicRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+from pocketmq.remoting.request import Request, Response
+
+log = logging.getLogger("pocketmq.namesrv.processors.topic")
+
+_DISABLED = "disable"
+
+
+class TopicProcessor:
+    """Cluster info, lists of topics, topics set by hand, write permission of a broker group."""
+
+    def __init__(self, config: NamesrvConfig, routes: RouteTable) -> None:
+        self._config = config
+        self._routes = routes
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serves the codes of this family."""
+        dispatcher.register(RequestCode.GET_BROKER_CLUSTER_INFO, self.get_broker_cluster_info)
+        dispatcher.register(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+            self.wipe_write_perm_of_broker,
+            WipeWritePermOfBrokerRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.ADD_WRITE_PERM_OF_BROKER,
+            self.add_write_perm_of_broker,
+            AddWritePermOfBrokerRequestHeader,
+        )
+        dispatcher.register(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.get_all_topic_list)
+        dispatcher.register(
+            RequestCode.DELETE_TOPIC_IN_NAMESRV,
+            self.delete_topic,
+            DeleteTopicFromNamesrvRequestHeader,
+        )
+        dispatcher.register(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic, RegisterTopicRequestHeader
+        )
+        dispatcher.register(
+            RequestCode.GET_TOPICS_BY_CLUSTER,
+            self.get_topics_by_cluster,
+            GetTopicsByClusterRequestHeader,
+        )
+        dispatcher.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self.get_system_topic_list)
+        dispatcher.register(RequestCode.GET_UNIT_TOPIC_LIST, self.get_unit_topic_list)
+        dispatcher.register(
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, self.get_has_unit_sub_topic_list
+        )
+        dispatcher.register(
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+            self.get_has_unit_sub_ununit_topic_list,
+        )
+
+    def get_broker_cluster_info(self, request: Request[Header]) -> Response:
+        """All clusters; integer keys without quotes for every client, as the reference does."""
+        return Response(body=self._routes.cluster_info().encode())
+
+    def wipe_write_perm_of_broker(
+        self, request: Request[WipeWritePermOfBrokerRequestHeader]
+    ) -> Response:
+        """Makes all topics of a broker group read-only until they are registered changed."""
+        name = request.header.broker_name
+        count = self._routes.topics.wipe_write_perm(name)
+        log.info("wipe write perm of broker %s by %s: %d topics", name, request.connection, count)
+        return Response(header=WipeWritePermOfBrokerResponseHeader(count))
+
+    def add_write_perm_of_broker(
+        self, request: Request[AddWritePermOfBrokerRequestHeader]
+    ) -> Response:
+        """Makes all topics of a broker group readable and writable."""
+        name = request.header.broker_name
+        count = self._routes.topics.add_write_perm(name)
+        log.info("add write perm of broker %s by %s: %d topics", name, request.connection, count)
+        return Response(header=AddWritePermOfBrokerResponseHeader(count))
+
+    def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Response:
+        """Forgets a topic, here or in one cluster; a broker that still has it registers it again
+        with its next change."""
+        self._routes.delete_topic(request.header.topic, request.header.cluster_name)
+        return Response()
+
+    def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Response:
+        """Adds a topic at brokers that are registered already."""
+        rows = TopicRouteData.decode(request.body).queue_datas
+        if rows:
+            self._routes.register_topic(request.header.topic, rows)
+        return Response()
+
+    def get_all_topic_list(self, request: Request[Header]) -> Response:
+        """All topics, unless enableAllTopicList is off."""
+        if not self._config.enable_all_topic_list:
+            return Response(ResponseCode.SYSTEM_ERROR, _DISABLED)
+        return _topic_list(self._routes.topics.names())
+
+    def get_topics_by_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Response:
+        """The topics of one cluster, unless enableTopicList is off."""
+        return self._if_enabled(self._routes.topics_by_cluster(request.header.cluster))
+
+    def get_system_topic_list(self, request: Request[Header]) -> Response:
+        """Cluster and broker names, and the address of some broker, to ask it for its own."""
+        names, address = self._routes.system_topics()
+        return Response(body=TopicList(broker_addr=address, topic_list=names).encode())
+
+    def get_unit_topic_list(self, request: Request[Header]) -> Response:
+        """Topics with the unit flag."""
+        return self._if_enabled(self._routes.topics.names_by_unit(lambda unit, _: unit))
+
+    def get_has_unit_sub_topic_list(self, request: Request[Header]) -> Response:
+        """Topics with a unit subscription."""
+        return self._if_enabled(self._routes.topics.names_by_unit(lambda _, sub: sub))
+
+    def get_has_unit_sub_ununit_topic_list(self, request: Request[Header]) -> Response:
+        """Topics with a unit subscription that are no unit topics themselves."""
+        return self._if_enabled(
+            self._routes.topics.names_by_unit(lambda unit, sub: sub and not unit)
+        )
+
+    def _if_enabled(self, topics: list[str]) -> Response:
+        if not self._config.enable_topic_list:
+            return Response(ResponseCode.SYSTEM_ERROR, _DISABLED)
+        return _topic_list(topics)
+
+
+def _topic_list(topics: list[str]) -> Response:
+    return Response(body=TopicList(topic_list=topics).encode())

@@ -1,0 +1,372 @@
+"""Who lives and who has which topic: the five tables of a name server and their rules.
+
+| table | key | row |
+|---|---|---|
+| topic queues | topic, broker name | the queues of the topic at that broker group |
+| broker addresses | broker name | the group: cluster, and address by broker id |
+| cluster addresses | cluster | names of its broker groups |
+| live brokers | cluster, address | when it last gave a sign, its data version, its connection |
+| filter servers | cluster, address | filter servers of the broker (brokers of 4.x) |
+
+Only masters write topics, or the slave that acts for a missing one. The rules follow
+RouteInfoManager of release 5.3.3; where they differ the docstring says so.
+
+No I/O is done here: a connection is an opaque object that is only compared, and time is a clock
+that is passed in.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import msgspec
+
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.topic_queue_table import PERM_WRITE, TopicQueueTable
+from pocketmq.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
+from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
+from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
+
+log = logging.getLogger("pocketmq.namesrv.route_table")
+
+MASTER_ID = 0
+LIVENESS_WINDOW = 120_000
+"""Milliseconds that a broker is kept without a sign of life, unless it asks for another window."""
+
+SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Topics by which brokers find the members of their group; no acting master is shown there."""
+
+
+class BrokerAddress(NamedTuple):
+    """A broker as the live table knows it."""
+
+    cluster: str
+    address: str
+
+
+class BrokerLive(msgspec.Struct):
+    """Signs of life of a broker. Times in ms."""
+
+    broker_name: str
+    last_update: int
+    window: int
+    data_version: DataVersion
+    channel: object
+    ha_server_addr: str
+
+
+class RegisterBrokerResult(NamedTuple):
+    """What a slave learns: its live master's address, and that for replication."""
+
+    master_addr: str | None = None
+    ha_server_addr: str | None = None
+
+
+class RouteTable:
+    """The five tables.
+
+    Args:
+        config: read at each use, so that changed settings count at once.
+        clock: milliseconds; best one that nobody can set back or forward.
+
+    Attributes:
+        topics: the table of topic queues. Readers may ask it directly.
+    """
+
+    def __init__(self, config: NamesrvConfig, *, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._clock = clock
+        self.topics = TopicQueueTable()
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[BrokerAddress, BrokerLive] = {}
+        self._filter_servers: dict[BrokerAddress, list[str]] = {}
+
+    # Brokers come
+
+    def register_broker(
+        self, header: RegisterBrokerRequestHeader, body: RegisterBrokerBody, channel: object
+    ) -> RegisterBrokerResult | None:
+        """Takes a broker's registration; None when it is refused.
+
+        Refused is the first registration of a broker that lists exactly one topic: it is the
+        update of one topic by a broker that this name server has forgotten, and its route would
+        lack all the others. The reference keeps such a broker's group as a ghost without address;
+        here nothing remains of it. Nor does anything remain of a registration that a newer one
+        outdoes; in the reference it still sets the group's zone and enableActingMaster. A group
+        whose broker names another cluster moves there, which the reference lists in both.
+        """
+        at = BrokerAddress(header.cluster_name, header.broker_addr)
+        wrapper = body.topic_config_serialize_wrapper
+        group = self._brokers.get(header.broker_name)
+        addresses = {} if group is None else group.broker_addrs
+        if self._conflicts(header, addresses, wrapper.data_version):
+            if at in self._live:
+                self._remove_address(at)
+            return RegisterBrokerResult()
+        topics = wrapper.topic_config_table
+        first = header.broker_id not in addresses
+        if first and len(topics) == 1:
+            log.warning(
+                "refused topic %s of broker %d of %s at %s: the broker is not registered yet",
+                next(iter(topics)),
+                header.broker_id,
+                header.broker_name,
+                at.address,
+            )
+            return None
+
+        if group is None:
+            group = BrokerData(cluster=header.cluster_name, broker_name=header.broker_name)
+            self._brokers[header.broker_name] = group
+        elif group.cluster != header.cluster_name:
+            self._leave_cluster(group)
+            group.cluster = header.cluster_name
+        self._clusters.setdefault(header.cluster_name, set()).add(header.broker_name)
+        group.enable_acting_master = header.enable_acting_master is True
+        group.zone_name = header.zone_name
+        # An address has one id: a slave that became master loses its old one.
+        group.broker_addrs = {
+            broker_id: address
+            for broker_id, address in group.broker_addrs.items()
+            if address != at.address or broker_id == header.broker_id
+        }
+        group.broker_addrs[header.broker_id] = at.address
+
+        master = header.broker_id == MASTER_ID
+        acting = (
+            not master
+            and header.enable_acting_master is not None
+            and header.broker_id == min(group.broker_addrs)
+        )
+        if master or acting:
+            known = self._live.get(at)
+            changed = first or known is None or known.data_version != wrapper.data_version
+            self.topics.register(
+                header.broker_name,
+                topics.values(),
+                changed=changed,
+                read_only=acting and group.enable_acting_master,
+            )
+            self.topics.register_mappings(
+                header.broker_name, wrapper.topic_queue_mapping_info_map, changed=changed
+            )
+            if (
+                self._config.delete_topic_with_broker_registration
+                and not wrapper.topic_queue_mapping_info_map
+            ):
+                names = [topic.topic_name for topic in topics.values()]
+                self.topics.drop_broker(header.broker_name, keep=names)
+
+        window = header.heartbeat_timeout_millis
+        if at not in self._live:
+            log.info("new broker registered, %s HAService: %s", at, header.ha_server_addr)
+        self._live[at] = BrokerLive(
+            broker_name=header.broker_name,
+            last_update=self._clock(),
+            window=LIVENESS_WINDOW if window is None else window,
+            data_version=wrapper.data_version,
+            channel=channel,
+            ha_server_addr=header.ha_server_addr,
+        )
+        if body.filter_server_list:
+            self._filter_servers[at] = body.filter_server_list
+        else:
+            self._filter_servers.pop(at, None)
+        return RegisterBrokerResult() if master else self._master_of(group)
+
+    def _conflicts(
+        self,
+        header: RegisterBrokerRequestHeader,
+        addresses: dict[int, str],
+        data_version: DataVersion,
+    ) -> bool:
+        """Whether another address holds the broker's id with a newer state version."""
+        holder = addresses.get(header.broker_id)
+        if holder is None or holder == header.broker_addr:
+            return False
+        live = self._live.get(BrokerAddress(header.cluster_name, holder))
+        if live is None or live.data_version.state_version <= data_version.state_version:
+            return False
+        log.warning(
+            "ignored broker %d of %s at %s with state version %d: %s has %d",
+            header.broker_id,
+            header.broker_name,
+            header.broker_addr,
+            data_version.state_version,
+            holder,
+            live.data_version.state_version,
+        )
+        return True
+
+    def _master_of(self, group: BrokerData) -> RegisterBrokerResult:
+        address = group.broker_addrs.get(MASTER_ID)
+        live = None
+        if address is not None:
+            live = self._live.get(BrokerAddress(group.cluster, address))
+        return (
+            RegisterBrokerResult(address, live.ha_server_addr) if live else RegisterBrokerResult()
+        )
+
+    # Brokers live and go
+
+    def touch(self, cluster: str, address: str) -> None:
+        """Notes a sign of life; of an unknown broker it means nothing."""
+        live = self._live.get(BrokerAddress(cluster, address))
+        if live is not None:
+            live.last_update = self._clock()
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """What the broker registered last, None for an unknown one."""
+        live = self._live.get(BrokerAddress(cluster, address))
+        return None if live is None else live.data_version
+
+    def unregister_broker(self, cluster: str, address: str, broker_name: str) -> None:
+        """Removes a broker, and the topics that are nowhere else then.
+
+        A group that acts for its missing master loses the write permission on its topics. Where
+        another broker has registered with the address since, that one stays; the reference takes
+        its sign of life away.
+        """
+        at = BrokerAddress(cluster, address)
+        live = self._live.get(at)
+        known = live is not None and live.broker_name == broker_name
+        log.info("unregister broker %s %s: %s", broker_name, at, "OK" if known else "unknown")
+        if known:
+            self._remove_address(at)
+        else:
+            self._leave_group(broker_name, address)
+
+    def _leave_group(self, broker_name: str, address: str) -> None:
+        group = self._brokers.get(broker_name)
+        if group is None:
+            return
+        group.broker_addrs = {i: a for i, a in group.broker_addrs.items() if a != address}
+        if not group.broker_addrs:
+            self._remove_group(broker_name)
+        elif group.enable_acting_master and min(group.broker_addrs) > MASTER_ID:
+            self.topics.wipe_write_perm(broker_name)
+
+    def _remove_group(self, broker_name: str) -> None:
+        self._leave_cluster(self._brokers.pop(broker_name))
+        self.topics.drop_broker(broker_name)
+
+    def _leave_cluster(self, group: BrokerData) -> None:
+        names = self._clusters[group.cluster]
+        names.discard(group.broker_name)
+        if not names:
+            del self._clusters[group.cluster]
+
+    def channel_lost(self, channel: object) -> None:
+        """Removes the brokers (of a container there may be several) that registered over it."""
+        for at in [at for at, live in self._live.items() if live.channel is channel]:
+            self._remove_address(at)
+
+    def expire(self) -> list[object]:
+        """Removes brokers that were silent for longer than their window; their channels."""
+        now = self._clock()
+        expired = [
+            (at, live) for at, live in self._live.items() if live.last_update + live.window < now
+        ]
+        for at, live in expired:
+            log.warning("broker %s gave no sign of life for %d ms", at, now - live.last_update)
+            self._remove_address(at)
+        return [live.channel for _, live in expired]
+
+    def _remove_address(self, at: BrokerAddress) -> None:
+        """Nobody lives there any more. Under another broker name the address may be in a second
+        group, which nothing else would remove; the reference removes it from one group only."""
+        del self._live[at]
+        self._filter_servers.pop(at, None)
+        for group in list(self._brokers.values()):
+            if at.address in group.broker_addrs.values() and (
+                group.cluster == at.cluster
+                or BrokerAddress(group.cluster, at.address) not in self._live
+            ):
+                self._leave_group(group.broker_name, at.address)
+
+    # Topics
+
+    def register_topic(self, topic: str, rows: Collection[QueueData]) -> bool:
+        """Adds a topic by hand; false, and nothing done, when a broker in it is unknown."""
+        unknown = [row.broker_name for row in rows if row.broker_name not in self._brokers]
+        if unknown:
+            log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
+            return False
+        self.topics.add(topic, rows)
+        log.info("topic %s registered at %s", topic, [row.broker_name for row in rows])
+        return True
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forgets a topic, or its queues in one cluster; an unknown topic is fine."""
+        if cluster:
+            self.topics.drop_at(topic, sorted(self._clusters.get(cluster, ())))
+        else:
+            self.topics.drop(topic)
+
+    # Answers
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """The route of a topic, None when no live group has it. Not to be changed."""
+        rows = self.topics.get(topic)
+        names = sorted(name for name in rows if name in self._brokers)
+        if not names:
+            return None
+        groups = [self._brokers[name] for name in names]
+        filter_servers = {
+            at.address: servers
+            for at, servers in self._filter_servers.items()
+            if any(at.address in group.broker_addrs.values() for group in groups)
+        }
+        if self._config.support_acting_master and not topic.startswith(
+            SYNC_BROKER_MEMBER_GROUP_PREFIX
+        ):
+            groups = [
+                _with_acting_master(group)
+                if not rows[group.broker_name].perm & PERM_WRITE
+                else group
+                for group in groups
+            ]
+        return TopicRouteData(
+            broker_datas=groups,
+            filter_server_table=filter_servers,
+            queue_datas=[rows[name] for name in names],
+            topic_queue_mapping_by_broker=self.topics.mappings(topic),
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """All groups and clusters. Not to be changed."""
+        return ClusterInfo(
+            broker_addr_table=self._brokers,
+            cluster_addr_table={name: sorted(groups) for name, groups in self._clusters.items()},
+        )
+
+    def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
+        """The members of a group; an unknown one has none."""
+        group = self._brokers.get(broker_name)
+        addresses = {} if group is None else group.broker_addrs
+        return BrokerMemberGroup(broker_addrs=addresses, broker_name=broker_name, cluster=cluster)
+
+    def topics_by_cluster(self, cluster: str) -> list[str]:
+        """The topics with queues in a cluster; none for an unknown one."""
+        return self.topics.names_at(self._clusters.get(cluster, ()))
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Cluster and group names, which are topics by themselves, and the address of a broker."""
+        names = list(self._clusters)
+        for groups in self._clusters.values():
+            names += sorted(groups)
+        addresses = (a for group in self._brokers.values() for a in group.broker_addrs.values())
+        return list(dict.fromkeys(names)), next(addresses, None)
+
+
+def _with_acting_master(group: BrokerData) -> BrokerData:
+    """The group with its smallest id shown as master, if it has none and allows for that."""
+    addresses = group.broker_addrs
+    if not addresses or MASTER_ID in addresses or not group.enable_acting_master:
+        return group
+    acting = min(addresses)
+    shown = {MASTER_ID: addresses[acting]}
+    shown.update((i, a) for i, a in addresses.items() if i != acting)
+    return msgspec.structs.replace(group, broker_addrs=shown)

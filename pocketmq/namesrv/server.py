@@ -1,0 +1,125 @@
+"""The name server: the tables, the processors and the listening socket put together."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_config import KVConfig
+from pocketmq.namesrv.processors.broker import BrokerProcessor
+from pocketmq.namesrv.processors.config import ConfigProcessor
+from pocketmq.namesrv.processors.kv_config import KVConfigProcessor
+from pocketmq.namesrv.processors.route import RouteProcessor
+from pocketmq.namesrv.processors.topic import TopicProcessor
+from pocketmq.namesrv.route_table import RouteTable
+from pocketmq.namesrv.text_file import TextFile
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.server import RemotingServer, ServerConnection
+
+log = logging.getLogger("pocketmq.namesrv")
+
+KV_LOG_PERIOD = 600.0
+"""Seconds between two writings of the key-value table to the log; the first comes after 60."""
+
+
+def monotonic_ms() -> int:
+    """A clock that nobody can set back or forward, so that a wrong date expires no broker."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class NameServer:
+    """One name server; `async with NameServer(config)` starts and stops it.
+
+    Args:
+        config: read while running; UPDATE_NAMESRV_CONFIG changes it.
+        clock: milliseconds, for liveness.
+
+    Attributes:
+        routes, kv_config: what it knows.
+        dispatcher: which request codes it serves.
+    """
+
+    def __init__(
+        self, config: NamesrvConfig | None = None, *, clock: Callable[[], int] = monotonic_ms
+    ) -> None:
+        self.config = config or NamesrvConfig()
+        self.routes = RouteTable(self.config, clock=clock)
+        self.kv_config = KVConfig(TextFile(Path(self.config.kv_config_path)))
+        self.dispatcher = Dispatcher()
+        for processor in (
+            RouteProcessor(self.config, self.routes, self.kv_config, clock=clock),
+            BrokerProcessor(self.config, self.routes, self.kv_config),
+            TopicProcessor(self.config, self.routes),
+            KVConfigProcessor(self.kv_config),
+            ConfigProcessor(self.config, self._settings_changed),
+        ):
+            processor.register(self.dispatcher)
+        self._server = RemotingServer(
+            self.dispatcher,
+            host=self.config.bind_address,
+            port=self.config.listen_port,
+            idle_timeout=self.config.server_channel_max_idle_time_seconds,
+            name="name server",
+        )
+        self._server.on_connection_lost.append(self._connection_lost)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """`host:port` as bound."""
+        return f"{self.config.bind_address}:{self.port}"
+
+    async def start(self) -> None:
+        """Reads the key-value file and listens.
+
+        Raises:
+            KVConfigError: the file can not be read.
+            PortInUse, CannotListen: of the address.
+        """
+        self.kv_config.load()
+        await self._server.start()
+        self._scan_not_active_brokers()
+        self._call_later("kv", 60.0, self._log_kv_config)
+        log.info("name server listens on %s", self.address)
+
+    async def stop(self) -> None:
+        """Stops listening and closes every connection; stopping twice is fine."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        await self._server.stop()
+
+    def _call_later(self, name: str, delay: float, callback: Callable[[], None]) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(delay, callback)
+
+    def _scan_not_active_brokers(self) -> None:
+        for channel in self.routes.expire():
+            if isinstance(channel, ServerConnection):
+                channel.close()
+        interval = self.config.scan_not_active_broker_interval / 1000
+        self._call_later("scan", interval, self._scan_not_active_brokers)
+
+    def _log_kv_config(self) -> None:
+        self.kv_config.log_table()
+        self._call_later("kv", KV_LOG_PERIOD, self._log_kv_config)
+
+    def _settings_changed(self) -> None:
+        self._server.idle_timeout = self.config.server_channel_max_idle_time_seconds
+
+    def _connection_lost(self, connection: ServerConnection) -> None:
+        self.routes.channel_lost(connection)

@@ -1,0 +1,142 @@
+"""Which topics have queues at which broker group: topic, then broker name, to the queues there."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.bodies.route import QueueData, TopicQueueMappingInfo
+
+log = logging.getLogger("pocketmq.namesrv.topic_queue_table")
+
+PERM_READ = 4
+PERM_WRITE = 2
+UNIT_FLAG = 1
+UNIT_SUB_FLAG = 2
+
+
+class TopicQueueTable:
+    """One of the tables of `pocketmq.namesrv.route_table`; a topic without queues is not in it."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+
+    def get(self, topic: str) -> Mapping[str, QueueData]:
+        """The queues of a topic by broker name; empty for an unknown one."""
+        return self._topics.get(topic, {})
+
+    def mappings(self, topic: str) -> dict[str, TopicQueueMappingInfo] | None:
+        """The queue mappings of a static topic by broker name, not to be changed; None for any
+        other."""
+        return self._mappings.get(topic)
+
+    def names(self) -> list[str]:
+        """All topics."""
+        return list(self._topics)
+
+    def names_at(self, broker_names: Collection[str]) -> list[str]:
+        """Topics with queues at any of these groups."""
+        wanted = set(broker_names)
+        return [topic for topic, rows in self._topics.items() if not wanted.isdisjoint(rows)]
+
+    def names_by_unit(self, accept: Callable[[bool, bool], bool]) -> list[str]:
+        """Topics by the flags (unit, has a unit subscription) of their first group."""
+        result = []
+        for topic, rows in self._topics.items():
+            flag = next(iter(rows.values())).topic_sys_flag
+            if accept(bool(flag & UNIT_FLAG), bool(flag & UNIT_SUB_FLAG)):
+                result.append(topic)
+        return result
+
+    def register(
+        self, broker_name: str, topics: Iterable[TopicConfig], *, changed: bool, read_only: bool
+    ) -> None:
+        """Takes the topics of a group's registration; those not mentioned stay.
+
+        Args:
+            changed: false when the registration has the data version of the one before. What is
+                known then stays as it is, with what `wipe_write_perm` did to it.
+            read_only: without their write permission.
+        """
+        for topic in topics:
+            rows = self._topics.get(topic.topic_name, {})
+            known = rows.get(broker_name)
+            if known is not None and not changed:
+                continue
+            queues = QueueData(
+                broker_name=broker_name,
+                perm=topic.perm & ~PERM_WRITE if read_only else topic.perm,
+                read_queue_nums=topic.read_queue_nums,
+                topic_sys_flag=topic.topic_sys_flag,
+                write_queue_nums=topic.write_queue_nums,
+            )
+            if not rows:
+                log.info("new topic registered, %s %s", topic.topic_name, queues)
+                self._topics[topic.topic_name] = rows
+            elif known is not None and known != queues:
+                log.info("topic changed, %s OLD: %s NEW: %s", topic.topic_name, known, queues)
+            rows[broker_name] = queues
+
+    def register_mappings(
+        self, broker_name: str, mappings: Mapping[str, TopicQueueMappingInfo], *, changed: bool
+    ) -> None:
+        """Takes the queue mappings of a group's registration; those not mentioned stay.
+
+        A mapping is dropped with the topic's queues at the group. The reference keeps it for ever,
+        also for a topic that is made anew and is not static then.
+        """
+        for topic, mapping in mappings.items():
+            if broker_name not in self.get(topic):
+                continue
+            known = self._mappings.setdefault(topic, {})
+            if changed or broker_name not in known:
+                known[broker_name] = mapping
+
+    def add(self, topic: str, rows: Iterable[QueueData]) -> None:
+        """Sets the queues of a topic at the groups that `rows` name."""
+        for queues in rows:
+            self._topics.setdefault(topic, {})[queues.broker_name] = queues
+
+    def drop(self, topic: str) -> None:
+        """Forgets a topic."""
+        self._topics.pop(topic, None)
+        self._mappings.pop(topic, None)
+
+    def drop_at(self, topic: str, broker_names: Iterable[str]) -> None:
+        """Forgets a topic's queues at some groups."""
+        rows = self._topics.get(topic)
+        if rows is None:
+            return
+        mappings = self._mappings.get(topic, {})
+        for broker_name in broker_names:
+            if rows.pop(broker_name, None) is not None:
+                log.info("topic %s is no longer at %s", topic, broker_name)
+            mappings.pop(broker_name, None)
+        if not rows:
+            del self._topics[topic]
+        if not mappings:
+            self._mappings.pop(topic, None)
+
+    def drop_broker(self, broker_name: str, *, keep: Collection[str] = ()) -> None:
+        """Forgets all queues of a group but those of the topics in `keep`."""
+        kept = set(keep)
+        for topic in self.names_at((broker_name,)):
+            if topic not in kept:
+                self.drop_at(topic, (broker_name,))
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Takes the write permission from all topics of a group; the number of topics."""
+        return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Makes all topics of a group readable and writable; the number of topics.
+
+        As in the reference this is exactly read and write, also for topics that had other bits.
+        """
+        return self._set_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        rows = [rows[broker_name] for rows in self._topics.values() if broker_name in rows]
+        for queues in rows:
+            queues.perm = change(queues.perm)
+        return len(rows)

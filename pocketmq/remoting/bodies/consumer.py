@@ -1,0 +1,101 @@
+"""Bodies about connected clients, and how far groups have consumed."""
+
+from typing import Any
+
+from msgspec import field
+
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.base import Body, QueueBody, keyed_by_queue, objects
+from pocketmq.remoting.bodies.heartbeat import SubscriptionData
+
+
+class GetConsumerListByGroupResponseBody(Body):
+    """GET_CONSUMER_LIST_BY_GROUP: clientIds."""
+
+    consumer_id_list: list[str] = field(default_factory=list)
+
+
+class Connection(Body):
+    """A connected client; client_addr is `ip:port`, version its release ordinal."""
+
+    client_addr: str = ""
+    client_id: str = ""
+    language: str = "JAVA"
+    version: int = 0
+
+
+class ConsumerConnection(Body):
+    """GET_CONSUMER_CONNECTION_LIST; subscriptions by topic."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
+
+
+class ProducerConnection(Body):
+    """GET_PRODUCER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+
+
+class ProducerInfo(Body):
+    """A producer; remote_ip is `/ip:port` with Java's leading slash."""
+
+    client_id: str = ""
+    language: str = "JAVA"
+    last_update_timestamp: int = 0
+    remote_ip: str = field(name="remoteIP", default="")
+    version: int = 0
+
+
+class ProducerTableInfo(Body):
+    """GET_ALL_PRODUCER_INFO: producers by group."""
+
+    data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
+
+
+class QuerySubscriptionResponseBody(Body):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER: without data when the group does not subscribe."""
+
+    group: str = ""
+    subscription_data: SubscriptionData | None = None
+    topic: str = ""
+
+
+class OffsetWrapper(Body):
+    """A queue as a group sees it: its end, what is consumed, what is pulled, and the store time
+    (ms) of the last consumed message."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    last_timestamp: int = 0
+    pull_offset: int = 0
+
+
+class ConsumeStats(QueueBody):
+    """GET_CONSUME_STATS."""
+
+    consume_tps: float = 0.0
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+
+    @classmethod
+    def _adapt(cls, fields: dict[str, Any]) -> None:
+        fields["offsetTable"] = keyed_by_queue(fields.get("offsetTable"))
+
+
+class ConsumeStatsList(QueueBody):
+    """GET_BROKER_CONSUME_STATS: for each group its stats; diffs in messages."""
+
+    broker_addr: str = ""
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+    @classmethod
+    def _adapt(cls, fields: dict[str, Any]) -> None:
+        for groups in objects(fields.get("consumeStatsList")):
+            for group in groups.values():
+                for stats in objects(group):
+                    ConsumeStats._adapt(stats)

@@ -1,0 +1,97 @@
+"""Bodies about offsets: committed, reset, corrected."""
+
+from typing import Any
+
+from msgspec import field
+
+from pocketmq.message.fastjson import FastjsonError
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.base import Body, QueueBody, keyed_by_queue, queue
+from pocketmq.remoting.bodies.registration import DataVersion
+
+
+class ConsumerOffsetSerializeWrapper(Body):
+    """GET_ALL_CONSUMER_OFFSET: offset by queue id, by `topic@group`."""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    group_topic_map: dict[str, list[str]] = field(default_factory=dict)
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+class DelayOffsetSerializeWrapper(Body):
+    """GET_ALL_DELAY_OFFSET: offset by delay level."""
+
+    data_version: DataVersion | None = None
+    offset_table: dict[int, int] = field(default_factory=dict)
+
+
+class ResetOffsetBody(QueueBody):
+    """The new offsets, of RESET_CONSUMER_CLIENT_OFFSET and the answer of 222.
+
+    Read in all of its forms: objects as keys, the list for CPP clients, the pairs of Go.
+    """
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+    @classmethod
+    def _adapt(cls, fields: dict[str, Any]) -> None:
+        table = fields.get("offsetTable")
+        if isinstance(table, list):
+            fields["offsetTable"] = dict(map(_queue_and_offset, table))
+        else:
+            fields["offsetTable"] = keyed_by_queue(table)
+
+    def for_cpp(self) -> "ResetOffsetBodyForC":
+        """The same as clients in C++ read it."""
+        return ResetOffsetBodyForC(
+            offset_table=[
+                MessageQueueForC(
+                    broker_name=q.broker_name, offset=offset, queue_id=q.queue_id, topic=q.topic
+                )
+                for q, offset in self.offset_table.items()
+            ]
+        )
+
+
+def _queue_and_offset(item: Any) -> tuple[Any, Any]:
+    """An entry of a list: one object with the offset in it, or a pair of queue and offset."""
+    if isinstance(item, list) and len(item) == 2:
+        return queue(item[0]), item[1]
+    if isinstance(item, dict):
+        return queue(item), item.get("offset")
+    raise FastjsonError(f"no message queue with an offset: {item!r:.200}")
+
+
+class MessageQueueForC(Body):
+    """A message queue with its offset."""
+
+    broker_name: str = ""
+    offset: int = 0
+    queue_id: int = 0
+    topic: str = ""
+
+
+class ResetOffsetBodyForC(Body):
+    """RESET_CONSUMER_CLIENT_OFFSET for clients in C++."""
+
+    offset_table: list[MessageQueueForC] = field(default_factory=list)
+
+
+class GetConsumerStatusBody(QueueBody):
+    """A client's offsets (221), or those of several clients by clientId (223)."""
+
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+    @classmethod
+    def _adapt(cls, fields: dict[str, Any]) -> None:
+        clients = fields.get("consumerTable")
+        if isinstance(clients, dict):
+            fields["consumerTable"] = {c: keyed_by_queue(t) for c, t in clients.items()}
+        fields["messageQueueTable"] = keyed_by_queue(fields.get("messageQueueTable"))
+
+
+class QueryCorrectionOffsetBody(Body):
+    """QUERY_CORRECTION_OFFSET: offset by queue id."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)

@@ -1,0 +1,139 @@
+"""From a request's code to its handler.
+
+A processor is a class that registers its methods here, one per request code. A handler returns its
+`Response`, or None when it is going to call `request.reply` later (or the request is
+oneway), or an awaitable of either. Most are plain functions: a task per request would cost more
+than the request. The hottest may give the whole answer frame, as bytes.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.request import Request, Response
+
+log = logging.getLogger("pocketmq.remoting.dispatch")
+
+Answer = Response | bytes | None | Awaitable[Response | None]
+Handler = Callable[[Request[Any]], Answer]
+
+
+RunHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | None]]
+"""Serves the first of several requests of one connection, as many as it can in one go, and gives
+one answer for each: a response, its whole frame, or None (by `reply`, later). The one after them
+is to be dispatched alone. If it raises, none of them was executed."""
+
+
+class Route(NamedTuple):
+    """Who serves a request code, the class of its extFields, and who serves many of it at once.
+
+    `registered` is the handler that the code was registered with, also when that is wrapped."""
+
+    code: int
+    handler: Handler
+    header: type[Header] | None
+    registered: Handler
+    run: RunHandler | None = None
+
+
+class _HeaderTypes(Mapping[int, type[Header] | None]):
+    """The header class of each code, as a live view of the routes."""
+
+    def __init__(self, routes: dict[int, Route]) -> None:
+        self._routes = routes
+
+    def __getitem__(self, code: int) -> type[Header] | None:
+        return self._routes[code].header
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._routes)
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+
+class Dispatcher:
+    """The table of routes.
+
+    Attributes:
+        codes: the routes by request code, read-only and live.
+        header_types: what a `pocketmq.remoting.request.RequestDecoder` needs, live as well.
+    """
+
+    def __init__(self) -> None:
+        self._routes: dict[int, Route] = {}
+        self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
+        self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
+
+    def register(
+        self,
+        code: int,
+        handler: Handler,
+        header: type[Header] | None = None,
+        *,
+        run: RunHandler | None = None,
+    ) -> None:
+        """Serves `code` by `handler`; many of it that come at once, as in a batch, by `run`.
+
+        Raises:
+            ValueError: the code has a handler already.
+        """
+        code = int(code)
+        if code in self._routes:
+            raise ValueError(
+                f"request code {code} is served by {self._routes[code].handler} already"
+            )
+        self._routes[code] = Route(code, handler, header, handler, run)
+
+    def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
+        """Serves `code` by `wrapper(its handler)` from now on, also in batches, one by one.
+
+        Raises:
+            ValueError: the code has no handler.
+        """
+        route = self._routes.get(int(code))
+        if route is None:
+            raise ValueError(f"request code {int(code)} is served by nobody")
+        self._routes[route.code] = route._replace(handler=wrapper(route.handler), run=None)
+
+    def dispatch(self, request: Request[Any]) -> Answer:
+        """Runs the request's handler; never raises.
+
+        An unknown code, a `RemotingError` and any other exception become error responses;
+        an awaitable given back does the same with what it raises.
+        """
+        try:
+            route = self._routes[request.code]
+        except KeyError:
+            return Response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {request.code} not supported",
+            )
+        try:
+            answer = route.handler(request)
+        except Exception as error:
+            return self._failure(request, error)
+        # Told apart by its type, without a look at awaitables.
+        kind = type(answer)
+        if kind is Response or kind is bytes or answer is None:
+            return answer
+        return self._guarded(request, answer)  # type: ignore[arg-type]
+
+    async def _guarded(
+        self, request: Request[Any], answer: Awaitable[Response | None]
+    ) -> Response | None:
+        try:
+            return await answer
+        except Exception as error:
+            return self._failure(request, error)
+
+    def _failure(self, request: Request[Any], error: Exception) -> Response:
+        if isinstance(error, RemotingError):
+            return Response(error.code, error.remark)
+        log.error("request %d failed: %s", request.code, error, exc_info=error)
+        text = " ".join(str(error).split())
+        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {text}")

@@ -1,0 +1,270 @@
+"""The errors of remoting: one tree under RemotingError.
+
+Three kinds: a peer's error answer (one class per response code that a caller may want to tell
+apart), no answer at all (connect, timeout, closed), and bytes that do not follow the protocol
+(FrameError, HeaderError, BodyError, EncodeError).
+
+A handler raises the first kind to answer with that code and remark; `error_for` makes it
+from an answer. `retriable` says whether a producer may send the same message again, to another
+broker if there is one.
+"""
+
+from typing import ClassVar
+
+from pocketmq.remoting.codes import ResponseCode
+
+RETRIABLE_CODES = frozenset({17, 14, 1, 2, 16, 204, 205, 1500})
+"""Response codes after which a producer tries another broker."""
+
+
+class RemotingError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        code: the response code that names this error.
+        remark: what went wrong, in words.
+        broker: name or address of the peer, where it is known.
+        retriable: whether doing the same again may succeed.
+    """
+
+    retriable: bool = False
+
+    def __init__(self, code: int, remark: str | None = None, broker: str | None = None) -> None:
+        super().__init__(code, remark, broker)
+        self.code = code
+        self.remark = remark or ""
+        self.broker = broker
+
+    def __str__(self) -> str:
+        text = f"{_name_of(self.code)}: {self.remark}" if self.remark else _name_of(self.code)
+        return f"{text} [{self.broker}]" if self.broker else text
+
+
+def _name_of(code: int) -> str:
+    try:
+        return f"{ResponseCode(code).name}({int(code)})"
+    except ValueError:
+        return f"code {code}"
+
+
+class CodedError(RemotingError):
+    """An error whose class says the code. A subclass without a code of its own inherits one."""
+
+    default_code: ClassVar[int] = ResponseCode.SYSTEM_ERROR
+
+    def __init__(self, remark: str | None = None, broker: str | None = None) -> None:
+        super().__init__(self.default_code, remark, broker)
+        self.args = (remark, broker)
+
+    def __init_subclass__(cls, code: int | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.default_code = code
+            if "retriable" not in cls.__dict__:
+                cls.retriable = code in RETRIABLE_CODES
+
+
+# No answer
+
+
+class RemotingConnectError(CodedError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED):
+    """No connection could be made; the request was not sent."""
+
+    retriable = True
+
+
+class RemotingTimeout(CodedError, code=ResponseCode.RPC_TIME_OUT):
+    """No answer in time. The peer may have executed the request."""
+
+    retriable = True
+
+
+class RemotingClosed(CodedError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED):
+    """The connection closed before the answer. The peer may have executed the request."""
+
+    retriable = True
+
+
+# Bytes that do not follow the protocol
+
+
+class FrameError(CodedError):
+    """The stream can not be cut into frames; the connection must close. The text says why."""
+
+
+class HeaderError(CodedError):
+    """A whole frame whose header can not be read, or lacks a mandatory field.
+
+    Attributes:
+        opaque: the request's opaque where it can be told; then the request is to be answered with
+            SYSTEM_ERROR, else the connection closes.
+        flag: the frame's flag where it can be told, else 0. Oneway requests and responses are
+            never answered.
+        serialize_type: 0 JSON or 1 ROCKETMQ: how the frame's header was written.
+    """
+
+    def __init__(
+        self, remark: str, *, opaque: int | None = None, flag: int = 0, serialize_type: int = 0
+    ) -> None:
+        super().__init__(remark)
+        self.opaque = opaque
+        self.flag = flag
+        self.serialize_type = serialize_type
+
+
+class BodyError(CodedError):
+    """A body is not what its request code asks for."""
+
+
+class EncodeError(CodedError):
+    """A command does not fit its serialization, e.g. a code above 32 767 a binary header."""
+
+
+# Error answers
+
+
+class RemoteSystemError(CodedError, code=ResponseCode.SYSTEM_ERROR):
+    """The peer failed to execute the request; its remark tells more."""
+
+
+class SystemBusy(CodedError, code=ResponseCode.SYSTEM_BUSY):
+    """Flow control: the peer refused the request to protect itself."""
+
+
+class RequestCodeNotSupported(CodedError, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+    """The peer does not serve this request code."""
+
+
+class FlushDiskTimeout(CodedError, code=ResponseCode.FLUSH_DISK_TIMEOUT):
+    """Stored, but not known to be on disk."""
+
+
+class SlaveNotAvailable(CodedError, code=ResponseCode.SLAVE_NOT_AVAILABLE):
+    """Stored, but no slave could take it."""
+
+
+class FlushSlaveTimeout(CodedError, code=ResponseCode.FLUSH_SLAVE_TIMEOUT):
+    """Stored, but no slave confirmed it in time."""
+
+
+class MessageIllegal(CodedError, code=ResponseCode.MESSAGE_ILLEGAL):
+    """Topic, body, properties or delay are over a limit."""
+
+
+class ServiceNotAvailable(CodedError, code=ResponseCode.SERVICE_NOT_AVAILABLE):
+    """The store can not be written: disk full, shutting down, or a slave."""
+
+
+class NoPermission(CodedError, code=ResponseCode.NO_PERMISSION):
+    """Broker, topic or group do not permit it."""
+
+
+class TopicNotExist(CodedError, code=ResponseCode.TOPIC_NOT_EXIST):
+    """The topic is unknown to the peer."""
+
+
+class PullNotFound(CodedError, code=ResponseCode.PULL_NOT_FOUND):
+    """Nothing at or after the offset."""
+
+
+class PullRetryImmediately(CodedError, code=ResponseCode.PULL_RETRY_IMMEDIATELY):
+    """Messages are there, but none matched."""
+
+
+class PullOffsetMoved(CodedError, code=ResponseCode.PULL_OFFSET_MOVED):
+    """The offset is outside of the queue, or was reset."""
+
+
+class QueryNotFound(CodedError, code=ResponseCode.QUERY_NOT_FOUND):
+    """No such key-value entry, consumer offset or message."""
+
+
+class SubscriptionParseFailed(CodedError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+    """The subscription expression can not be understood."""
+
+
+class SubscriptionNotExist(CodedError, code=ResponseCode.SUBSCRIPTION_NOT_EXIST):
+    """The group, or the topic in it, was not registered by a heartbeat."""
+
+
+class SubscriptionNotLatest(CodedError, code=ResponseCode.SUBSCRIPTION_NOT_LATEST):
+    """The broker has an older subscription than the request's; the next heartbeat mends it."""
+
+
+class SubscriptionGroupNotExist(CodedError, code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+    """The consumer group is unknown and not created automatically."""
+
+
+class FilterDataNotExist(CodedError, code=ResponseCode.FILTER_DATA_NOT_EXIST):
+    """The group's compiled SQL92 filter is not registered."""
+
+
+class FilterDataNotLatest(CodedError, code=ResponseCode.FILTER_DATA_NOT_LATEST):
+    """The group's compiled SQL92 filter is older than the request's subscription."""
+
+
+class InvalidParameter(CodedError, code=ResponseCode.INVALID_PARAMETER):
+    """A field of the request is out of range or missing."""
+
+
+class ConsumerNotOnline(CodedError, code=ResponseCode.CONSUMER_NOT_ONLINE):
+    """No client of the group is connected."""
+
+
+class ConsumeMsgTimeout(CodedError, code=ResponseCode.CONSUME_MSG_TIMEOUT):
+    """A client did not answer a forwarded request in time."""
+
+
+class FlowControl(CodedError, code=ResponseCode.FLOW_CONTROL):
+    """A proxy's flow control."""
+
+
+class IllegalOperation(CodedError, code=ResponseCode.ILLEGAL_OPERATION):
+    """A transaction was ended too late."""
+
+
+class GoAway(CodedError, code=ResponseCode.GO_AWAY):
+    """The peer is shutting down."""
+
+
+_CLASSES: dict[int, type[CodedError]] = {
+    cls.default_code: cls
+    for cls in (
+        RemoteSystemError,
+        SystemBusy,
+        RequestCodeNotSupported,
+        FlushDiskTimeout,
+        SlaveNotAvailable,
+        FlushSlaveTimeout,
+        MessageIllegal,
+        ServiceNotAvailable,
+        NoPermission,
+        TopicNotExist,
+        PullNotFound,
+        PullRetryImmediately,
+        PullOffsetMoved,
+        QueryNotFound,
+        SubscriptionParseFailed,
+        SubscriptionNotExist,
+        SubscriptionNotLatest,
+        SubscriptionGroupNotExist,
+        FilterDataNotExist,
+        FilterDataNotLatest,
+        InvalidParameter,
+        ConsumerNotOnline,
+        ConsumeMsgTimeout,
+        FlowControl,
+        IllegalOperation,
+        GoAway,
+    )
+}
+
+
+def error_for(code: int, remark: str | None = None, broker: str | None = None) -> RemotingError:
+    """The error of an answer with `code`: its own class where it has one, else RemotingError."""
+    cls = _CLASSES.get(code)
+    if cls is not None:
+        return cls(remark, broker)
+    error = RemotingError(code, remark, broker)
+    error.retriable = code in RETRIABLE_CODES
+    return error

@@ -1,0 +1,99 @@
+"""Headers of broker administration beyond topics."""
+
+from pocketmq.remoting.headers.base import I32, Header
+
+
+class GetAllTopicConfigResponseHeader(Header):
+    """GET_ALL_TOPIC_CONFIG (21) answers in its body only."""
+
+
+class GetBrokerConfigResponseHeader(Header):
+    """GET_BROKER_CONFIG (26): the configuration's data version as JSON text."""
+
+    version: str
+
+
+class GetConsumerConnectionListRequestHeader(Header):
+    """GET_CONSUMER_CONNECTION_LIST (203)."""
+
+    consumer_group: str
+
+
+class GetProducerConnectionListRequestHeader(Header):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class GetConsumeStatsRequestHeader(Header):
+    """GET_CONSUME_STATS (208). topic_list is separated by semicolons; without both, all topics
+    with a stored offset of the group."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class GetConsumeStatsInBrokerHeader(Header):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    is_order: bool
+
+
+class GetSubscriptionGroupConfigRequestHeader(Header):
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+
+    group: str
+
+
+class DeleteSubscriptionGroupRequestHeader(Header):
+    """DELETE_SUBSCRIPTIONGROUP (207)."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+class ViewBrokerStatsDataRequestHeader(Header):
+    """VIEW_BROKER_STATS_DATA (315): e.g. TOPIC_PUT_NUMS of a topic."""
+
+    stats_name: str
+    stats_key: str
+
+
+class UpdateGroupForbiddenRequestHeader(Header):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353)."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+class QueryTopicsByConsumerRequestHeader(Header):
+    """QUERY_TOPICS_BY_CONSUMER (343)."""
+
+    group: str
+
+
+class QuerySubscriptionByConsumerRequestHeader(Header):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    group: str
+    topic: str
+
+
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """RESUME_CHECK_HALF_MESSAGE (323)."""
+
+    topic: str | None = None
+    msg_id: str | None = None
+
+
+class BatchRequestHeader(Header):
+    """COMMON_BATCH_REQUEST (666): the request code of the children.
+
+    omit_not_found is ours: children of a parent of pulls that would be told "not found" may be
+    left out of its answer.
+    """
+
+    dispatch_code: I32 | None = None
+    omit_not_found: bool | None = None

@@ -1,0 +1,140 @@
+"""What all typed headers share: the extFields of one request or response family as a struct.
+
+A header's class has RocketMQ's name, its attributes are RocketMQ's fields in snake_case. On the
+wire every value is a string, also numbers and booleans; a field that is None is left
+out. A field without a default is mandatory: where it is missing the request fails with HeaderError.
+
+Integers are checked against their Java width when read, so that what reaches the store and the
+encoders fits its place there.
+"""
+
+from collections.abc import Mapping
+from struct import Struct as Layout
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from pocketmq.remoting.errors import EncodeError, HeaderError
+
+I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+encode_json = msgspec.json.Encoder().encode
+"""Any plain value as JSON. Raises UnicodeEncodeError for half a surrogate pair."""
+
+_pack_key_length = Layout(">H").pack
+pack_length = Layout(">i").pack
+"""The length of a value in a binary header."""
+
+
+class Header(msgspec.Struct, rename="camel", gc=False):
+    """The extFields of a request or response. An instance of this class itself is an empty map."""
+
+    @classmethod
+    def from_ext(cls, ext: Mapping[str, Any]) -> Self:
+        """Reads the fields from a map of strings; unknown keys are ignored.
+
+        Raises:
+            HeaderError: a mandatory field is missing, or a number is none or out of range.
+        """
+        try:
+            return msgspec.convert(ext, cls, strict=False)
+        except msgspec.ValidationError as error:
+            first = error
+        # Second try with Java's reading: any word but "true" is false, and an empty text is no
+        # number. Rare enough to stay off the path above.
+        try:
+            return msgspec.convert(_as_java_reads(cls, ext), cls, strict=False)
+        except msgspec.ValidationError:
+            raise HeaderError(f"{cls.__name__}: {first}") from None
+
+    def to_ext(self) -> dict[str, str]:
+        """The fields as the wire has them."""
+        return {
+            name: value
+            if type(value) is str
+            else (str(value) if type(value) is int else text_of(value))
+            for name, value in msgspec.to_builtins(self).items()
+            if value is not None
+        }
+
+    def ext_json(self) -> bytes:
+        """The extFields object of a JSON header. Hot headers override this with a template."""
+        return json_object(self.to_ext())
+
+    def ext_binary(self) -> bytes:
+        """The entries of a ROCKETMQ header. Hot headers override this too."""
+        return encode_entries(self.to_ext())
+
+
+def text_of(value: Any) -> str:
+    """A bare value as extFields carry it: booleans in lower case, everything else as it prints."""
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return str(value)
+
+
+def encode_entries(ext: Mapping[str, str]) -> bytes:
+    """`i16 keyLen, key, i32 valueLen, value` for each entry; an empty value reads back as absent.
+
+    Raises:
+        EncodeError: a key is over 32 767 bytes, or a text has half a surrogate pair.
+    """
+    parts: list[bytes] = []
+    for key, value in ext.items():
+        try:
+            name, data = key.encode(), value.encode()
+        except UnicodeEncodeError as error:
+            raise EncodeError(f"extField {key!r} is no Unicode text: {error}") from None
+        if len(name) > 32_767:
+            raise EncodeError(f"extField name of {len(name)} bytes, at most 32767 fit")
+        parts += (_pack_key_length(len(name)), name, pack_length(len(data)), data)
+    return b"".join(parts)
+
+
+def json_string(text: str) -> bytes:
+    """The JSON form of a string, quotes included; halves of surrogate pairs become `?`."""
+    try:
+        return encode_json(text)
+    except UnicodeEncodeError:
+        return encode_json(text.encode("utf-8", "replace").decode())
+
+
+def json_object(ext: Mapping[str, str]) -> bytes:
+    """The JSON form of an extFields map.
+
+    Raises:
+        EncodeError: a value is not a string, or no Unicode text.
+    """
+    try:
+        return encode_json(ext)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise EncodeError(f"extFields can not be written: {error}") from None
+
+
+def _as_java_reads(cls: type[Header], ext: Mapping[str, Any]) -> dict[str, Any]:
+    booleans = set()
+    numbers = set()
+    for field in msgspec.structs.fields(cls):
+        kinds = _kinds(field.type)
+        if bool in kinds:
+            booleans.add(field.encode_name)
+        if int in kinds:
+            numbers.add(field.encode_name)
+    result: dict[str, Any] = {}
+    for key, value in ext.items():
+        if key in booleans and isinstance(value, str):
+            result[key] = value.lower() == "true"
+        elif not (key in numbers and value == ""):
+            result[key] = value
+    return result
+
+
+def _kinds(kind: Any) -> set[Any]:
+    """bool, int … of `I32`, `I32 | None`, `bool | None`."""
+    if hasattr(kind, "__metadata__"):
+        return _kinds(kind.__origin__)
+    arguments = getattr(kind, "__args__", ())
+    return set().union(*map(_kinds, arguments)) if arguments else {kind}

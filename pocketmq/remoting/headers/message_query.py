@@ -1,0 +1,30 @@
+"""Headers of looking up stored messages."""
+
+from msgspec import field
+
+from pocketmq.remoting.headers.base import I32, I64, Header
+
+
+class ViewMessageRequestHeader(Header):
+    """VIEW_MESSAGE_BY_ID (33). offset is physical."""
+
+    offset: I64
+    topic: str | None = None
+
+
+class QueryMessageRequestHeader(Header):
+    """QUERY_MESSAGE (12): by key or, with unique_key_query, by unique id; times in ms."""
+
+    topic: str
+    key: str
+    max_num: I32
+    begin_timestamp: I64
+    end_timestamp: I64
+    unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
+
+
+class QueryMessageResponseHeader(Header):
+    """How far the index is: the last indexed message's store time (ms) and physical offset."""
+
+    index_last_update_timestamp: I64
+    index_last_update_phyoffset: I64

@@ -1,0 +1,139 @@
+"""Requests that wait for an answer: opaque to future, with coarse deadlines.
+
+One table per connection and direction. Adding, answering and forgetting a request are O(1)
+whatever the number pending, and no timer is made per request: deadlines are rounded up to ticks of
+50 ms, each tick that has requests keeps its own set, and one timer waits for the earliest of them.
+An answered or cancelled request leaves its tick's set at once, so nothing lingers until its
+deadline.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+TICK = 0.05
+"""Seconds; a request times out at most this much late, and never early."""
+
+_OPAQUE_LIMIT = 0x7FFFFFFF
+
+
+class PendingRequests(Generic[T]):
+    """The requests of one connection that have no answer yet.
+
+    Args:
+        loop: whose clock and timer are used.
+        timed_out: makes the exception of a request that got no answer within its timeout
+            (argument: that timeout in seconds).
+    """
+
+    __slots__ = (
+        "_entries",
+        "_last_opaque",
+        "_loop",
+        "_ticks",
+        "_timed_out",
+        "_timer",
+        "_timer_tick",
+    )
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timed_out: Callable[[float], Exception]
+    ) -> None:
+        self._loop = loop
+        self._timed_out = timed_out
+        self._entries: dict[int, tuple[asyncio.Future[T], set[int], float]] = {}
+        self._ticks: dict[int, set[int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_tick = 0
+        self._last_opaque = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def next_opaque(self) -> int:
+        """A request id that is not pending: counts up from 1 and wraps within a positive i32."""
+        opaque = self._last_opaque
+        while True:
+            opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 1
+            if opaque not in self._entries:
+                self._last_opaque = opaque
+                return opaque
+
+    def add(self, timeout: float) -> tuple[int, asyncio.Future[T]]:
+        """Registers a request: its opaque, and the future of its answer.
+
+        The future ends with the answer, with `timed_out(timeout)` after `timeout` seconds, or
+        with what `fail_all` is given. Who stops waiting earlier calls `discard`.
+        """
+        opaque = self.next_opaque()
+        future: asyncio.Future[T] = self._loop.create_future()
+        tick = int((self._loop.time() + timeout) / TICK) + 1
+        waiting = self._ticks.get(tick)
+        if waiting is None:
+            waiting = self._ticks[tick] = set()
+            if self._timer is None or tick < self._timer_tick:
+                self._arm(tick)
+        waiting.add(opaque)
+        self._entries[opaque] = (future, waiting, timeout)
+        return opaque, future
+
+    def _take(self, opaque: int) -> asyncio.Future[T] | None:
+        entry = self._entries.pop(opaque, None)
+        if entry is None:
+            return None
+        future, waiting, _ = entry
+        waiting.discard(opaque)
+        return future
+
+    def resolve(self, opaque: int, answer: T) -> bool:
+        """Hands the answer to its request; false when nobody waits for it (any more)."""
+        future = self._take(opaque)
+        if future is None or future.done():
+            return False
+        future.set_result(answer)
+        return True
+
+    def fail(self, opaque: int, error: Exception) -> bool:
+        """Ends one request with an error; false when nobody waits for it (any more)."""
+        future = self._take(opaque)
+        if future is None or future.done():
+            return False
+        future.set_exception(error)
+        return True
+
+    def discard(self, opaque: int) -> None:
+        """Forgets a request; a late answer to it will be ignored. Unknown opaques are fine."""
+        self._take(opaque)
+
+    def fail_all(self, make_error: Callable[[], Exception]) -> None:
+        """Ends every request with an error of its own (the connection is gone)."""
+        entries, self._entries = self._entries, {}
+        self._ticks.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for future, _, _ in entries.values():
+            if not future.done():
+                future.set_exception(make_error())
+
+    def _arm(self, tick: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_tick = tick
+        self._timer = self._loop.call_at(tick * TICK, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        # The timer may fire a clock resolution early: its own tick is due in any case.
+        now = max(int(self._loop.time() / TICK), self._timer_tick)
+        for tick in [tick for tick in self._ticks if tick <= now]:
+            for opaque in self._ticks.pop(tick):
+                future, _, timeout = self._entries.pop(opaque)
+                if not future.done():
+                    future.set_exception(self._timed_out(timeout))
+        if not self._entries:
+            self._ticks.clear()
+        elif self._ticks:
+            self._arm(min(self._ticks))

@@ -1,0 +1,277 @@
+"""A request as handlers see it, their response, and the hot decoder from the one's frame.
+
+Decoding is tuned, because every message sent to a broker passes here. One call of msgspec's C
+decoder makes the Request together with its typed header: the frame's JSON header is parsed straight
+into them, numbers out of strings included. That works for headers that begin with `{"code":N,`,
+as all known peers write them, and that keep to the rules; for all others, and for what deviates
+(bare numbers as extField values, unknown spellings of booleans), the tolerant path gives the same
+result more slowly. Binary headers have their own quick path in `pocketmq.remoting.binary_header`.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from struct import Struct as Layout
+from struct import error as LayoutError
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from pocketmq.remoting.binary_layout import LayoutCache
+from pocketmq.remoting.errors import FrameError, HeaderError
+from pocketmq.remoting.frame import Command, SerializeType, decode_command, encode_response_frame
+from pocketmq.remoting.headers.base import I32, Header
+from pocketmq.remoting.json_header import DECODE_ERRORS
+
+H = TypeVar("H", bound=Header)
+
+Buffer = bytes | bytearray | memoryview
+_BUFFERS = (bytes, bytearray, memoryview)
+
+
+class Response(msgspec.Struct):
+    """The answer to a request. `body` may be several buffers, which are sent one after another.
+
+    `ext_fields` are sent beside the header's fields, or instead of a header.
+    """
+
+    code: int = 0
+    remark: str | None = None
+    header: Header | None = None
+    body: Buffer | Sequence[Buffer] = b""
+    ext_fields: dict[str, str] | None = None
+
+    @property
+    def length(self) -> int:
+        """Bytes of the body."""
+        body = self.body
+        if not body:
+            return 0
+        return len(body) if isinstance(body, _BUFFERS) else sum(map(len, body))
+
+    def head(self, serialize_type: int, opaque: int, length: int) -> bytes:
+        """Its frame up to the body, of `length` bytes. Raises EncodeError."""
+        return encode_response_frame(
+            serialize_type, opaque, self.code, self.remark, self.header, length, self.ext_fields
+        )
+
+    def add_body(self, buffers: list[Buffer]) -> None:
+        """Append the body, which is not empty."""
+        if isinstance(self.body, _BUFFERS):
+            buffers.append(self.body)
+        else:
+            buffers.extend(self.body)
+
+
+class Channel(Protocol):
+    """Where a request's answer goes: its connection, or the batch that it is a child of."""
+
+    def respond(self, request: "Request[Any]", response: Response) -> None:
+        """Answers now or later; does nothing when the peer is gone."""
+
+
+class RequestConnection(Channel, Protocol):
+    """What handlers may ask of the connection that a request came over."""
+
+    peer: tuple[str, int]
+    peer_packed: bytes
+    closed: bool
+    writable: bool
+    attributes: dict[str, Any]
+
+    @property
+    def overloaded(self) -> bool:
+        """As many tasks run for this connection as may: requests are to be refused."""
+
+    def refuse(self, request: "Request[Any]") -> Response:
+        """The answer while the connection is overloaded."""
+
+    def spawn(self, request: "Request[Any]", result: Awaitable[Response | None]) -> None:
+        """Answers a request, or the child of one, with what a task of this connection awaits."""
+
+    def add_close_callback(self, callback: Callable[[Any], None]) -> None:
+        """Calls `callback(connection)` once the connection is gone."""
+
+    def send_request(
+        self,
+        code: int,
+        header: Header | None = None,
+        body: Buffer = b"",
+        timeout: float = 3.0,
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> Awaitable[Command]:
+        """Asks the peer. Raises RemotingTimeout, RemotingClosed."""
+
+    def send_oneway(
+        self,
+        code: int,
+        header: Header | None = None,
+        body: Buffer = b"",
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """Tells the peer. Raises RemotingClosed."""
+
+
+class Request(msgspec.Struct, Generic[H]):
+    """A decoded request.
+
+    Attributes:
+        header: the typed extFields; an empty Header when the code has no header type.
+        head: the header's bytes as they came.
+        body: bytes, or a view of them; empty when there is none. The buffer stays valid.
+        serialize_type: how the header was written, and the answer's is going to be.
+        connection, channel: set by whoever took the frame off the wire.
+    """
+
+    code: I32
+    header: H = msgspec.field(name="extFields")
+    opaque: I32 = 0
+    flag: I32 = 0
+    version: I32 = 0
+    language: str = "JAVA"
+    remark: str | None = None
+    serialize_type: SerializeType = SerializeType.JSON
+    head: Any = b""
+    body: Any = b""
+    # These two have types that no JSON value decodes to, so a peer can not set them.
+    connection: RequestConnection = None  # type: ignore[assignment]
+    channel: Channel = None  # type: ignore[assignment]
+
+    @property
+    def oneway(self) -> bool:
+        """The peer wants no answer, not even an error."""
+        return self.flag & 2 != 0
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """All extFields as they came, also those that the typed header does not know."""
+        word = self.serialize_type << 24 | len(self.head)
+        return decode_command(word.to_bytes(4, "big") + self.head).ext_fields
+
+    def reply(self, response: Response) -> None:
+        """Answers later, for a handler that returned None. Nothing happens for oneway requests."""
+        if not self.flag & 2:
+            self.channel.respond(self, response)
+
+
+_NO_HEADER = Header()
+_unpack_word = Layout(">I").unpack_from
+_CODE_FIRST = re.compile(rb'\{"code":(\d+),')
+_PREFIX = slice(4, 16)
+"""Where a JSON header's first 12 bytes are in a frame: `{"code":310,` with up to three digits."""
+
+_MAX_HEADER = 0xFFFFFF
+_BINARY = SerializeType.ROCKETMQ
+_NOT_QUICKLY = (KeyError, TypeError, LayoutError, *DECODE_ERRORS)
+"""A prefix not seen yet, an unhashable view, a broken frame, or a header that only the tolerant
+path understands or can name the fault of."""
+
+
+class RequestDecoder:
+    """Frames to requests with typed headers.
+
+    Args:
+        header_types: the header class of each request code, None for a code without one. May grow
+            after construction.
+
+    Attributes:
+        quick: decoders of JSON headers by their first 12 bytes, as far as such were seen. For those
+            who take many small frames apart in one go (`pocketmq.remoting.batch`).
+    """
+
+    def __init__(self, header_types: Mapping[int, type[Header] | None]) -> None:
+        self._header_types = header_types
+        self.quick: dict[bytes, Callable[[Any], Request[Any]]] = {}
+        self._layouts = LayoutCache()
+
+    def decode(self, frame: bytes | memoryview) -> Request[Any]:
+        """Decodes a frame (without its 4 length bytes).
+
+        A request of an unknown code gets an empty header. Of a response (flag bit 0) only the
+        other fields mean something; `pocketmq.remoting.frame.decode_command` is made for those.
+
+        Raises:
+            FrameError: the frame is shorter than it says, or of an unknown serialization.
+            HeaderError: the header is broken or lacks a mandatory field.
+        """
+        try:
+            word = _unpack_word(frame)[0]
+            if word > _MAX_HEADER:
+                return self._decode_binary(frame, word)
+            end = 4 + word
+            head = frame[4:end]
+            prefix = frame[_PREFIX]
+            if type(frame) is not bytes:
+                prefix = bytes(prefix)  # a view of what may be changed is no key
+            request = self.quick[prefix](head)  # type: ignore[index]
+        except _NOT_QUICKLY:
+            return self._decode_any(frame)
+        body = frame[end:]
+        if not body and end > len(frame):
+            raise FrameError(f"header of {word} bytes in a frame of {len(frame)}")
+        request.head = head
+        request.body = body
+        return request
+
+    def _decode_binary(self, frame: bytes | memoryview, word: int) -> Request[Any]:
+        end = 4 + (word & _MAX_HEADER)
+        head = bytes(frame[4:end])
+        request: Request[Any] | None = None
+        if word >> 24 == 1 and end <= len(frame):
+            request = self._layouts.decode(head)
+        if request is None:
+            return self._decode_any(frame)
+        request.serialize_type = _BINARY
+        request.head = head
+        request.body = frame[end:]
+        return request
+
+    def _decode_any(self, frame: bytes | memoryview) -> Request[Any]:
+        command = decode_command(frame)
+        head = bytes(frame[4 : len(frame) - len(command.body)])
+        request = self._request_of(command, head)
+        if command.serialize_type is SerializeType.JSON:
+            self._learn(bytes(frame[_PREFIX]))
+        elif not command.flag & 1 and command.code in self._header_types:
+            request_type = _request_type(self._header_types[command.code])
+            self._layouts.learn(head, command.language, request_type)
+        return request
+
+    def _request_of(self, command: Command, head: bytes) -> Request[Any]:
+        header = _NO_HEADER
+        header_type = self._header_types.get(command.code)
+        if header_type is not None and not command.flag & 1:
+            try:
+                header = header_type.from_ext(command.ext_fields)
+            except HeaderError as error:
+                raise HeaderError(
+                    error.remark,
+                    opaque=command.opaque,
+                    flag=command.flag,
+                    serialize_type=command.serialize_type,
+                ) from None
+        return Request(
+            code=command.code,
+            header=header,
+            opaque=command.opaque,
+            flag=command.flag,
+            version=command.version,
+            language=command.language,
+            remark=command.remark,
+            serialize_type=command.serialize_type,
+            head=head,
+            body=command.body,
+        )
+
+    def _learn(self, prefix: bytes) -> None:
+        """Makes the quick decoder for the code that `prefix` names, if it names a known one."""
+        match = _CODE_FIRST.match(prefix)
+        if match is None or prefix in self.quick:
+            return
+        code = int(match[1])
+        if code in self._header_types:
+            request_type = _request_type(self._header_types[code])
+            self.quick[prefix] = msgspec.json.Decoder(request_type, strict=False).decode
+
+
+def _request_type(header_type: type[Header] | None) -> Any:
+    return Request[header_type or Header]  # type: ignore[misc]

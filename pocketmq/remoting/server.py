@@ -1,0 +1,336 @@
+"""The listening side: frames in, handlers, frames out.
+
+The way of a request: `data_received` gets a read of up to 256 KiB, the splitter cuts it into
+frames, each is decoded, its handler called there and then, the answer encoded. There is no task, no
+future and no raised exception per request, because at 70 thousand requests per second each of them
+shows. A handler that can not answer yet returns `None` and calls `request.reply` later; an
+awaitable becomes a task.
+
+The answers of all connections leave at the end of the turn of the event loop, so that the reads of
+one turn share what must be done before: where 64 clients each wait for an answer, one write into
+the log for all of them instead of one each serves 1.6 times as many.
+
+Back-pressure: while a client does not read its answers, its requests are not executed and its
+socket is not read (nothing bounds pipelining, so a client may ask for more than memory holds).
+Answers to requests that were taken before still collect, up to a hard limit.
+"""
+
+import asyncio
+import errno
+import itertools
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import FrameError, HeaderError
+from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
+from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
+from pocketmq.remoting.frame_stream import FLUSH_SIZE, WRITE_LIMIT, FrameStream
+from pocketmq.remoting.request import Request, RequestDecoder, Response
+
+log = logging.getLogger("pocketmq.remoting.server")
+
+IDLE_TIMEOUT = 120.0
+MAX_CONNECTIONS = 20_000
+_STOP_GRACE = 1.0
+
+
+class CannotListen(OSError):
+    """The server's address can not be listened on; the text says which and why."""
+
+
+class PortInUse(CannotListen):
+    """Another process, or another server of this one, listens on the port already."""
+
+
+class ServerConnection(FrameStream):
+    """A client's connection, as handlers see it in `request.connection`."""
+
+    def __init__(self, server: "RemotingServer") -> None:
+        super().__init__(
+            server.dispatcher,
+            server.decoder,
+            max_frame=server.max_frame,
+            write_limit=server.write_limit,
+            tasks=server.tasks,
+        )
+        self._server = server
+        self._first: bytes | None = b""
+        # Frames of the last read that wait for the client to take its answers.
+        self._parked: Iterator[bytes | memoryview] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._server.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._parked = None
+        super().connection_lost(exc)
+        self._server.connection_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        if self._first is not None:
+            data = self._first + data
+            kind = recognise(data)
+            if kind is FirstBytes.UNDECIDED:
+                self._first = data
+                return
+            if kind is not FirstBytes.REMOTING:
+                self.close(explain(kind, self._server.port, self._server.name))
+                return
+            self._first = None
+        frames = iter(self._splitter.feed(data))
+        if self._parked is None:
+            self._process(frames)
+        else:
+            self._parked = itertools.chain(self._parked, frames)
+
+    def _process(self, frames: Iterator[bytes | memoryview]) -> None:
+        """Executes frames in turn until they end, or the client is too slow for the answers."""
+        decode = self._decode
+        dispatch = self.refuse if self.overloaded else self._dispatch
+        # Answers that handlers give by reply() during this loop need no flush of their own.
+        due, self._flush_due = self._flush_due, True
+        try:
+            for frame in frames:
+                try:
+                    request = decode(frame)
+                except HeaderError as error:
+                    self._bad_header(frame, error)
+                    continue
+                request.connection = self
+                request.channel = self
+                if request.flag:
+                    self._process_flagged(request, frame)
+                    continue
+                result = dispatch(request)
+                if type(result) is bytes:
+                    self._out.append(result)
+                    self._out_size += len(result)
+                elif type(result) is Response:
+                    self._append_response(request, result)
+                elif result is not None:
+                    self.spawn(request, result)  # type: ignore[arg-type]
+                    if self.overloaded:
+                        dispatch = self.refuse
+                if self._out_size >= FLUSH_SIZE:
+                    self._flush()
+                    self._flush_due = True
+                    if self._parked is not None:
+                        self._parked = frames
+                        break
+        except FrameError as error:
+            self.close(error.remark)
+        except Exception:
+            log.exception("a request of %s broke the connection", self)
+            self.close("unexpected error")
+        self._flush_due = due
+        if self._out:
+            self._flush_soon()
+
+    def _process_flagged(self, request: Request[Any], frame: bytes | memoryview) -> None:
+        if request.flag & 1:
+            self._pending.resolve(request.opaque, decode_command(frame))
+        else:
+            self._run(request)
+
+    def _bad_header(self, frame: bytes | memoryview, error: HeaderError) -> None:
+        """Answers a request whose header makes no sense, or raises FrameError when it can not."""
+        if error.opaque is None:
+            raise FrameError(error.remark)
+        if error.flag & 1:
+            # The typed decoder takes every frame for a request, so it refuses an answer whose
+            # response code happens to be the code of a request with mandatory fields.
+            self._pending.resolve(error.opaque, decode_command(frame))
+        elif not error.flag & 2:
+            head = encode_response_frame(
+                error.serialize_type,
+                error.opaque,
+                ResponseCode.SYSTEM_ERROR,
+                error.remark,
+                None,
+                0,
+            )
+            self._out.append(head)
+            self._out_size += len(head)
+
+    def flush(self) -> None:
+        """Sends what was collected; never raises."""
+        try:
+            self._flush()
+        except Exception:
+            log.exception("the answers to %s can not be sent", self)
+            self.abort("its answers can not be sent")
+
+    def _flush_later(self) -> None:
+        self._server.flush_later(self)
+
+    def _flush(self) -> None:
+        if self._out and not self.closed:
+            try:
+                self._server.before_answers()
+            except Exception:
+                log.exception("the answers to %s can not be given", self)
+                self.abort("what its answers would acknowledge is not stored")
+                return
+        super()._flush()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._parked = iter(())
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            self._process(parked)
+        if self._parked is None and not self.closed:
+            self._transport.resume_reading()
+
+
+class RemotingServer:
+    """Listens on one address and serves every connection by one dispatcher.
+
+    Args:
+        dispatcher: the handlers; more may register while the server runs.
+        host: address to bind; loopback unless the caller says otherwise.
+        port: 0 picks a free one, see `port`.
+        max_frame: bytes, including the four length bytes.
+        idle_timeout: seconds without a read or write after which a connection is closed.
+        write_limit: bytes of unread answers after which a connection is dropped.
+        max_connections: connections above it are closed as they come, with a log line.
+        name: what the server is, for log lines: "broker", "name server".
+        before_answers: called each time before collected answers leave; if it raises, they do not,
+            and the connection is dropped.
+
+    Attributes:
+        on_connection_lost: callbacks, each called with the connection that is gone.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        max_frame: int = MAX_FRAME,
+        idle_timeout: float = IDLE_TIMEOUT,
+        write_limit: int = WRITE_LIMIT,
+        max_connections: int = MAX_CONNECTIONS,
+        name: str = "broker",
+        before_answers: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.before_answers = before_answers
+        self.host = host
+        self.max_frame = max_frame
+        self.idle_timeout = idle_timeout
+        self.write_limit = write_limit
+        self.max_connections = max_connections
+        self.name = name
+        self.connections: set[ServerConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.on_connection_lost: list[Callable[[ServerConnection], None]] = []
+        self.decoder = RequestDecoder(dispatcher.header_types)
+        self._flushing: list[ServerConnection] = []
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on; before `start`, the one asked for."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listens. Raises `PortInUse` or `CannotListen` in plain words."""
+        address = f"{self.host}:{self._port}"
+        try:
+            self._server = await self._listen(lambda: ServerConnection(self), backlog=1024)
+        except UnicodeError as error:
+            raise CannotListen(
+                f"the {self.name} can not listen on {address}: no name of a host: {error}"
+            ) from None
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(
+                    f"the {self.name} can not listen on {address}: the port is in use by another "
+                    "process; stop that one or choose another port"
+                ) from None
+            raise CannotListen(
+                f"the {self.name} can not listen on {address}: {error.strerror or error}"
+            ) from None
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._watch_idle()
+
+    async def _listen(
+        self, protocol: Callable[[], ServerConnection], *, backlog: int
+    ) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        if self.host != "::" or not socket.has_dualstack_ipv6():
+            return await loop.create_server(protocol, self.host, self._port, backlog=backlog)
+        # Every interface, as in Java; event loops would leave out those of IPv4.
+        listening = socket.create_server(
+            ("::", self._port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+        return await loop.create_server(protocol, sock=listening, backlog=backlog)
+
+    async def stop(self) -> None:
+        """Stops listening, lets running requests end (for a second), sends what is answered."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if self.tasks:
+            await asyncio.wait(set(self.tasks), timeout=_STOP_GRACE)
+        for task in set(self.tasks):
+            task.cancel()
+        connections = set(self.connections)
+        for connection in connections:
+            connection.close()
+        if connections:
+            closing = [asyncio.ensure_future(c.wait_closed()) for c in connections]
+            _, late = await asyncio.wait(closing, timeout=_STOP_GRACE)
+            for connection in set(self.connections):
+                connection.abort("the server stops and the client does not read")
+            if late:
+                await asyncio.wait(late, timeout=_STOP_GRACE)
+
+    def flush_later(self, connection: ServerConnection) -> None:
+        """Send what a connection has collected at the end of this turn of the event loop."""
+        if not self._flushing:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._flushing.append(connection)
+
+    def flush(self) -> None:
+        """Send what was to be sent later."""
+        flushing, self._flushing = self._flushing, []
+        for connection in flushing:
+            connection.flush()
+
+    def connection_made(self, connection: ServerConnection) -> None:
+        self.connections.add(connection)
+        if len(self.connections) > self.max_connections:
+            connection.close(f"the {self.name} has {self.max_connections} connections already")
+
+    def connection_lost(self, connection: ServerConnection) -> None:
+        self.connections.discard(connection)
+        for callback in self.on_connection_lost:
+            try:
+                callback(connection)
+            except Exception:
+                log.exception("callback for the lost connection of %s failed", connection)
+
+    def _watch_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self.idle_timeout
+        for connection in [c for c in self.connections if c.last_active < oldest]:
+            connection.close()
+        self._idle_timer = loop.call_later(min(self.idle_timeout / 4, 10.0), self._watch_idle)

@@ -1,0 +1,158 @@
+"""Running a server as a process: event loop, signals, exit codes.
+
+`namesrv`, `broker` and the embedded server all start through `run`; what differs between
+them is one coroutine that starts the server, waits for the stop event and stops the server.
+"""
+
+import asyncio
+import contextlib
+import enum
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.server import CannotListen, PortInUse
+
+log = logging.getLogger("pocketmq.remoting.service")
+
+
+class ExitCode(enum.IntEnum):
+    """What the process tells its caller. 130 and 143 (128 + signal) mean: stopped half-way."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    CONFIG = 3
+    PORT_IN_USE = 4
+    STORE_LOCKED = 5
+    STORE_CORRUPT = 6
+    UNAVAILABLE = 7
+
+
+class StopEvent(asyncio.Event):
+    """Set by the first SIGINT or SIGTERM. `exit_code` is 128 + its number, 0 before."""
+
+    exit_code = 0
+
+    def stop(self, number: int) -> None:
+        """That signal has come."""
+        self.exit_code = 128 + number
+        self.set()
+
+
+_KNOWN_ERRORS: dict[type[Exception], ExitCode] = {
+    ConfigError: ExitCode.CONFIG,
+    PortInUse: ExitCode.PORT_IN_USE,
+    CannotListen: ExitCode.UNAVAILABLE,
+}
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def event_loop_factory() -> LoopFactory | None:
+    """uvloop's where it is installed (no Windows build exists), else `None` for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def run(
+    main: Callable[[StopEvent], Awaitable[None]],
+    *,
+    exit_codes: Mapping[type[Exception], ExitCode] | None = None,
+) -> int:
+    """Runs `main(stop)` to its end and returns the exit code of the process.
+
+    `stop` is set by the first SIGINT or SIGTERM; `main` then ends by itself, in its own time. A
+    second signal cancels it, and the exit code is 128 + signal.
+
+    Args:
+        exit_codes: the caller's own expected errors. Such an error, like a bad configuration or a
+            taken port, ends as one plain line on stderr and its exit code. Any other exception is
+            logged with its traceback and gives `ExitCode.FAILURE`.
+    """
+    expected = {**_KNOWN_ERRORS, **(exit_codes or {})}
+    try:
+        with _server_gc(), asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            return runner.run(_run_until_stopped(main))
+    except tuple(expected) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return next(code for kind, code in expected.items() if isinstance(error, kind))
+    except Exception:
+        log.exception("stopped by an unexpected error")
+        return ExitCode.FAILURE
+
+
+async def _run_until_stopped(main: Callable[[StopEvent], Awaitable[None]]) -> int:
+    stop = StopEvent()
+    task = asyncio.ensure_future(_as_coroutine(main(stop)))
+    received: list[int] = []
+
+    def on_signal(number: int) -> None:
+        received.append(number)
+        if len(received) == 1:
+            log.info("%s: stopping", signal.Signals(number).name)
+            stop.stop(number)
+        else:
+            task.cancel()
+
+    with _signals_to(on_signal):
+        try:
+            await task
+        except asyncio.CancelledError:
+            if len(received) < 2:
+                raise
+            return 128 + received[-1]
+    return ExitCode.OK
+
+
+async def _as_coroutine(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int], None]) -> Iterator[None]:
+    """Routes SIGINT and SIGTERM to `handler` on the loop, as far as this thread may."""
+    loop = asyncio.get_running_loop()
+    undo: list[Callable[[], object]] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, handler, number)
+            undo.append(partial(loop.remove_signal_handler, number))
+        except NotImplementedError:
+            # Windows: the plain handler runs between bytecodes of the main thread.
+            previous = signal.signal(
+                number, lambda number, _: loop.call_soon_threadsafe(handler, number)
+            )
+            undo.append(partial(signal.signal, number, previous))
+        except (RuntimeError, ValueError):
+            log.debug("signals are left alone: not in the main thread")
+    try:
+        yield
+    finally:
+        for action in undo:
+            action()
+
+
+@contextlib.contextmanager
+def _server_gc() -> Iterator[None]:
+    """Fewer and cheaper garbage collections: a server makes few cycles but many live objects.
+
+    What is loaded by now (modules, classes) will never be garbage, so no collection looks at it
+    again; and young collections come after 50 thousand new objects instead of 700.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()

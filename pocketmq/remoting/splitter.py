@@ -1,0 +1,76 @@
+"""Cutting a byte stream into frames. No I/O."""
+
+from collections.abc import Iterator
+from struct import Struct as Layout
+
+from pocketmq.remoting.errors import FrameError
+
+MAX_FRAME = 16_777_216
+"""Largest frame in bytes, its 4 length bytes included."""
+
+_MIN_LENGTH = 4
+_COPY_LIMIT = 8192
+"""Bytes up to which a frame is copied out of its read. A copy of that size costs no more than a
+view does, is quicker to take apart, and does not keep the whole read alive."""
+
+_unpack_length = Layout(">I").unpack_from
+
+
+class FrameSplitter:
+    """Takes the reads of one connection and gives back whole frames, without their length bytes.
+
+    The bytes of a frame that spans reads are gathered in one growing buffer, so the work is linear
+    and memory bounded by the limit however small the reads are.
+
+    Args:
+        limit: largest frame in bytes, the 4 length bytes included.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._max_length = limit - 4
+        self._cut = b""  # the first 1 to 3 bytes of a length
+        self._gathered = bytearray()  # the begun frame, without its length bytes
+        self._missing = 0  # bytes that it still lacks; 0 between frames
+
+    def feed(self, data: bytes) -> Iterator[bytes | memoryview]:
+        """Yields the frames that `data` completes.
+
+        The work is done while iterating: every iterator has to be iterated to its end, and those
+        of several reads in turn.
+
+        Raises:
+            FrameError: a length over the limit or under 4, after the frames before it. The stream
+                can not be read any further.
+        """
+        start = 0
+        if self._missing:
+            start = self._missing
+            self._gathered += memoryview(data)[:start]
+            self._missing = max(start - len(data), 0)
+            if self._missing:
+                return
+            frame, self._gathered = self._gathered, bytearray()
+            yield bytes(frame) if len(frame) <= _COPY_LIMIT else memoryview(frame).toreadonly()
+        elif self._cut:
+            data = self._cut + data
+            self._cut = b""
+        size = len(data)
+        while size - start >= 4:
+            length = _unpack_length(data, start)[0]
+            if not _MIN_LENGTH <= length <= self._max_length:
+                raise FrameError(
+                    f"frame length {length} (0x{length:08x}) is not between {_MIN_LENGTH} and "
+                    f"{self._max_length}"
+                )
+            start += 4
+            end = start + length
+            if end > size:
+                self._gathered += memoryview(data)[start:]
+                self._missing = end - size
+                return
+            if length <= _COPY_LIMIT:
+                yield data[start:end]
+            else:
+                yield memoryview(data)[start:end]
+            start = end
+        self._cut = data[start:]

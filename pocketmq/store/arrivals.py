@@ -1,0 +1,85 @@
+"""Messages that were put, on their way into the consume queues.
+
+An entry may be seen, by a pull or by a reader in another process, only when the log holds its
+record: with ASYNC_FLUSH when it is written, with SYNC_FLUSH when it is on the disk. Until then it
+waits here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.queue_entry import iter_entries
+
+log = logging.getLogger(__name__)
+
+
+class Arrivals:
+    """The entries that wait, in the order of the log. All but `entered` and `entered_until` belong
+    to the event loop's thread.
+
+    Attributes:
+        entered: physical offset up to which every message has its entry.
+    """
+
+    def __init__(self, commit_log: CommitLog, *, after_flush: bool) -> None:
+        self._log = commit_log
+        self._after_flush = after_flush
+        self.entered = 0
+        # (end offset, queue, queue offset, consume-queue entries, store timestamp)
+        self._waiting: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
+
+    def add(
+        self,
+        end: int,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        entries: bytes,
+        timestamp: int,
+    ) -> None:
+        """Take the entries of what was appended up to the physical offset `end`; `queue_offset` is
+        the first one's."""
+        self._waiting.append((end, queue, queue_offset, entries, timestamp))
+
+    def settle(self) -> None:
+        """Have everything that was put written, and entered if that is enough. Raises OSError."""
+        self._log.write()
+        if self._after_flush:
+            return
+        if self._waiting:
+            self.enter(self._log.written)
+        else:
+            self.entered = self._log.written
+
+    def enter(self, end: int) -> None:
+        """Let everything up to the physical offset `end` be read."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= end:
+            _, queue, queue_offset, entries, timestamp = waiting.popleft()
+            if queue.removed:
+                continue
+            queue.append(entries)
+            if queue.listeners:
+                for offset, (_, _, tags_code) in enumerate(iter_entries(entries), queue_offset):
+                    _tell(queue, offset, tags_code, timestamp)
+        self.entered = end
+
+    def entered_until(self) -> tuple[int, int]:
+        """The physical offset and the store timestamp up to which every message has its entry."""
+        offset = self.entered
+        timestamp = self._log.store_timestamp
+        with contextlib.suppress(IndexError):
+            timestamp = min(timestamp, self._waiting[0][4] - 1)
+        return offset, timestamp
+
+
+def _tell(queue: ConsumeQueue, queue_offset: int, tags_code: int, timestamp: int) -> None:
+    for listener in queue.listeners:
+        try:
+            listener(queue_offset, tags_code, timestamp)
+        except Exception:
+            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)

@@ -1,0 +1,97 @@
+"""The `checkpoint` file: up to where everything is known to be on the disk.
+
+4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and the
+official broker finds its way by the timestamps in them. A clock may be set back, so we go by
+offsets. Behind the 40 bytes, which that broker leaves alone, there are these once more, and
+`entered_offset`: as long as both are equal nobody else has written to the store since.
+Reference: StoreCheckpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from pocketmq.store.files import Files, MappedFile
+
+log = logging.getLogger(__name__)
+
+SIZE: Final = 4096
+_FIELDS: Final = Struct(">5q")
+_OURS: Final = Struct(">40s40sq")
+# Timestamps are taken before the data they stand for are flushed; the reference allows this much.
+_SAFETY_MS: Final = 3_000
+
+
+class Checkpoint:
+    """Timestamps (Unix ms) and offsets that survive a crash.
+
+    Attributes:
+        physic_timestamp: of the last message known to be flushed in the commit log.
+        logics_timestamp: of the last message known to be flushed in its consume queue.
+        index_timestamp: the same for the index.
+        master_flushed_offset: physical offset, of replication.
+        confirm_physical_offset: up to which the commit log is known to be flushed. The official
+            broker reads it in controller mode only, where what lies behind waits to be confirmed.
+        entered_offset: physical offset up to which messages are known to be flushed in their
+            consume queues; not of the official broker.
+        exact: whether the file, when it was opened, was as we had written it, so that the two
+            offsets can be relied on.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._file: MappedFile | None = None
+        self.physic_timestamp = 0
+        self.logics_timestamp = 0
+        self.index_timestamp = 0
+        self.master_flushed_offset = 0
+        self.confirm_physical_offset = 0
+        self.entered_offset = 0
+        self.exact = False
+
+    def open(self) -> None:
+        """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
+        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
+        (
+            self.physic_timestamp,
+            self.logics_timestamp,
+            self.index_timestamp,
+            self.master_flushed_offset,
+            self.confirm_physical_offset,
+        ) = _FIELDS.unpack_from(self._file.map)
+        fields, copy, self.entered_offset = _OURS.unpack_from(self._file.map)
+        self.exact = fields == copy
+
+    @property
+    def recover_from(self) -> int:
+        """Messages stored up to this time (ms) are certainly in the log and in their queues."""
+        return max(0, min(self.physic_timestamp, self.logics_timestamp) - _SAFETY_MS)
+
+    def save(self) -> None:
+        """Write the attributes; they survive the end of the process, not yet that of the machine.
+        Does nothing when the file is closed."""
+        if self._file is not None:
+            fields = _FIELDS.pack(
+                self.physic_timestamp,
+                self.logics_timestamp,
+                self.index_timestamp,
+                self.master_flushed_offset,
+                self.confirm_physical_offset,
+            )
+            _OURS.pack_into(self._file.map, 0, fields, fields, self.entered_offset)
+
+    def sync(self) -> None:
+        """Save, and wait until it is on the disk; off the event loop. Raises OSError."""
+        self.save()
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close the file without writing to it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

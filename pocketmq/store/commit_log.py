@@ -1,0 +1,247 @@
+"""The commit log: every message of every topic, one record after another.
+
+A record never crosses the end of a file. Where the next one (and 8 bytes after it) does not fit,
+a blank fills the file and the record begins the next one; a batch is treated as one record. Only
+the event loop appends, so an append is: `reserve` a place, encode for that physical offset,
+`append`. Reference: CommitLog, DefaultAppendMessageCallback.
+
+Appended records gather in a buffer and are written in one go: when it is full, when somebody wants
+to read them, and when `write` is called, before which nothing of them may be acknowledged. The
+first four bytes, the first record's size, are written last: until then the place reads as "nothing
+here", so that neither a crash half-way nor a reader in another process takes a part of a message,
+or of a batch, for a whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from time import perf_counter_ns
+from typing import Final
+
+from pocketmq.message.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_BLANK,
+    MIN_RECORD,
+    encode_blank_into,
+)
+from pocketmq.message.sysflag import BORN_HOST_V6
+from pocketmq.store.allocation import FileAllocator
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.files import MappedFile
+from pocketmq.store.long_waits import LongWaits
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+log = logging.getLogger(__name__)
+
+_HEAD: Final = Struct(">iI20xqi8x")  # size, magic, physicalOffset, sysFlag
+_unpack_i64: Final = Struct(">q").unpack_from
+_STORE_TIMESTAMP_AT: Final = (56, 68)  # behind an IPv4 or IPv6 born host
+_NEVER: Final = 1 << 63
+_SIZE_BYTES: Final = 4
+_LONG_WAITS: Final = 1000  # a second has no more
+_BUFFER: Final = 256 * 1024  # stays in the processor's cache
+_LARGEST_BUFFER: Final = 4 * 1024 * 1024
+
+
+class CommitLog:
+    """Append and read.
+
+    Attributes:
+        files: the run of mapped files.
+        end: physical offset of the next record.
+        written: what lies before this physical offset is in the files. Other threads look at this,
+            never at `end`.
+        max_record_size: bytes of the largest record (or batch) that fits into a file.
+        store_timestamp: of the last record written (ms); moves on after `written` does.
+        long_waits: for the files, and how many bytes had to wait.
+    """
+
+    def __init__(self, files: MappedFileQueue, allocator: FileAllocator) -> None:
+        self.files = files
+        self.max_record_size = files.file_size - MIN_BLANK
+        self.end = 0
+        self.written = 0
+        self.store_timestamp = 0
+        self._allocator = allocator
+        self._file: MappedFile | None = None  # the one that is appended to
+        # Physical offsets: records up to the limit fit into the buffer, and the last one of the
+        # file ends at the file's limit. 0 without a file.
+        self._limit = 0
+        self._file_limit = 0
+        self._watermark = _NEVER  # physical offset at which to look after what lies ahead
+        self._buffer = bytearray(_BUFFER)  # what lies between `written` and `end`
+        self._last_timestamp = 0  # of the last record in it
+        self.long_waits = LongWaits(_LONG_WAITS)
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the oldest record."""
+        return self.files.first_offset
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of each file."""
+        return self.files.file_size
+
+    @property
+    def room(self) -> int:
+        """Bytes of records that can be appended without a write or a new file."""
+        return self._limit - self.end
+
+    def resume(self, end: int) -> None:
+        """Go on appending at `end`, which recovery found. What lies behind it is removed, so that
+        no later recovery takes remains of an earlier life for messages. Raises DiskFull."""
+        self.files.truncate(end)
+        self.end = self.written = end
+        file = self.files.find(end)
+        if file is not None:
+            file.allocate()
+            file.zero_from(end - file.base_offset)
+            self._use(file)
+
+    def watch(self) -> None:
+        """Look ahead from the next write on."""
+        self._watermark = self.end
+
+    def reserve(self, size: int) -> int:
+        """The physical offset at which a record of `size` bytes (≤ `max_record_size`) goes.
+
+        Raises DiskFull when it needs a new file and there is no room, and OSError when what is
+        gathered can not be written; the log is unchanged then.
+        """
+        if self.end + size > self._limit:
+            self._make_room(size)
+        return self.end
+
+    def widen(self, size: int) -> None:
+        """Have `room` for `size` bytes, as far as the file reaches and the largest buffer goes.
+        Raises OSError when what is gathered can not be written."""
+        if size > self.room:
+            self.write()
+            self._widen(min(size, _LARGEST_BUFFER))
+
+    def _widen(self, size: int) -> None:
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        self._limit = min(self._file_limit, self.end + len(self._buffer))
+
+    @property
+    def place(self) -> tuple[bytearray, int]:
+        """Where to encode the record(s) that `reserve` has made room for, before `seal`: a buffer,
+        and a byte of it."""
+        return self._buffer, self.end - self.written
+
+    def append(self, data: bytes, store_timestamp: int) -> None:
+        """Add encoded record(s) at `end`; `reserve` has made the room."""
+        begin = self.end - self.written
+        length = len(data)
+        self._buffer[begin : begin + length] = data
+        self.seal(length, store_timestamp)
+
+    def seal(self, length: int, store_timestamp: int) -> None:
+        """Make the `length` bytes at `place` part of the log."""
+        self.end += length
+        self._last_timestamp = store_timestamp
+
+    def write(self) -> None:
+        """Write what is gathered into the file. Raises OSError; it is not lost then."""
+        length = self.end - self.written
+        if not length:
+            return
+        file = self._file
+        assert file is not None, "reserve was not called"
+        at = self.written - file.base_offset
+        began = perf_counter_ns()
+        with memoryview(self._buffer) as data:
+            file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
+            file.write(at, data[:_SIZE_BYTES])
+        self.long_waits.note(perf_counter_ns() - began, length)
+        self.written = self.end
+        self.store_timestamp = self._last_timestamp
+        if len(self._buffer) > _BUFFER:
+            self._buffer = bytearray(_BUFFER)
+        self._limit = min(self._file_limit, self.end + _BUFFER)
+        if self.end > self._watermark:
+            self._look_ahead()
+
+    def read(self, physical_offset: int, size: int) -> memoryview | None:
+        """`size` bytes at a physical offset, None where the log does not hold (all of) them.
+        The slice keeps its file mapped."""
+        if physical_offset + size > self.written:
+            if physical_offset + size > self.end:
+                return None
+            self.write()
+        file = self.files.find(physical_offset)
+        if file is None:
+            return None
+        at = physical_offset - file.base_offset
+        return file.view[at : at + size] if at + size <= file.size else None
+
+    def record_at(self, physical_offset: int) -> memoryview:
+        """The record that begins at `physical_offset`. Raises `RecordNotFound`."""
+        head = self.read(physical_offset, MIN_RECORD) if physical_offset >= 0 else None
+        if head is None:
+            raise RecordNotFound(physical_offset, f"the log holds {self.min_offset} to {self.end}")
+        size, magic, own_offset, _ = _HEAD.unpack_from(head)
+        if magic not in (MAGIC_V1, MAGIC_V2) or own_offset != physical_offset:
+            raise RecordNotFound(physical_offset, "another record's bytes, or a blank")
+        record = self.read(physical_offset, size)
+        if record is None:
+            raise RecordNotFound(physical_offset, f"its size of {size} reaches out of the log")
+        return record
+
+    def store_timestamp_at(self, physical_offset: int, size: int) -> int:
+        """The store timestamp (ms) of the record there; -1 when the log does not hold it."""
+        record = self.read(physical_offset, size)
+        if record is None or size < MIN_RECORD:
+            return -1
+        sys_flag = _HEAD.unpack_from(record)[3]
+        at = _STORE_TIMESTAMP_AT[bool(sys_flag & BORN_HOST_V6)]
+        timestamp: int = _unpack_i64(record, at)[0]
+        return timestamp
+
+    def next_file(self, physical_offset: int) -> int:
+        """Where the file behind the one that holds `physical_offset` begins."""
+        return physical_offset - physical_offset % self.file_size + self.file_size
+
+    def dirty_files(self, start: int, end: int) -> list[MappedFile]:
+        """The files with bytes between two physical offsets; any thread may ask."""
+        return [
+            file
+            for file in self.files.mapped
+            if file.base_offset < end and file.base_offset + file.size > start
+        ]
+
+    def _make_room(self, size: int) -> None:
+        self.write()
+        if self.end + size > self._file_limit:
+            began = perf_counter_ns()
+            self._roll()
+            self.long_waits.note(perf_counter_ns() - began, size)
+        self._widen(size)
+
+    def _roll(self) -> None:
+        """Go on in a new file. The old one gets its blank only when the new one is there."""
+        previous = self._file
+        base = previous.base_offset + previous.size if previous is not None else self.end
+        file = self._allocator.take(self.files.path_of(base), base, self.file_size)
+        if previous is not None:
+            at = self.end - previous.base_offset
+            encode_blank_into(previous.map, at, previous.size - at)
+        self.files.append(file)
+        self.end = self.written = base
+        self._use(file)
+
+    def _use(self, file: MappedFile) -> None:
+        self._file = file
+        self._file_limit = file.base_offset + file.size - MIN_BLANK
+        self.watch()
+
+    def _look_ahead(self) -> None:
+        file = self.files.mapped[-1]
+        at = self._allocator.look_ahead(
+            file, self.end - file.base_offset, self.files.path_of(file.base_offset + file.size)
+        )
+        self._watermark = file.base_offset + at

@@ -1,0 +1,344 @@
+"""A consume queue: where the messages of one topic and queue id lie in the commit log.
+
+Entries of 20 bytes (`store.queue_entry`), that of queue offset n at byte 20·n of the run of files.
+A queue that starts past 0, since the log before it is gone, begins its first file with fillers
+(0, 2^31-1, 0), as the reference does. Behind the last entry there are zeros. The queue is always
+derived from the commit log: recovery rebuilds what a crash took. Reference: ConsumeQueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.queue_entry import Entry, iter_entries, pack_entry, unpack_entry
+from pocketmq.store.record_encoder import TopicField
+
+if TYPE_CHECKING:
+    from pocketmq.store.entry_array import EntryArray
+
+FILLER_SIZE: Final = 0x7FFFFFFF
+_FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
+_SETTING: Final = "mappedFileSizeConsumeQueue"
+
+#: Called for each message that becomes readable: queue offset, tags code, store timestamp (ms).
+ArrivalListener = Callable[[int, int, int], None]
+
+
+class ConsumeQueue:
+    """One queue of one topic. Offsets are queue offsets unless called physical.
+
+    Attributes:
+        topic_field: the topic as the records of this queue hold it.
+        min_offset: of the oldest message that the commit log still has.
+        max_offset: behind the newest entry; what consumers can read ends here.
+        next_offset: what the next message gets. Ahead of `max_offset` by the messages that are
+            stored but must be flushed before they may be read.
+        room: offsets below this have a file.
+        max_physical: physical offset behind the last entry's record, -1 without an entry.
+        lost_physical: physical offset behind the record of the last entry that was on the disk
+            after a crash, if that was behind a hole; else -1. Recovery compares it with what it
+            could enter again.
+        listeners: called by the store for each arrival.
+        delayed: entries hold the time of delivery instead of a tags code.
+        removed: the topic was deleted; this object must not be written to any more.
+    """
+
+    def __init__(
+        self, files: Files, directory: Path, topic: str, queue_id: int, file_size: int,
+        retired: Retirement,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.queue_id = queue_id
+        self.topic_field = TopicField.of(topic)
+        self.files = MappedFileQueue(files, directory, file_size, _SETTING, retired)
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self.room = 0
+        self.max_physical = -1
+        self.lost_physical = -1
+        self.listeners: tuple[ArrivalListener, ...] = ()
+        self.removed = False
+        self.delayed = topic == SCHEDULE_TOPIC
+        self._map: mmap | None = None
+        self._map_begin = 0  # the queue offsets that the current file holds
+        self._map_end = 0
+        self._flushed = 0  # entries below this are on the disk
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def make_room(self, count: int = 1) -> None:
+        """Make sure the next `count` messages have a file to be entered in. Raises DiskFull.
+
+        To be called before the commit log is written: an entry then can not fail.
+        """
+        while self.room < self.next_offset + count:
+            size = self.files.file_size
+            base = self.room * UNIT if self.files.mapped else self.next_offset * UNIT // size * size
+            file = self.files.create(base)
+            file.expect_random()
+            if self.max_offset * UNIT > base and len(self.files.mapped) == 1:
+                _fill(file, 0, self.max_offset * UNIT - base)
+            self.room = (base + size) // UNIT
+
+    def append(self, entries: bytes) -> None:
+        """Enter the next messages, at least one, as `pack_entries` gives them; `make_room` has been
+        called."""
+        offset = self.max_offset
+        length = len(entries)
+        end = offset + length // UNIT
+        if end > self._map_end:
+            self._append_by_file(entries)
+            return
+        at = (offset - self._map_begin) * UNIT
+        self._map[at : at + length] = entries  # type: ignore[index]
+        physical_offset, size, _ = unpack_entry(entries, length - UNIT)
+        self.max_offset = end
+        self.max_physical = physical_offset + size
+
+    def _append_by_file(self, entries: bytes) -> None:
+        while entries:
+            self._switch(self.max_offset)
+            room = (self._map_end - self.max_offset) * UNIT
+            self.append(entries[:room])
+            entries = entries[room:]
+
+    def start_at(self, offset: int) -> None:
+        """Let an empty queue begin at `offset`: the log before it is gone."""
+        self.min_offset = self.max_offset = self.next_offset = offset
+        self._flushed = offset
+
+    def fill_until(self, offset: int) -> None:
+        """Enter fillers up to `offset`, in place of messages that are lost. Raises DiskFull."""
+        self.make_room(offset - self.next_offset)
+        while self.max_offset < offset:
+            file = self._file_of(self.max_offset)
+            begin = self.max_offset * UNIT - file.base_offset
+            end = min(offset * UNIT - file.base_offset, file.size)
+            _fill(file, begin, end)
+            self.max_offset += (end - begin) // UNIT
+        self.next_offset = offset
+
+    def truncate(self, offset: int) -> None:
+        """Forget the entries from `offset` on. Raises DiskFull."""
+        if offset * UNIT < self.files.first_offset:
+            self.clear()
+            self.start_at(offset)
+            return
+        self.files.truncate(offset * UNIT)
+        file = self.files.mapped[-1]
+        file.zero_from(offset * UNIT - file.base_offset)
+        self._set_end(offset)
+        self.min_offset = min(self.min_offset, offset)
+        self._flushed = min(self._flushed, offset)
+
+    def clear(self) -> None:
+        """Forget all entries, and where they began."""
+        self.files.remove_all()
+        self.room = 0
+        self.max_physical = -1
+        self._map_begin = self._map_end = 0
+        self.start_at(0)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self, offset: int, count: int) -> Iterator[Entry]:
+        """Up to `count` entries from `offset` on, as far as the file that holds it reaches.
+
+        `offset` must lie in [min_offset, max_offset). No entries when its file is gone.
+        """
+        file = self.files.find(offset * UNIT)
+        if file is None:
+            return iter(())
+        begin = offset * UNIT - file.base_offset
+        stop = min(begin + count * UNIT, self.max_offset * UNIT - file.base_offset, file.size)
+        return iter_entries(file.view[begin:stop])
+
+    def entry(self, offset: int) -> Entry | None:
+        """The entry of one offset; None outside [min_offset, max_offset)."""
+        if not self.min_offset <= offset < self.max_offset:
+            return None
+        file = self.files.find(offset * UNIT)
+        if file is None:
+            return None
+        return unpack_entry(file.map, offset * UNIT - file.base_offset)
+
+    def entries(self, start: int, stop: int) -> Iterator[tuple[int, EntryArray]]:
+        """Entries [start, stop) as numpy arrays over the mapped files: one array per file, each
+        with the offset of its first entry. An array keeps its file mapped."""
+        from pocketmq.store.entry_array import entry_array
+
+        start = max(start, self.files.first_offset // UNIT)
+        stop = min(stop, self.max_offset)
+        while start < stop:
+            file = self.files.find(start * UNIT)
+            if file is None:
+                return
+            begin = start * UNIT - file.base_offset
+            end = min(stop * UNIT - file.base_offset, file.size)
+            yield start, entry_array(file.view[begin:end])
+            start += (end - begin) // UNIT
+
+    def first_where(self, holds: Callable[[int, int], bool]) -> int:
+        """The lowest offset whose entry (physical offset, size) satisfies `holds`, which must be
+        false up to some entry and true from there on; `max_offset` when there is none.
+
+        Fillers are neither; the result is none.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            at = self._skip_fillers(middle, high)
+            entry = self.entry(at) if at < high else None
+            if entry is None or holds(entry[0], entry[1]):
+                high = middle
+            else:
+                low = at + 1
+        return self._skip_fillers(low, self.max_offset)
+
+    def _skip_fillers(self, offset: int, stop: int) -> int:
+        while offset < stop and (entry := self.entry(offset)) and entry[1] == FILLER_SIZE:
+            offset += 1
+        return offset
+
+    # --- opening, flushing, closing -----------------------------------------------------------
+
+    def load(self, *, clean: bool) -> None:
+        """Map the files and find the end of the entries.
+
+        After a clean stop the entries are a gapless run, so the end is searched by halving. After
+        a crash, pages may be missing in the middle: the last three files with entries are looked
+        through, as the reference does, and what follows the first hole is forgotten.
+        """
+        self.files.load()
+        mapped = self.files.mapped
+        if not mapped:
+            return
+        self.min_offset = mapped[0].base_offset // UNIT
+        if clean:
+            end = self._end_after_stop()
+            self._set_end(end)
+            self._flushed = end
+        else:
+            end = self._end_after_crash()
+            self._set_end(end)
+            # What the last process wrote may still be in memory only.
+            self._flushed = self.min_offset
+            self.truncate(end)
+
+    def _end_after_stop(self) -> int:
+        for file in reversed(self.files.mapped):
+            count = _count_by_halving(file)
+            if count:  # else made ahead, but not yet written to
+                return file.base_offset // UNIT + count
+        return self.min_offset
+
+    def _end_after_crash(self) -> int:
+        from pocketmq.store.entry_array import EntryRun
+
+        end = self.min_offset
+        seen = 0
+        for file in reversed(self.files.mapped):
+            run = EntryRun.of(file.view)
+            begin = file.base_offset // UNIT
+            if not seen and not run.behind_last_valid:
+                continue  # made ahead, but not yet written to
+            if not seen:
+                last = unpack_entry(file.map, (run.behind_last_valid - 1) * UNIT)
+                self.lost_physical = last[0] + last[1]
+            # Going backwards, the last hole met is the first one in the queue.
+            if not seen or run.first_invalid * UNIT < file.size:
+                end = begin + run.first_invalid
+            seen += 1
+            if seen == 3:
+                break
+        return end
+
+    def correct_min_offset(self, min_physical: int) -> None:
+        """Skip fillers, and entries of records that the commit log no longer has."""
+        if self.files.mapped:
+            self.min_offset = self.files.first_offset // UNIT
+        self.min_offset = self.first_where(lambda physical, _: physical >= min_physical)
+
+    def expire(self, min_physical: int) -> list[MappedFile]:
+        """Skip what the commit log no longer has, and take out the files that held nothing else,
+        for `files.discard`. The last file stays: it knows the queue's next offset."""
+        self.correct_min_offset(min_physical)
+        taken = []
+        while len(self.files.mapped) > 1:
+            first = self.files.mapped[0]
+            if first.base_offset + first.size > self.min_offset * UNIT:
+                break
+            taken.append(self.files.take_first())
+        return taken
+
+    def dirty(self, least_bytes: int) -> bool:
+        """Whether at least one entry, and `least_bytes` of them, wait for a flush."""
+        waiting = (self.max_offset - self._flushed) * UNIT
+        return waiting > 0 and waiting >= least_bytes
+
+    def flush(self) -> None:
+        """Wait until the entries are on the disk; off the event loop. Raises OSError."""
+        target = self.max_offset
+        for file in self.files.mapped:
+            if file.base_offset < target * UNIT and file.base_offset + file.size > (
+                self._flushed * UNIT
+            ):
+                file.sync()
+        self._flushed = target
+
+    def remove(self) -> None:
+        """Remove the files: the topic is deleted."""
+        self.removed = True
+        self.files.remove_all()
+
+    # --- details ------------------------------------------------------------------------------
+
+    def _file_of(self, offset: int) -> MappedFile:
+        file = self.files.find(offset * UNIT)
+        assert file is not None, "make_room was not called"
+        return file
+
+    def _switch(self, offset: int) -> None:
+        """Append to the file that holds `offset` from now on."""
+        file = self._file_of(offset)
+        self._map = file.map
+        self._map_begin = file.base_offset // UNIT
+        self._map_end = (file.base_offset + file.size) // UNIT
+
+    def _set_end(self, end: int) -> None:
+        """Make `end` the end of the entries: the next append goes there."""
+        last_file = self.files.mapped[-1]
+        last_file.allocate()
+        self.room = (last_file.base_offset + last_file.size) // UNIT
+        self.max_offset = self.next_offset = end
+        self._map_begin = self._map_end = 0
+        self.max_physical = -1
+        for offset in range(end - 1, self.files.first_offset // UNIT - 1, -1):
+            entry = next(self.read(offset, 1))
+            if entry[1] != FILLER_SIZE:
+                self.max_physical = entry[0] + entry[1]
+                break
+
+
+def _fill(file: MappedFile, begin: int, end: int) -> None:
+    file.map[begin:end] = _FILLER * ((end - begin) // UNIT)
+
+
+def _count_by_halving(file: MappedFile) -> int:
+    """Entries at the start of a file whose rest is zeros."""
+    low, high = 0, file.size // UNIT
+    while low < high:
+        middle = (low + high) // 2
+        if unpack_entry(file.map, middle * UNIT)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,152 @@
+"""Filters that Spark pushes down, as a choice of queues and a selection of records.
+
+Conditions on topic, queueId, both offsets and both times are met exactly, so Spark need not look at
+them again. A condition on tags narrows by the hashes in the consume queue and stays with Spark,
+since different tags may share a hash. Everything else is left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.scan.columns import ALL_COLUMNS
+from pocketmq.store.scan.selection import ALL_RECORDS, EVERYTHING, Range, Selection
+
+_RANGES: Final[dict[str, Callable[[Range], Selection]]] = {
+    "queueOffset": lambda span: Selection(queue_offset=span),
+    "physicalOffset": lambda span: Selection(physical_offset=span),
+    "storeTimestamp": lambda span: Selection(store_timestamp=span),
+    "bornTimestamp": lambda span: Selection(born_timestamp=span),
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NOTHING: Final = Range(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What pushed filters ask for: None stands for all topics or queue ids."""
+
+    topics: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    queue_range: Range = EVERYTHING
+    selection: Selection = ALL_RECORDS
+
+    def wants(self, topic: str, queue_id: int) -> bool:
+        """Whether records of a queue can be asked for."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.queue_ids is None or queue_id in self.queue_ids)
+            and queue_id in self.queue_range
+        )
+
+
+def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
+    """What `filters` (all of which must hold) ask for, and those that Spark must still apply."""
+    pushed = Pushed()
+    rest = []
+    for condition in filters:
+        narrowed, is_met = _narrow(pushed, condition)
+        pushed = narrowed or pushed
+        if not is_met:
+            rest.append(condition)
+    return pushed, rest
+
+
+def _narrow(pushed: Pushed, condition: Filter) -> tuple[Pushed | None, bool]:
+    """`pushed` with one more condition (None when it stays), and whether that meets it."""
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
+    column = path[0] if len(path) == 1 else ""
+    if isinstance(condition, IsNotNull):
+        return None, column in ALL_COLUMNS and column != "tags"  # the only one with nulls
+    if column in ("topic", "tags"):
+        values = _values(condition, str)
+        if values is None:
+            return None, False
+        if column == "topic":
+            return replace(pushed, topics=_both(pushed.topics, values)), True
+        narrower = Selection(tag_codes=frozenset(map(tag_hash, values)))
+        return replace(pushed, selection=pushed.selection & narrower), False
+    if column == "queueId":
+        values = _values(condition, int)
+        if values is not None:
+            return replace(pushed, queue_ids=_both(pushed.queue_ids, values)), True
+        span = _range(condition)
+        if span is not None:
+            return replace(pushed, queue_range=pushed.queue_range & span), True
+    elif column in _RANGES:
+        span = _range(condition) if column.endswith("Offset") else _time_range(condition)
+        if span is not None:
+            return replace(pushed, selection=pushed.selection & _RANGES[column](span)), True
+    return None, False
+
+
+def _both(old: frozenset[Any] | None, new: frozenset[Any]) -> frozenset[Any]:
+    return new if old is None else old & new
+
+
+def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
+    """The values a column may have, if the condition is of that form."""
+    if isinstance(condition, EqualTo | EqualNullSafe):
+        values: tuple[Any, ...] = (condition.value,)
+    elif isinstance(condition, In):
+        values = tuple(value for value in condition.value if value is not None)
+    else:
+        return None
+    return frozenset(values) if all(type(value) is kind for value in values) else None
+
+
+def _range(condition: Filter) -> Range | None:
+    """The integers a column may have, if the condition is a comparison with an integer."""
+    value = getattr(condition, "value", None)
+    if type(value) is not int:
+        return None
+    match condition:
+        case EqualTo() | EqualNullSafe():
+            return Range(value, value + 1)
+        case GreaterThan():
+            return Range(value + 1, None)
+        case GreaterThanOrEqual():
+            return Range(value, None)
+        case LessThan():
+            return Range(None, value)
+        case LessThanOrEqual():
+            return Range(None, value + 1)
+    return None
+
+
+def _time_range(condition: Filter) -> Range | None:
+    """The milliseconds a time may have, if the condition compares it with a timestamp."""
+    value = getattr(condition, "value", None)
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    millis, micros = divmod((value - _EPOCH) // timedelta(microseconds=1), 1000)
+    # Stored times have no microseconds, so a limit between two milliseconds lies above the lower.
+    above = millis + 1 if micros else millis
+    match condition:
+        case EqualTo() | EqualNullSafe():
+            return _NOTHING if micros else Range(millis, millis + 1)
+        case GreaterThan():
+            return Range(millis + 1, None)
+        case GreaterThanOrEqual():
+            return Range(above, None)
+        case LessThan():
+            return Range(None, above)
+        case LessThanOrEqual():
+            return Range(None, millis + 1)
+    return None

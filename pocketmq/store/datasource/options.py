@@ -1,0 +1,278 @@
+"""The options of the data source, named as those of Spark's Kafka source where it has the same.
+
+Names do not mind upper and lower case. What cannot be meant is an error that names the option and
+the value: a misspelt option that is silently ignored reads the wrong data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.plan import is_internal_topic
+from pocketmq.store.scan.selection import Range
+
+NAMES: Final = (
+    "path",
+    "paths",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeSystemTopics",
+    "includeMetadata",
+    "decompress",
+    "pushFilters",
+)
+_CHOICES: Final = ("subscribe", "subscribePattern", "assign")
+
+
+class OptionError(ValueError):
+    """An option with a value that cannot be meant, or one that does not exist."""
+
+    def __init__(self, name: str, value: str, wanted: str) -> None:
+        super().__init__(f"option {name} = {value!r}: {wanted}")
+        self.name = name
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user asks for.
+
+    Attributes:
+        roots: of the stores to read as one.
+        topics: those subscribed by name; None when all are read that the other two allow.
+        topic_pattern: topics whose whole name matches.
+        queues: assigned queues, topic → queue ids.
+        starting, ending: between which offsets.
+        stored: within which times (ms).
+        min_partitions, max_records_per_partition, fail_on_data_loss, include_system_topics,
+            include_metadata, decompress: the options of these names.
+        push_filters: true or false; None leaves it to what is safe.
+    """
+
+    roots: tuple[Path, ...]
+    topics: frozenset[str] | None
+    topic_pattern: re.Pattern[str] | None
+    queues: dict[str, frozenset[int]] | None
+    starting: OffsetBounds
+    ending: OffsetBounds
+    stored: Range
+    min_partitions: int
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    include_system_topics: bool
+    include_metadata: bool
+    decompress: bool
+    push_filters: bool | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Options:
+        """Read options as Spark gives them. Raises OptionError."""
+        given = _known(options)
+        chosen = [name for name in _CHOICES if name in given]
+        if len(chosen) > 1:
+            raise OptionError(chosen[1], given[chosen[1]], f"cannot go with option {chosen[0]}")
+        text = _Reader(given)
+        starting, ending = text.offsets("startingOffsets"), text.offsets("endingOffsets")
+        stored = Range(text.time("startingTimestamp"), text.time("endingTimestamp"))
+        # As in the Kafka source, times win over offsets.
+        if stored.start is not None:
+            starting = OffsetBounds(EARLIEST, {})
+        if stored.stop is not None:
+            ending = OffsetBounds(LATEST, {})
+        return cls(
+            roots=text.roots(),
+            topics=text.topics("subscribe"),
+            topic_pattern=text.pattern("subscribePattern"),
+            queues=text.assignment("assign"),
+            starting=starting,
+            ending=ending,
+            stored=stored,
+            min_partitions=text.number("minPartitions") or 1,
+            max_records_per_partition=text.number("maxRecordsPerPartition"),
+            fail_on_data_loss=text.flag("failOnDataLoss", True),
+            include_system_topics=text.flag("includeSystemTopics", False),
+            include_metadata=text.flag("includeMetadata", False),
+            decompress=text.flag("decompress", True),
+            push_filters=text.choice("pushFilters"),
+        )
+
+    def wants(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue is asked for. Naming an internal topic is asking for it."""
+        if self.queues is not None:
+            return queue_id in self.queues.get(topic, ())
+        if self.topics is not None:
+            return topic in self.topics
+        if self.topic_pattern is not None and not self.topic_pattern.fullmatch(topic):
+            return False
+        return self.include_system_topics or not is_internal_topic(topic)
+
+    def named_topics(self) -> frozenset[str]:
+        """The topics that must be there, since they are named."""
+        if self.queues is not None:
+            return frozenset(self.queues)
+        return self.topics or frozenset()
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by their proper names."""
+    proper = {name.lower(): name for name in NAMES}
+    known = {}
+    for name, value in options.items():
+        if name.lower() not in proper:
+            close = difflib.get_close_matches(name.lower(), proper, n=1)
+            hint = f"did you mean {proper[close[0]]}?" if close else f"known: {', '.join(NAMES)}"
+            raise OptionError(name, value, f"there is no such option; {hint}")
+        known[proper[name.lower()]] = value
+    return known
+
+
+class _Reader:
+    """Reads the values of options; absent ones are None or the default."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self._given = given
+
+    def roots(self) -> tuple[Path, ...]:
+        """Directories, from `load(A)`, `load("A,B")`, `load(["A", "B"])` or a glob. Each
+        once, by whatever names: a store that is read twice has every message twice."""
+        roots: dict[Path, Path] = {}
+        for root in self._places():
+            roots.setdefault(root.resolve(), root)
+        return tuple(roots.values())
+
+    def _places(self) -> Iterator[Path]:
+        name = "paths" if "path" not in self._given and "paths" in self._given else "path"
+        given = self._given.get(name, "")
+        places = self._json(name, list) if name == "paths" else given.split(",")
+        if not given or not places:
+            raise OptionError(name, given, "the directory of a store is needed: load(DIR)")
+        for text in places:
+            place = str(text).strip()
+            if not place:  # as a path it would be the current directory
+                raise self._error(name, "one of the directories has no name")
+            if place.startswith("file:"):
+                place = unquote(urlsplit(place).path)
+            place = str(Path(place).expanduser())
+            # A name may have the characters of a glob in it.
+            if not has_magic(place) or Path(place).exists():
+                yield Path(place).absolute()
+                continue
+            found = [Path(path).absolute() for path in sorted(glob(place))]
+            if not found:
+                raise self._error(name, f"nothing matches {place}")
+            yield from found
+
+    def topics(self, name: str) -> frozenset[str] | None:
+        if name not in self._given:
+            return None
+        topics = frozenset(filter(None, map(str.strip, self._given[name].split(","))))
+        if not topics:
+            raise self._error(name, "at least one topic is needed")
+        return topics
+
+    def pattern(self, name: str) -> re.Pattern[str] | None:
+        if name not in self._given:
+            return None
+        try:
+            return re.compile(self._given[name])
+        except re.error as error:
+            raise self._error(name, f"not a regular expression: {error}") from None
+
+    def assignment(self, name: str) -> dict[str, frozenset[int]] | None:
+        if name not in self._given:
+            return None
+        wanted = 'queue ids by topic, such as {"TopicA":[0,1],"TopicB":[2]}'
+        assigned = {}
+        for topic, ids in self._json(name, dict, wanted).items():
+            if not isinstance(ids, list) or not all(type(number) is int for number in ids):
+                raise self._error(name, f"need {wanted}")
+            assigned[topic] = frozenset(ids)
+        return assigned
+
+    def offsets(self, name: str) -> OffsetBounds:
+        """`earliest`, `latest` or offsets in JSON, where -2 and -1 mean the same; queues that
+        are not in there are read from the earliest to the latest."""
+        starting = name == "startingOffsets"
+        otherwise, unfit = (EARLIEST, LATEST) if starting else (LATEST, EARLIEST)
+        text = self._given.get(name, "earliest" if starting else "latest").strip()
+        if text.lower() == ("earliest" if starting else "latest"):
+            return OffsetBounds(otherwise, {})
+        wanted = (
+            f"{'earliest' if starting else 'latest'}, or offsets by topic and queue, such as "
+            f'{{"TopicA":{{"0":23,"1":{otherwise}}}}}'
+        )
+        by_queue: dict[str, dict[int, int]] = {}
+        for topic, offsets in self._json(name, dict, wanted).items():
+            if not isinstance(offsets, dict):
+                raise self._error(name, f"need {wanted}")
+            for queue_id, offset in offsets.items():
+                fits = type(offset) is int and offset >= EARLIEST and offset != unfit
+                if not queue_id.isdecimal() or not fits:
+                    raise self._error(name, f"need {wanted}")
+                by_queue.setdefault(topic, {})[int(queue_id)] = offset
+        return OffsetBounds(otherwise, by_queue)
+
+    def time(self, name: str) -> int | None:
+        """A time as Unix milliseconds or in ISO 8601 (UTC unless it says otherwise), in ms."""
+        if name not in self._given:
+            return None
+        text = self._given[name].strip()
+        if re.fullmatch(r"-?[0-9]+", text):
+            return int(text)
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise self._error(name, "need milliseconds since 1970 or an ISO 8601 time") from None
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return round(time.timestamp() * 1000)
+
+    def number(self, name: str) -> int | None:
+        if name not in self._given:
+            return None
+        text = self._given[name].strip()
+        if not text.isdecimal() or int(text) == 0:
+            raise self._error(name, "need a number above 0")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self._given.get(name, str(default)).strip().lower()
+        if text not in ("true", "false"):
+            raise self._error(name, "need true or false")
+        return text == "true"
+
+    def choice(self, name: str) -> bool | None:
+        """True or false, or None for `auto` (which is also the default)."""
+        if self._given.get(name, "auto").strip().lower() == "auto":
+            return None
+        return self.flag(name, True)
+
+    def _json(self, name: str, kind: type, wanted: str = "a JSON list of paths") -> Any:
+        try:
+            value = json.loads(self._given[name])
+        except ValueError:
+            value = None
+        if not isinstance(value, kind):
+            raise self._error(name, f"need {wanted}")
+        return value
+
+    def _error(self, name: str, wanted: str) -> OptionError:
+        return OptionError(name, self._given[name], wanted)

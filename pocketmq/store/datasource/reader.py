@@ -1,0 +1,155 @@
+"""Plans partitions on the driver and reads them on the executors."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from pocketmq.store.datasource.filters import Pushed, push
+from pocketmq.store.datasource.options import OptionError, Options
+from pocketmq.store.datasource.schema import arrow_schema
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.partitioning import Limits
+from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.tail import take_snapshot
+from pocketmq.store.scan.topic_table import configured_queues
+
+log = logging.getLogger(__name__)
+
+
+class SlicePartition(InputPartition):
+    """Slices of queues of one store."""
+
+    def __init__(self, root: Path, slices: Sequence[QueueSlice]) -> None:
+        self.root = root
+        self.slices = tuple(slices)
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{s.topic}/{s.queue_id} {s.start}..{s.stop}" for s in self.slices)
+        return f"SlicePartition({self.root}: {ranges})"
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads what the options ask for, as of the time when the partitions are planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._pushed = Pushed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Take a snapshot of every store, and split what is wanted of it.
+
+        Raises:
+            NoStore: a path is not the root of a store.
+            OptionError: a topic or queue is named that no store has.
+            RecordsLost: an offset was asked for that is not there (failOnDataLoss).
+        """
+        return undisturbed(self._planned)
+
+    def _planned(self) -> Sequence[InputPartition]:
+        options, pushed = self._options, self._pushed
+        stores = [take_snapshot(root) for root in options.roots]
+        _check_names(stores, options, self._lose)
+        request = Request(
+            wants=lambda topic, queue_id: (
+                options.wants(topic, queue_id) and pushed.wants(topic, queue_id)
+            ),
+            starting=options.starting,
+            ending=options.ending,
+            selection=self._selection(),
+        )
+        limits = Limits(
+            least=-(-options.min_partitions // len(stores)),
+            cores=os.cpu_count() or 1,
+            most_records=options.max_records_per_partition,
+        )
+        return [
+            SlicePartition(store.root, slices)
+            for store in stores
+            for slices in plan(store, request, limits, self._lose)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one partition as `pyarrow.RecordBatch`es.
+
+        Raises:
+            StoreCorrupt, RecordsLost: a record is not what it should be, or not there any more
+                (failOnDataLoss).
+        """
+        if not isinstance(partition, SlicePartition):
+            return  # what Spark makes up when there are no partitions
+        reader = SliceReader(
+            partition.root,
+            self._schema.names,
+            selection=self._selection(),
+            decompress=self._options.decompress,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        for part in partition.slices:
+            for batch in reader.read(part):
+                # The same arrays under Spark's schema, which may call columns not nullable.
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+
+    def _selection(self) -> Selection:
+        return self._pushed.selection & Selection(store_timestamp=self._options.stored)
+
+    def _lose(self, count: int, error: RecordsLost) -> None:
+        if self._options.fail_on_data_loss:
+            raise error
+        log.warning("left out %d offsets: %s", count, error)
+
+
+class PushdownReader(RocketMQReader):
+    """The same where `spark.sql.python.filterPushdown.enabled` is on. (Where it is off, Spark
+    refuses readers that have this method.)"""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take on what filters ask for; gives back those that Spark must apply."""
+        self._pushed, rest = push(filters)
+        return rest
+
+
+def _check_names(
+    stores: Sequence[StoreSnapshot], options: Options, lose: Callable[[int, RecordsLost], None]
+) -> None:
+    """Raise OptionError for topics and queues that are named but do not exist; `lose` records that
+    are asked for of queues without any."""
+    # A queue without messages has no files: only the broker's table tells that it is there.
+    configured = [configured_queues(store.root) for store in stores]
+    topics = {topic for store in stores for topic, _ in store.queues}.union(*configured)
+    option = "subscribe" if options.topics is not None else "assign"
+    for topic in sorted(options.named_topics() - topics):
+        raise OptionError(option, topic, f"no such topic; there are {', '.join(sorted(topics))}")
+
+    def has_messages(option: str, topic: str, queue_id: int) -> bool:
+        if any((topic, queue_id) in store.queues for store in stores):
+            return True
+        if not any(0 <= queue_id < table.get(topic, 0) for table in configured):
+            raise OptionError(option, f"{topic}/{queue_id}", "there is no such queue")
+        return False
+
+    for topic, queue_ids in (options.queues or {}).items():
+        for queue_id in sorted(queue_ids):
+            has_messages("assign", topic, queue_id)
+    for name, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for topic, offsets in bounds.by_queue.items():
+            for queue_id, offset in offsets.items():
+                is_empty = not has_messages(name, topic, queue_id)
+                if not options.wants(topic, queue_id):
+                    raise OptionError(name, f"{topic}/{queue_id}", "the queue is not read")
+                if is_empty and offset > 0:
+                    reason = "the queue has no message"
+                    lose(offset, RecordsLost(topic, queue_id, 0, offset - 1, reason))

@@ -1,0 +1,55 @@
+"""The columns as Spark types, and what a user may ask for with `.schema(...)`.
+
+Spark does not tell a Python source which columns a query uses. A user's schema is the way to read
+less: any of the columns, in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
+
+_TYPES: Final = {
+    "string": "string",
+    "binary": "binary",
+    "int32": "int",
+    "int64": "bigint",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "list<element: string>": "array<string>",
+    "map<string, string>": "map<string,string>",
+}
+
+
+class SchemaError(ValueError):
+    """A schema that asks for a column that does not exist, or has another type."""
+
+
+def ddl(include_metadata: bool) -> str:
+    """The schema of the source in Spark's words."""
+    columns = ALL_COLUMNS if include_metadata else COLUMNS
+    return ", ".join(f"{name} {_TYPES[str(kind)]}" for name, kind in columns.items())
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """The Arrow schema that Spark expects of batches, checked against the columns there are.
+
+    Raises:
+        SchemaError: no such column, or not of that type.
+    """
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    if not len(wanted):
+        raise SchemaError("the schema has no column")
+    for field in wanted:
+        kind = ALL_COLUMNS.get(field.name)
+        if kind is None:
+            raise SchemaError(f"there is no column {field.name}; known: {', '.join(ALL_COLUMNS)}")
+        if field.type != kind:
+            raise SchemaError(
+                f"column {field.name} is {_TYPES[str(kind)]}, not "
+                f"{schema[field.name].dataType.simpleString()}: cast it in the query"
+            )
+    return wanted

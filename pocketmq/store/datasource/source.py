@@ -1,0 +1,95 @@
+"""What Spark is given: the data source named `rocketmq`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from pocketmq.store.datasource.options import Options
+from pocketmq.store.datasource.reader import PushdownReader, RocketMQReader
+from pocketmq.store.datasource.schema import ddl
+from pocketmq.store.scan.errors import NoStore
+
+
+class RocketMQDataSource(DataSource):
+    """The messages in the files of RocketMQ stores (of this project's broker or the official one).
+
+    The stores are read as they lie there: open, closed, or left by a broker that was killed.
+    Nothing is written to them.
+
+    Example::
+
+        spark.read.format("rocketmq").option("subscribe", "orders").load("/var/rocketmq/store")
+
+    Options (names as in Spark's Kafka source):
+        path: directory of a store (storePathRootDir), several with commas between them, or a
+            glob; a store that is named twice is read once. Where a broker's storePathCommitLog is
+            elsewhere, a link to it named `commitlog` has to be made in that directory.
+        subscribe, subscribePattern, assign: topics as `a,b`, as a regular expression, or queues
+            as `{"a":[0,1]}`. Default: every topic but the internal ones.
+        startingOffsets, endingOffsets: `earliest`, `latest`, or `{"a":{"0":23,"1":-2}}` with
+            -2 for the earliest and -1 for the latest; the end is not included. Of several stores
+            each one is read between these offsets of its own queue.
+        startingTimestamp, endingTimestamp: of storing, in ms or ISO 8601; the end is not included.
+            They win over offsets.
+        minPartitions, maxRecordsPerPartition: how finely to split.
+        failOnDataLoss (true): fail when records are corrupt or gone; false leaves them out and
+            logs how many, where it reads: to stderr of an executor's Python worker.
+        includeSystemTopics (false): read internal, retry and dead-letter topics as well.
+        includeMetadata (false): more columns: bornHost, storeHost, sysFlag, storeSize, bodyCRC,
+            preparedTransactionOffset, offsetMsgId.
+        decompress (true): give bodies decompressed.
+
+        pushFilters (auto): see below.
+
+    A schema given with `.schema(...)` chooses columns; what they do not need is not read.
+
+    Spark plans a DataFrame once: all queries on it see the stores as they were at the first one,
+    and `load` is what sees newer records.
+
+    Filters: where `spark.sql.python.filterPushdown.enabled` is on, conditions on topic, queueId,
+    queueOffset, physicalOffset, storeTimestamp, bornTimestamp and tags can be applied while
+    reading. Spark 4.1 to 4.3 keep what was planned for one query with the DataFrame and use it for
+    later queries without a filter, and for other uses of the DataFrame in the same query, which
+    then silently miss rows. So with these versions `auto` does not push; `pushFilters=true`
+    does, and is right as long as each query has a `load` of its own.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """All columns. Checks the options and the paths, so that a mistake shows at `load`."""
+        options = Options.parse(self.options)
+        for root in options.roots:
+            if not (root / "commitlog").is_dir():
+                raise NoStore(root)
+        return ddl(options.include_metadata)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns in `schema`."""
+        options = Options.parse(self.options)
+        wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
+        kind = PushdownReader if wanted and _spark_pushes() else RocketMQReader
+        return kind(options, schema)
+
+
+PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")
+"""Whether this Spark keeps what was pushed with the one scan it was pushed for. The change that
+brought limits to Python sources (SPARK-58551) also moved it there."""
+
+
+def _spark_pushes() -> bool:
+    """Whether Spark is about to push filters down to the reader it asks for.
+
+    The configuration is not to be had here, in a Python worker. But Spark uses another worker
+    module when pushing is on and there are filters, and that module alone calls `pushFilters`.
+    """
+    name = "pyspark.sql.worker.data_source_pushdown_filters"
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return name in sys.modules or (main is not None and main.name == name)

@@ -1,0 +1,54 @@
+"""What a stored record means for the consume queues.
+
+The same rules hold when a message is put and when recovery meets its record in the commit log, so
+that a rebuilt queue is equal to the one that was lost. Reference: the dispatch request that
+CommitLog.checkMessageAndReturnSize makes, and CommitLogDispatcherBuildConsumeQueue.
+"""
+
+from __future__ import annotations
+
+from pocketmq.message import properties as names
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.record import Record
+from pocketmq.message.sysflag import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.delay_level import DelayLevels
+
+_NO_ENTRY = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+def has_queue_entry(sys_flag: int) -> bool:
+    """Whether a record gets a consume-queue entry.
+
+    Prepared and rolled-back transactions do not (half messages are stored without these bits, so
+    they do); inner batches belong to another kind of queue (batchconsumequeue).
+    """
+    return sys_flag & TRANSACTION_MASK not in _NO_ENTRY and not sys_flag & INNER_BATCH
+
+
+def tags_code_of(record: Record, delay_levels: DelayLevels) -> int:
+    """What a record's consume-queue entry holds beside its place: the hash of its tag, or for a
+    delayed message the time when it is due (ms)."""
+    text = record.properties_text
+    if record.topic == SCHEDULE_TOPIC:
+        due = delivery_time(text, record.store_timestamp, delay_levels)
+        if due is not None:
+            return due
+    tag = names.find(text, names.TAGS)
+    return 0 if tag is None else tag_hash(tag)
+
+
+def delivery_time(properties: str, store_timestamp: int, delay_levels: DelayLevels) -> int | None:
+    """When a message with these properties, stored in the schedule topic, is due (ms); None when
+    it names no delay level."""
+    text = names.find(properties, names.DELAY)
+    try:
+        level = int(text or 0)
+    except ValueError:
+        return None
+    return delay_levels.deliver_timestamp(level, store_timestamp) if level > 0 else None

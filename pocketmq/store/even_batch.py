@@ -1,0 +1,183 @@
+"""Batches whose messages all have the same lengths, as those of one fixed format have.
+
+Seen as a table with one message to a row, every field is a column, and so it is in the commit log:
+a batch becomes records by copying columns. Hardly any Python runs for each message, which makes
+this the quickest way into the log: a third of the time that encoding them one by one takes.
+
+numpy takes its time to load, so `store.batch_encoder` does without this module until it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.message.batch_body import MIN_ITEM
+from pocketmq.message.buffers import ReadableBuffer
+from pocketmq.message.checksum import CRC_MASK, crc32
+from pocketmq.message.limits import MAX_PROPERTIES
+from pocketmq.message.record import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from pocketmq.store.batch_encoder import (
+    ITEM_HEAD,
+    SEPARATED_TAGS,
+    SEPARATOR,
+    TAGS_MARK,
+    Shared,
+    tags_code,
+    unpack_item,
+)
+from pocketmq.store.entry_array import ENTRY_DTYPE
+
+Rows = NDArray[np.void]
+
+_LARGE_BODY = 16 * 1024  # bytes
+
+
+def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> EvenBatch | None:
+    """None for messages of different lengths or flags, for large ones, which are few, and for what
+    may be no batch at all."""
+    end = len(body)
+    if end < MIN_ITEM:
+        return None
+    size, flag, body_length = unpack_item(body, 0)
+    length = size - MIN_ITEM - body_length
+    if not 0 <= body_length <= _LARGE_BODY or length < 0 or end % size:
+        return None
+    count = end // size
+    rows: Rows = np.ndarray(count, _items(body_length, length), body)
+    if (
+        rows["head"].tobytes() != bytes(body[:ITEM_HEAD]) * count
+        or rows["length"].tobytes() != length.to_bytes(2, "big") * count
+    ):
+        return None
+    tail = shared.suffix
+    if length and tail:
+        # The last bytes of all messages: the separator is there in each, or in none.
+        separated = bytes(body[size - 1 :: size]).count(SEPARATOR)
+        if not separated:
+            tail = b"\x02" + tail
+        elif separated < count:
+            return None
+    if length + len(tail) > MAX_PROPERTIES:
+        return None
+    return EvenBatch(shared, queue_offset, rows, flag, tail)
+
+
+class EvenBatch:
+    """A `pocketmq.store.batch_encoder.Batch`; `rows` are a view of its body."""
+
+    def __init__(
+        self, shared: Shared, queue_offset: int, rows: Rows, flag: int, tail: bytes
+    ) -> None:
+        self._shared = shared
+        self._queue_offset = queue_offset
+        self._rows = rows
+        self._flag = flag
+        self._tail = tail
+        self._body_length = rows.dtype["body"].itemsize
+        self._length = rows.dtype["properties"].itemsize
+        self._record_size = shared.overhead + self._body_length + self._length + len(tail)
+        self.count = len(rows)
+        self.size = self._record_size * self.count
+
+    def encode_into(
+        self, buffer: bytearray, at: int, physical_offset: int
+    ) -> tuple[bytes, Sequence[int]]:
+        """See `pocketmq.store.batch_encoder.Batch`."""
+        shared, rows, tail, count = self._shared, self._rows, self._tail, self.count
+        size, begin = self._record_size, self._queue_offset
+        head = shared.head(size, self._flag, self._body_length)
+        middle = shared.middle(self._length + len(tail))
+        records: Rows = np.ndarray(
+            count,
+            _records(len(head), self._body_length, len(middle), self._length, len(tail)),
+            buffer,
+            at,
+        )
+        end = physical_offset + self.size
+        physical = np.arange(physical_offset, end, size)
+        bodies = rows["body"]
+        records["head"] = head
+        records["crc"] = np.fromiter(map(crc32, bodies.tolist()), np.uint32, count) & CRC_MASK
+        records["queue_offset"] = np.arange(begin, begin + count)
+        records["physical_offset"] = physical
+        records["body"] = bodies
+        records["middle"] = middle
+        records["properties"] = rows["properties"]
+        records["tail"] = tail
+        entries = np.empty(count, ENTRY_DTYPE)
+        entries["physical"] = physical
+        entries["size"] = size
+        entries["tags_code"] = self._tags_codes()
+        return entries.tobytes(), range(physical_offset, end, size)
+
+    def _tags_codes(self) -> int | list[int]:
+        """The tags code of all messages, or of each. The suffix comes last, so a tag in it counts
+        for all."""
+        count, length = self.count, self._length
+        code = tags_code(self._tail)
+        joined = b"" if code else self._rows["properties"].tobytes()
+        marks = joined.count(TAGS_MARK)
+        if not marks:
+            return code
+        # Often the same tag lies at the same place in all, and no other anywhere.
+        first = joined[:length]
+        at = first.rfind(SEPARATED_TAGS)
+        stop = first.find(SEPARATOR, at + 1) + 1
+        if marks == count and at >= 0 and stop:
+            tags: Rows = np.ndarray(count, f"V{stop - at}", joined, at, (length,))
+            if tags.tobytes() == first[at:stop] * count:
+                return tags_code(first)
+        return [
+            tags_code(joined[begin : begin + length]) for begin in range(0, len(joined), length)
+        ]
+
+
+@lru_cache(maxsize=128)
+def _items(body: int, properties: int) -> np.dtype[np.void]:
+    """A message of a batch body. Its head is compared as bytes, with a magic and a CRC that mean
+    nothing: everybody writes zeros there."""
+    return _packed(
+        head=(0, f"V{ITEM_HEAD}"),
+        body=(ITEM_HEAD, f"V{body}"),
+        length=(ITEM_HEAD + body, "V2"),
+        properties=(ITEM_HEAD + body + 2, f"V{properties}"),
+    )
+
+
+@lru_cache(maxsize=128)
+def _records(head: int, body: int, middle: int, properties: int, tail: int) -> np.dtype[np.void]:
+    """A stored record, with what differs from row to row in the midst of its head. What is bytes to
+    Python is S here: V takes no bytes for all rows at once."""
+    columns = {
+        "crc": (BODY_CRC_AT, ">u4"),
+        "queue_offset": (QUEUE_OFFSET_AT, ">i8"),
+        "physical_offset": (PHYSICAL_OFFSET_AT, ">i8"),
+    }
+    at = 0
+    for name, kind, size in (
+        ("head", "S", head),
+        ("body", "V", body),
+        ("middle", "S", middle),
+        ("properties", "V", properties),
+        ("tail", "S", tail),
+    ):
+        columns[name] = at, f"{kind}{size}"
+        at += size
+    return _packed(**columns)
+
+
+def _packed(**columns: tuple[int, str]) -> np.dtype[np.void]:
+    """Columns by their offset and type; the last one ends the row."""
+    last, kind = list(columns.values())[-1]
+    return np.dtype(
+        {
+            "names": list(columns),
+            "offsets": [at for at, _ in columns.values()],
+            "formats": [kind for _, kind in columns.values()],
+            "itemsize": last + np.dtype(kind).itemsize,
+        }
+    )

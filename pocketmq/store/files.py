@@ -1,0 +1,337 @@
+"""The only place of the store that opens, maps, extends, syncs and removes files.
+
+Tests replace `Files` to make the disk full or a flush fail. The rules kept here:
+
+- A file gets its blocks before anything is written through its mapping. A store into the mapping
+  of a sparse file on a full disk is a SIGBUS, which nothing catches; ENOSPC at the allocation is
+  an error that a send can be answered with.
+- Syncing goes through `fdatasync` of the descriptor, never `mmap.flush`: it writes the mapped
+  pages as well, and it lets go of the GIL while it waits.
+- A mapping is closed only when nobody holds a slice of it. Python refuses with BufferError
+  otherwise, and that is taken as the answer "later" (`Retirement`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import resource
+import shutil
+import threading
+from collections.abc import Iterator
+from mmap import MADV_RANDOM, mmap
+from pathlib import Path
+from typing import Final
+
+from pocketmq.store.errors import DiskFull, FileSizeMismatch
+
+log = logging.getLogger(__name__)
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_CHUNK: Final = 1024 * 1024
+_ZEROS: Final = bytes(_CHUNK)
+
+
+class MappedFile:
+    """One file of fixed size, mapped whole and writable.
+
+    Attributes:
+        path: where it lies.
+        base_offset: the offset of its first byte within the run of files it belongs to.
+        size: bytes.
+        map: the mapping; writing into it is writing the file.
+        view: a memoryview of `map`, to take slices from that share it without a copy.
+    """
+
+    __slots__ = ("_fd", "_files", "_sync_lock", "_unsynced_directories", "base_offset", "map",
+                 "path", "size", "view")  # fmt: skip
+
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        fd: int,
+        base_offset: int,
+        size: int,
+        unsynced_directories: tuple[Path, ...] = (),
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.size = size
+        self.map = mmap(fd, size)
+        self.view = memoryview(self.map)
+        self._files = files
+        self._fd = fd
+        self._unsynced_directories = unsynced_directories
+        # Held while syncing and closing, which different threads do; never on the way of a message.
+        self._sync_lock = threading.Lock()
+
+    def allocate(self, size: int | None = None) -> None:
+        """Make sure that the first `size` bytes (every byte, without it) have blocks on the disk:
+        a copied file may be sparse, and an index file is made so.
+
+        Raises:
+            DiskFull: they have not, and there is no room.
+        """
+        _allocate(self._files, self._fd, self.path, self.size if size is None else size)
+
+    def sync(self) -> None:
+        """Write what was changed to the disk; to be called off the event loop.
+
+        The first sync of a new file includes its name, and those of new directories above it.
+        Does nothing on a closed file.
+        Raises OSError when the disk fails; what was written before may then be lost, and trying
+        again proves nothing.
+        """
+        with self._sync_lock:
+            if self._fd < 0:
+                return
+            self._files.fdatasync(self._fd)
+            for directory in self._unsynced_directories:
+                self._files.sync_directory(directory)
+            self._unsynced_directories = ()
+
+    def write(self, at: int, data: memoryview) -> None:
+        """Write `data` at a byte of the file, past the mapping, which shows it at once.
+
+        What for: a page that is written through a mapping costs a fault, 2 to 10 µs, and its write
+        to the disk an interrupt of every processor that runs the process, 10 µs more (measured);
+        a page written this way costs 1 µs. Raises OSError.
+        """
+        self._files.write(self._fd, data, at)
+
+    def expect_random(self) -> None:
+        """Tell the kernel not to read ahead when a page that is touched is not in memory: for files
+        that are written through the mapping, where nothing is to be read yet. A store into a fresh
+        page may take 20 ms otherwise (measured with 8 MiB of read-ahead)."""
+        self.map.madvise(MADV_RANDOM)
+
+    def data_extents(self, start: int) -> list[tuple[int, int]]:
+        """The ranges from `start` on that may hold anything but zeros, as (begin, end) pairs."""
+        extents = []
+        while start < self.size:
+            try:
+                begin = os.lseek(self._fd, start, os.SEEK_DATA)
+                end = os.lseek(self._fd, begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break  # nothing but holes from here on
+                begin, end = start, self.size  # a file system without holes
+            extents.append((begin, end))
+            start = end
+        return extents
+
+    def has_data(self, start: int) -> bool:
+        """Whether any byte from `start` on is not zero."""
+        return any(True for _ in self._dirty_chunks(start))
+
+    def zero_from(self, start: int) -> None:
+        """Overwrite everything from `start` on with zeros, where it is not zero already."""
+        for begin, length in self._dirty_chunks(start):
+            self.map[begin : begin + length] = _ZEROS[:length]
+
+    def _dirty_chunks(self, start: int) -> Iterator[tuple[int, int]]:
+        for begin, end in self.data_extents(start):
+            for at in range(begin, end, _CHUNK):
+                length = min(_CHUNK, end - at)
+                # Read through the descriptor: touching the mapping would make it resident.
+                if os.pread(self._fd, length, at) != _ZEROS[:length]:
+                    yield at, length
+
+    def close(self) -> bool:
+        """Unmap and close; False when a slice is still in use, or a sync is under way."""
+        if not self._sync_lock.acquire(blocking=False):
+            return False
+        try:
+            if self._fd < 0:
+                return True
+            try:
+                self.view.release()
+                self.map.close()
+            except BufferError:
+                return False
+            os.close(self._fd)
+            self._fd = -1
+            return True
+        finally:
+            self._sync_lock.release()
+
+
+class Retirement:
+    """Files that are no longer part of the store but may still be read: closed when they are not.
+
+    `sweep` is called now and then; the last reader's slice keeps the mapping alive until then.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[MappedFile] = []
+        self._lock = threading.Lock()  # files are removed on several threads
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, file: MappedFile) -> None:
+        """Close `file` now or at a later sweep."""
+        if not file.close():
+            with self._lock:
+                self._waiting.append(file)
+
+    def sweep(self) -> None:
+        """Close what can be closed by now."""
+        with self._lock:
+            self._waiting = [file for file in self._waiting if not file.close()]
+
+
+class Files:
+    """What the store asks of the operating system; a test overrides what it wants to fail."""
+
+    def create(
+        self, path: Path, base_offset: int, size: int, *, allocated: int | None = None
+    ) -> MappedFile:
+        """Create, allocate and map a file of zeros.
+
+        With `allocated` only its first bytes get blocks now: the rest is `MappedFile.allocate`'s
+        to ask for, before it is written to.
+
+        Raises:
+            DiskFull: no room; nothing is left behind.
+            FileExistsError: there is such a file.
+        """
+        try:
+            unsynced = (path.parent, *make_directories(path.parent))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(path, size, str(error)) from error
+            raise
+        try:
+            # The size first: a process killed between the two leaves a file of the right size.
+            os.ftruncate(fd, size)
+            _allocate(self, fd, path, size if allocated is None else allocated)
+            return MappedFile(self, path, fd, base_offset, size, unsynced)
+        except BaseException:
+            os.close(fd)
+            path.unlink(missing_ok=True)
+            raise
+
+    def open(self, path: Path, base_offset: int, size: int) -> MappedFile:
+        """Map a file that exists and has `size` bytes. Raises OSError."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return MappedFile(self, path, fd, base_offset, size)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def open_or_create(self, path: Path, size: int, what: str) -> MappedFile:
+        """Map a file that always has `size` bytes, `what` says of whom; one of zeros if there is
+        none. Raises DiskFull, FileSizeMismatch."""
+        actual = path.stat().st_size if path.exists() else 0
+        if not actual:
+            self.remove(path)
+            return self.create(path, 0, size)
+        if actual != size:
+            raise FileSizeMismatch(path, actual, f"the size of a {what}", size)
+        return self.open(path, 0, size)
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Reserve blocks for the first `size` bytes. Raises OSError, ENOSPC on a full disk."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+
+    def write(self, fd: int, data: memoryview, at: int) -> None:
+        """Write all of `data` at a byte of a file. Raises OSError."""
+        while data:
+            written = os.pwrite(fd, data, at)
+            data = data[written:]
+            at += written
+
+    def fdatasync(self, fd: int) -> None:
+        """Wait until the file's data are on the disk. Raises OSError."""
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Wait until the names in `directory` are on the disk. Raises OSError."""
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last written to, Unix ms. Raises OSError."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def used_percent(self, directory: Path) -> int:
+        """How full the file system of a directory is, as `df` shows it. Raises OSError."""
+        usage = shutil.disk_usage(directory)
+        return -(-100 * usage.used // max(1, usage.used + usage.free))
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole content of a small file; None where there is none."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+        """Write a small file so that a crash leaves the old content or the new, never a part; when
+        this returns the new one outlasts a power failure. Raises OSError.
+
+        The old content becomes `backup`, if that is given; for a moment it is only there.
+        """
+        unsynced = (path.parent, *make_directories(path.parent))
+        draft = path.with_name(path.name + ".tmp")
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                self.fdatasync(file.fileno())
+            if backup is not None and path.exists():
+                path.replace(backup)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        for directory in unsynced:
+            self.sync_directory(directory)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there. Raises OSError."""
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, directory: Path) -> None:
+        """Remove a directory that has become empty; one that has not stays."""
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def make_directories(directory: Path) -> tuple[Path, ...]:
+    """Create a directory and what is missing above it; gives back the directories that thereby got
+    new names, and must be synced for these to survive a power failure."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    return tuple(path.parent for path in missing)
+
+
+def _allocate(files: Files, fd: int, path: Path, size: int) -> None:
+    try:
+        files.allocate(fd, size)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(path, size, str(error)) from error
+        raise
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files to the hard one, as the JVM does: each mapped file needs
+    two descriptors, and every queue of every topic has a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

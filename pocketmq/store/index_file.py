@@ -1,0 +1,215 @@
+"""One file of the index: where in the commit log the messages with a key lie.
+
+A hash table, all numbers big-endian: a header of 40 bytes, `slots` slots of 4, `capacity` entries
+of 20. Entry 0 is never used::
+
+    header  beginTimestamp i64 · endTimestamp i64 · beginPhyOffset i64 · endPhyOffset i64
+            hashSlotCount i32 (slots in use) · indexCount i32 (number of the next entry)
+    slot    number of the newest entry of this slot, 0 for none
+    entry   keyHash i32 · physicalOffset i64 · seconds i32 since beginTimestamp
+            · number of the next older entry of the slot
+
+A key is `topic#key`; the file knows its hash only, so who asks must look at what is found. One
+thread appends, any may select; that one may be of another process (`index_worker`). Reference:
+IndexFile, IndexHeader.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.message.tags import string_hash
+from pocketmq.store.files import Files, MappedFile
+
+if TYPE_CHECKING:
+    from pocketmq.store.index_keys import KeyBatch
+
+_HEADER: Final = Struct(">4q2i")
+HEADER_SIZE: Final = 40
+_COUNT_AT: Final = 36
+SLOT_SIZE: Final = 4
+ENTRY_SIZE: Final = 20
+_slot: Final = Struct(">i").unpack_from
+_entry: Final = Struct(">iqii").unpack_from
+# Blocks of the disk are asked for in such steps: a file of the default size has 420 MB.
+_STEP: Final = 4 * 1024 * 1024
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash under which a topic's key is entered: not negative, as the reference folds it."""
+    value = abs(string_hash(f"{topic}#{key}"))
+    return 0 if value == 2**31 else value
+
+
+def file_size(slots: int, capacity: int) -> int:
+    """Bytes of an index file with so many slots and entries."""
+    return HEADER_SIZE + slots * SLOT_SIZE + capacity * ENTRY_SIZE
+
+
+class IndexFile:
+    """An index file, mapped.
+
+    Attributes:
+        slots, capacity: how many slots and entries it has.
+        begin_timestamp, end_timestamp: store timestamps (ms) of its first and last message.
+        begin_offset, end_offset: their physical offsets. In a file without entries all four are
+            those of the last message in the file before.
+        used_slots: slots that are not empty.
+        count: number of the next entry; one more than there are entries.
+    """
+
+    def __init__(self, file: MappedFile, slots: int, capacity: int) -> None:
+        """Raises ValueError when the header makes no sense."""
+        self.file = file
+        self.slots = slots
+        self.capacity = capacity
+        self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
+        self._allocated = 0  # bytes that certainly have blocks
+        self.refresh()
+        file.expect_random()
+
+    def refresh(self) -> None:
+        """Read the header again: another process entered keys, which now waits.
+
+        Raises ValueError when it makes no sense.
+        """
+        self.begin_timestamp: int
+        self.end_timestamp: int
+        self.begin_offset: int
+        self.end_offset: int
+        self.used_slots: int
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            count,
+        ) = _HEADER.unpack_from(self.file.map)
+        self.count: int = max(1, count)
+        used = self.used_slots
+        if self.count > self.capacity or self.end_offset < 0 or not 0 <= used <= self.slots:
+            raise ValueError(f"{self.file.path} has {count} entries and {used} used slots")
+
+    def roll_back(self) -> None:
+        """Forget what another process, which has ended, entered after the last `refresh`."""
+        from pocketmq.store.index_entries import unlink_entries
+
+        # Slots lead to what the header counts, at most, and that was written before.
+        unlink_entries(self, min(_slot(self.file.map, _COUNT_AT)[0], self.capacity))
+        self._write_header()
+
+    @classmethod
+    def create(
+        cls, files: Files, path: Path, slots: int, capacity: int, previous: IndexFile | None
+    ) -> IndexFile:
+        """A new file that goes on behind `previous`. Raises DiskFull, FileExistsError."""
+        entries_at = HEADER_SIZE + slots * SLOT_SIZE
+        size = file_size(slots, capacity)
+        mapped = files.create(path, 0, size, allocated=min(entries_at + _STEP, size))
+        file = cls(mapped, slots, capacity)
+        if previous is not None:
+            file.begin_offset = file.end_offset = previous.end_offset
+            file.begin_timestamp = file.end_timestamp = previous.end_timestamp
+            file._write_header()
+        return file
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be entered."""
+        return self.count >= self.capacity
+
+    def append(self, keys: KeyBatch) -> int:
+        """Enter the first of `keys`, as many as there is room for; gives back how many.
+
+        Raises DiskFull; then nothing was entered.
+        """
+        from pocketmq.store.index_entries import write_entries
+
+        taken = min(len(keys), self.capacity - self.count)
+        if not taken:
+            return 0
+        self._allocate(self._entries_at + (self.count + taken) * ENTRY_SIZE)
+        keys = keys.slice(0, taken)
+        write_entries(self, keys)
+        return taken
+
+    def advance(self, keys: KeyBatch, first_timestamp: int, new_slots: int) -> None:
+        """Take note of entries that were written behind the last one."""
+        if self.count <= 1:
+            self.begin_offset = int(keys.physical[0])
+            self.begin_timestamp = first_timestamp
+        self.used_slots += new_slots
+        self.count += len(keys)
+        self.end_offset = int(keys.physical[-1])
+        self.end_timestamp = int(keys.timestamp[-1])
+        self._write_header()
+
+    def matches_time(self, begin: int, end: int) -> bool:
+        """Whether the file may hold messages stored from `begin` to `end` (ms)."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+    def select(self, key: int, most: int, begin: int, end: int) -> list[int]:
+        """Physical offsets of up to `most` messages with this key hash that were stored from
+        `begin` to `end` (ms, to the second), the newest first. None once the file is closed."""
+        found: list[int] = []
+        try:
+            # The slice keeps the file mapped while it is read.
+            with self.file.view[:] as view:
+                self._follow(view, key, most, begin, end, found)
+        except ValueError:
+            pass  # closed meanwhile: its messages have expired
+        return found
+
+    def _follow(
+        self, view: memoryview, key: int, most: int, begin: int, end: int, found: list[int]
+    ) -> None:
+        number = _slot(view, HEADER_SIZE + key % self.slots * SLOT_SIZE)[0]
+        limit = max(self.count, _slot(view, _COUNT_AT)[0])  # another process may be entering keys
+        # Chains lead to ever older entries; a damaged one must not lead in circles.
+        while 0 < number < limit and len(found) < most:
+            entry_key, physical, seconds, previous = _entry(
+                view, self._entries_at + number * ENTRY_SIZE
+            )
+            if seconds < 0:
+                return
+            timestamp = self.begin_timestamp + seconds * 1000
+            if entry_key == key and begin <= timestamp <= end:
+                found.append(physical)
+            if timestamp < begin:
+                return
+            limit, number = number, previous
+
+    def trailing(self, physical_offset: int) -> int:
+        """How many entries at the end are of the message at a physical offset."""
+        number = self.count
+        while number > 1:
+            at = self._entries_at + (number - 1) * ENTRY_SIZE
+            if _entry(self.file.map, at)[1] != physical_offset:
+                break
+            number -= 1
+        return self.count - number
+
+    def sync(self) -> None:
+        """Wait until it is on the disk. Raises OSError."""
+        self.file.sync()
+
+    def _allocate(self, end: int) -> None:
+        if end > self._allocated:
+            allocated = min(end + _STEP, self.file.size)
+            self.file.allocate(allocated)
+            self._allocated = allocated
+
+    def _write_header(self) -> None:
+        # In one piece: no number in it is ever seen, or left behind, half-written.
+        self.file.map[:HEADER_SIZE] = _HEADER.pack(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )

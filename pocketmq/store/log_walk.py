@@ -1,0 +1,113 @@
+"""Walks through the records of a commit log, and finds out what lies behind the last one.
+
+Recovery trusts nothing but what it can decode: a record counts when its magic, its lengths, its
+body's CRC and its own physical offset are right. Where the walk ends there may be zeros (the end),
+a torn record (a crash while it was written), or worse: a bad place with good records behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pocketmq.message.record import (
+    BLANK_MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_BLANK,
+    CorruptRecord,
+    Record,
+    RecordError,
+    decode,
+    peek,
+)
+from pocketmq.store.files import MappedFile
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+
+class Survivors(NamedTuple):
+    """Good records behind a bad place."""
+
+    physical_offset: int  # of the first one
+    store_timestamp: int  # of the first one, ms
+    messages: int
+
+
+class LogWalk:
+    """The records from `start` (a record's physical offset, or a file's begin) to the end.
+
+    `timestamp` is the store timestamp of the record before `start`, if that is known.
+
+    Attributes:
+        end: physical offset behind the last good record; right when the iteration is over.
+        store_timestamp: of the last record met (ms).
+        reason: why the walk ended at `end`; None when the files ended.
+    """
+
+    def __init__(self, files: MappedFileQueue, start: int, timestamp: int = 0) -> None:
+        self.end = start
+        self.store_timestamp = timestamp
+        self.reason: RecordError | None = None
+        self._files = files
+
+    def __iter__(self) -> Iterator[Record]:
+        file = self._files.find(self.end)
+        while file is not None:
+            base = file.base_offset
+            try:
+                while (at := self.end - base) <= file.size - MIN_BLANK:
+                    record = decode(file.view, at)
+                    if record.physical_offset != self.end:
+                        raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
+                    self.end += record.size
+                    self.store_timestamp = record.store_timestamp
+                    yield record
+            except RecordError as error:
+                if peek(file.view, at)[1] != BLANK_MAGIC:
+                    self.reason = error
+                    return
+            next_file = self._files.find(base + file.size)
+            if next_file is not None:
+                self.end = next_file.base_offset
+            file = next_file
+
+    def remains(self) -> bool:
+        """Whether anything but zeros lies behind `end`."""
+        return any(file.has_data(max(0, self.end - file.base_offset)) for file in self._behind())
+
+    def survivors(self, *, wiped: bool) -> Survivors | None:
+        """Good records behind `end` that were written after the last one before it.
+
+        Older ones are remains of an earlier life of the log, which a recovery cut off; unless it
+        `wiped` what it cut off, as ours does and the reference's does not.
+        """
+        for file in self._behind():
+            start = max(0, self.end - file.base_offset)
+            for at in _magic_places(file, start):
+                try:
+                    record = decode(file.view, at)
+                except RecordError:
+                    continue
+                offset = file.base_offset + at
+                if record.physical_offset == offset > self.end and (
+                    wiped or record.store_timestamp >= self.store_timestamp
+                ):
+                    messages = sum(1 for _ in LogWalk(self._files, offset))
+                    return Survivors(offset, record.store_timestamp, messages)
+        return None
+
+    def _behind(self) -> list[MappedFile]:
+        return [file for file in self._files.mapped if file.base_offset + file.size > self.end]
+
+
+def _magic_places(file: MappedFile, start: int) -> Iterator[int]:
+    """Where records may begin, judged by their magic, in rising order within each extent."""
+    magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
+    for begin, end in file.data_extents(start):
+        found = [(file.map.find(magic, begin, end), magic) for magic in magics]
+        while found := [(at, magic) for at, magic in found if at >= 0]:
+            at, magic = min(found)
+            if at >= start + 4:
+                yield at - 4
+            found.remove((at, magic))
+            found.append((file.map.find(magic, at + 1, end), magic))

@@ -1,0 +1,302 @@
+"""Finds messages by their keys. Follows the commit log on a thread of its own.
+
+Nothing is done on the way of a message: now and then the thread walks through the records that were
+added, collects their keys with numpy and enters them into the index files. While many messages come
+in it leaves the processor to them, until it is 512 MiB behind. A large backlog it hands to a
+process (`index_worker`), which does not take the interpreter lock from the event loop. A query
+first waits until all is entered up to where the log ended when it was asked, so that who sent a
+message can find it. Reference: ReputMessageService, DefaultMessageStore queryMessage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.errors import DiskFull, RecordNotFound
+from pocketmq.store.index_builder import IndexBuilder
+from pocketmq.store.index_table import IndexTable
+from pocketmq.store.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.store_lock import wait_until_unlocked
+
+log = logging.getLogger(__name__)
+
+_BUSY_SECONDS: Final = 0.1
+# With that many bytes added in _BUSY_SECONDS (some ten thousand messages a second), following at
+# once on a thread would take a fifth from the rate of sends: both wait for each other's lock.
+_MANY_BYTES: Final = 1024 * 1024
+_MOST_BEHIND: Final = 512 * 1024 * 1024
+# So many bytes are worth a process: it takes 0.3 s to start.
+_PROCESS_BEHIND: Final = 128 * 1024 * 1024
+_STRETCH_BYTES: Final = 64 * 1024 * 1024  # what it is given at a time: a second of its time
+_PROCESS_IDLE_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 0.5
+_AFTER_FAILURE_SECONDS: Final = 5.0
+_CLOSING_SECONDS: Final = 10.0
+_QUERY_SECONDS: Final = 3.0
+_QUERIES_AT_ONCE: Final = 2
+
+
+class FoundMessages(msgspec.Struct):
+    """What a query found.
+
+    Attributes:
+        records: slices of the mapped commit log, in its order. With another key of the same hash a
+            message may be among them that was not asked for.
+        last_timestamp, last_offset: store timestamp (ms) and physical offset of the last message
+            in the index; 0 when nothing was found, as the reference has it.
+    """
+
+    records: list[memoryview] = []
+    last_timestamp: int = 0
+    last_offset: int = 0
+
+
+class MessageIndex:
+    """The index of one store."""
+
+    def __init__(
+        self,
+        table: IndexTable,
+        commit_log: CommitLog,
+        readable: Callable[[], int],
+        *,
+        enabled: bool,
+        most: int,
+    ) -> None:
+        """`readable` gives the physical offset up to which messages may be read; `most` messages
+        are found by one query."""
+        self._builder = IndexBuilder(table, commit_log.files)
+        self._table = table
+        self._log = commit_log
+        self._readable = readable
+        self._enabled = enabled
+        self._most = most
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._stopping = False
+        self._failed = False
+        self._seen = 0  # what was readable when the thread last looked
+        self._worker: IndexWorker | None = None  # only touched on the thread
+        self._worker_failed = False
+        self._worker_used = 0.0  # when it last had much to do, monotonic seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # A long chain takes long: others need threads, too.
+        self._turnstile = asyncio.Semaphore(_QUERIES_AT_ONCE)
+        # Who waits for a position: only touched on the event loop.
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def position(self) -> int:
+        """Physical offset up to which messages have been entered."""
+        return self._builder.position
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def open(self, *, clean: bool) -> None:
+        """Map the files, once the commit log is recovered. Raises OSError, StoreLocked."""
+        directory = self._table.directory
+        wait_until_unlocked(directory.parent, directory)
+        self._table.load(clean=clean)
+        self._table.cut(self._knows)
+        last = self._table.end_offset
+        position = max(last, self._log.min_offset)
+        # After a crash from the last message itself on: it may have come between two of its keys.
+        if clean and last == position:
+            position += len(self._log.record_at(last))
+        self._builder.position = position
+
+    def _knows(self, physical_offset: int) -> bool:
+        if physical_offset < self._log.min_offset:
+            return True  # expired
+        try:
+            self._log.record_at(physical_offset)
+        except RecordNotFound:
+            return False
+        return True
+
+    def start(self) -> None:
+        """Start the thread; to be called on the event loop."""
+        if self._enabled:
+            self._loop = asyncio.get_running_loop()
+            self._seen = self._readable()
+            self._thread = threading.Thread(target=self._run, name="store-index", daemon=True)
+            self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread. What is left is for `finish`."""
+        self._stopping = True
+        if self._thread is not None:
+            self._wake.set()
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            self._thread = None
+        self._reached(1 << 63)
+
+    def finish(self) -> None:
+        """Enter what is left and wait until all is on the disk; off the event loop.
+
+        A backlog that takes longer than ten seconds is left for the next start.
+        Raises OSError.
+        """
+        if not self._enabled:
+            return
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        try:
+            while self._builder.turn(self._readable()):
+                if time.monotonic() > deadline:
+                    log.warning("the index is built up to %d only, for now", self.position)
+                    break
+        except DiskFull as error:
+            log.error("the index is not complete: %s", error)
+        self._table.sync()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._table.close()
+
+    # --- asking -------------------------------------------------------------------------------
+
+    async def query(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundMessages:
+        """Up to `most` messages of a topic with a key, or a unique key, that were stored from
+        `begin` to `end` (ms, to the second); of more, the newest."""
+        await self._catch_up()
+        most = min(most, self._most)
+        async with self._turnstile:
+            return await asyncio.to_thread(self._query, topic, key, most, begin, end)
+
+    def _query(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundMessages:
+        found = self._table.find(topic, key, most, begin, end)
+        records = []
+        for offset in found.physical_offsets:
+            try:
+                records.append(self._log.record_at(offset))
+            except (RecordNotFound, ValueError):
+                continue  # it has expired
+        if not found.physical_offsets:
+            return FoundMessages()
+        return FoundMessages(records, found.last_timestamp, found.last_offset)
+
+    async def _catch_up(self) -> None:
+        """Wait until everything that may be read by now is entered; not for long."""
+        self._log.write()
+        target = self._readable()
+        if self._thread is None or self.position >= target:
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((target, reached))
+        self._wake.set()
+        try:
+            async with asyncio.timeout(_QUERY_SECONDS):
+                await reached
+        except TimeoutError:
+            log.warning("a query is answered from an index that ends at %d", self.position)
+        finally:
+            self._waiting = [entry for entry in self._waiting if entry[1] is not reached]
+
+    def _reached(self, position: int) -> None:
+        for target, reached in self._waiting:
+            if target <= position and not reached.done():
+                reached.set_result(None)
+
+    # --- following the log, on the thread -----------------------------------------------------
+
+    def _run(self) -> None:
+        wait = _IDLE_SECONDS
+        while not self._stopping:
+            self._wake.wait(wait)
+            self._wake.clear()
+            if self._is_busy() and not self._waiting:
+                wait = _BUSY_SECONDS
+                continue
+            begin = self.position
+            try:
+                self._table.remove_before(self._log.min_offset)
+                # Not until nothing is left: what comes meanwhile makes a larger turn later.
+                target = self._readable()
+                while self.position < target and not self._stopping and self._advance(target):
+                    pass
+                self._failed = False
+                wait = _BUSY_SECONDS if self.position > begin else _IDLE_SECONDS
+            except (DiskFull, OSError) as error:
+                if not self._failed:
+                    log.error("messages can not be found by new keys: %s", error)
+                self._failed = True
+                wait = _AFTER_FAILURE_SECONDS
+            except Exception:
+                log.exception("following the commit log from %d failed", self.position)
+                wait = _AFTER_FAILURE_SECONDS
+            if self._waiting:
+                self._tell(self.position)
+            if time.monotonic() > self._worker_used + _PROCESS_IDLE_SECONDS:
+                self._dismiss()
+        self._dismiss()
+
+    def _is_busy(self) -> bool:
+        """Whether so much was added since the last call that the index had better wait."""
+        readable = self._readable()
+        added, self._seen = readable - self._seen, readable
+        most_behind = _MOST_BEHIND if self._worker is None else _STRETCH_BYTES
+        return added >= _MANY_BYTES and readable - self.position < most_behind
+
+    def _tell(self, position: int) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._reached, position)
+        except RuntimeError:
+            log.warning("the event loop ended before the store was closed")
+
+    def _advance(self, target: int) -> bool:
+        """Enter the next messages before `target`, here or in the process; False when there were
+        none. Raises DiskFull, OSError."""
+        behind = target - max(self.position, self._log.min_offset)
+        if self._worker is None and (behind < _PROCESS_BEHIND or self._worker_failed):
+            return self._builder.turn(target)
+        started = self._worker is None
+        try:
+            advanced = self._stretch(target)
+        except (WorkerFailed, OSError, ValueError) as error:
+            log.warning("the index is built by a thread from here on: %s", error)
+            self._give_up()
+            return True
+        if started or behind >= _MANY_BYTES:
+            self._worker_used = time.monotonic()
+        if self._waiting:
+            self._tell(self.position)
+        return advanced
+
+    def _stretch(self, target: int) -> bool:
+        """Have the process enter the next messages before `target`, as `_advance`.
+
+        Raises WorkerFailed, OSError and ValueError; nothing is known of what it entered then.
+        """
+        if self._worker is None:
+            self._worker = IndexWorker(self._table, self._log.files, lambda: self._stopping)
+            log.info("a process builds the index from %d on: %d", self.position, self._worker.pid)
+        first, before = self._log.min_offset, self.position
+        begin = max(before, first)
+        position = self._worker.enter(first, begin, min(target, begin + _STRETCH_BYTES), target)
+        self._table.refresh()
+        self._builder.position = position
+        return self.position > before
+
+    def _give_up(self) -> None:
+        """Go on without the process, from where it last answered. Raises OSError; then this comes
+        again."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._table.roll_back()
+            self._worker = None
+        self._worker_failed = True
+
+    def _dismiss(self) -> None:
+        """End the process, which has nothing to do."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None

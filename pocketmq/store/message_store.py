@@ -1,0 +1,256 @@
+"""The store as the broker sees it: its life, and what waits for it.
+
+Everything runs on one event loop; what would block runs on the threads of `flush` and
+`allocation`. Putting is in `store_writer`, getting in `store_reader`. Reference:
+DefaultMessageStore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from pocketmq.store.allocation import FileAllocator
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.cleanup import Cleanup
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.consume_queue import ArrivalListener
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.errors import StoreClosed
+from pocketmq.store.files import Files, Retirement, make_directories, raise_descriptor_limit
+from pocketmq.store.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from pocketmq.store.index_table import IndexTable
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.message_index import MessageIndex
+from pocketmq.store.recovery import Recovery
+from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus
+from pocketmq.store.run_writer import RunWriter
+from pocketmq.store.store_lock import StoreLock
+
+__all__ = ["GetResult", "GetStatus", "MessageStore", "PutResult", "PutStatus"]
+
+log = logging.getLogger(__name__)
+
+
+def now_ms() -> int:
+    """The time as records hold it: Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class MessageStore(RunWriter):
+    """One store directory: `open`, `start`, use, `close`.
+
+    `store_host` is the broker's packed address, which is part of every record and message id;
+    `files` and `clock` (milliseconds) are for tests to replace.
+
+    Attributes:
+        index: finds messages by their keys.
+        cleanup: removes what has expired.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        store_host: bytes,
+        files: Files | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """Raises ValueError for a messageDelayLevel that can not be read."""
+        self._files = files = files or Files()
+        self._retired = Retirement()
+        self._allocator = FileAllocator(files)
+        self._checkpoint = Checkpoint(files, config.root / "checkpoint")
+        self._lock = StoreLock(files, config.root)
+        self._open = False
+        self._closed = False
+        table = ConsumeQueueTable(
+            files, config.consume_queue_directory, config.consume_queue_file_size, self._retired
+        )
+        commit_log = CommitLog(
+            MappedFileQueue(
+                files,
+                config.commit_log_directory,
+                config.mapped_file_size_commit_log,
+                "mappedFileSizeCommitLog",
+                self._retired,
+            ),
+            self._allocator,
+        )
+        flusher = CommitLogFlusher(
+            commit_log,
+            self._checkpoint,
+            config,
+            on_flushed=lambda end: self._arrivals.enter(end),
+            on_failed=self._flush_failed,
+        )
+        self._queue_flusher = ConsumeQueueFlusher(
+            lambda: table.all,
+            self._checkpoint,
+            config,
+            entered=lambda: self._arrivals.entered_until(),
+            after_round=self._retired.sweep,
+        )
+        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.index = MessageIndex(
+            IndexTable(
+                files,
+                config.index_directory,
+                config.max_hash_slot_num,
+                config.max_index_num,
+                self._checkpoint,
+                self._retired,
+                clock,
+            ),
+            commit_log,
+            (lambda: flusher.flushed) if sync else (lambda: commit_log.written),
+            enabled=config.message_index_enable,
+            most=config.max_msgs_num_batch,
+        )
+        self.cleanup = Cleanup(
+            config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock
+        )
+        super().__init__(config, commit_log, table, flusher, store_host=store_host, clock=clock)
+
+    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        """Call `listener(queue offset, tags code, store timestamp)` for each message that becomes
+        readable in a queue, from within the put (or the flush) that made it so."""
+        self._table.listen(topic, queue_id, listener)
+
+    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        """Undo `listen`."""
+        self._table.unlisten(topic, queue_id, listener)
+
+    @property
+    def flushed_offset(self) -> int:
+        """The physical offset up to which the commit log is on the disk."""
+        return self._flusher.flushed
+
+    @property
+    def dispatch_behind(self) -> int:
+        """Bytes of the commit log whose messages are not in their queues, or not in the index."""
+        entered = self._arrivals.entered
+        if self.config.message_index_enable:
+            entered = min(entered, self.index.position)
+        return max(self.commit_log.end - entered, 0)
+
+    def when_flushed(self, end_offset: int, callback: FlushListener) -> None:
+        """Call `callback` when the log is on the disk up to the physical offset `end_offset`: at
+        once if it is, else later on the loop; with False when the flush failed or took longer
+        than syncFlushTimeout."""
+        self._flusher.when_flushed(end_offset, callback)
+
+    def delete_topic(self, topic: str) -> bool:
+        """Remove a topic's consume queues; False when it has none. Raises OSError."""
+        self.settle()
+        return self._table.delete_topic(topic)
+
+    def delete_expired_queues(self) -> None:
+        """Remove the consume queues that have no message in the log any more, except those of
+        system topics. Raises OSError."""
+        self._table.delete_expired(self.commit_log.min_offset)
+
+    def open(self) -> None:
+        """Lock the directory, map the files, recover. Blocks.
+
+        Raises:
+            StoreLocked: another process has it.
+            StoreCorrupt, FileSizeMismatch: what is there can not be used as it is.
+            DiskFull: no room even to open it.
+            StoreClosed: it was closed; open another `MessageStore`.
+        """
+        if self._open:
+            return
+        if self._closed:
+            raise StoreClosed(f"the store {self.config.root} was closed")
+        root = self.config.root
+        for directory in make_directories(root):
+            self._files.sync_directory(directory)
+        raise_descriptor_limit()
+        self._lock.acquire()
+        try:
+            clean = not self._lock.aborted
+            self.commit_log.files.load()
+            self._checkpoint.open()
+            self._table.load(clean=clean)
+            recovery = Recovery(
+                self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean
+            )
+            recovery.run()
+            self._flusher.flushed = self._checkpoint.confirm_physical_offset
+            self._arrivals.entered = self.commit_log.end
+            if not clean:
+                # What recovery cut off must not come back after the next crash.
+                self._flusher.flush()
+            self._checkpoint.sync()
+            self.index.open(clean=clean)
+            self._lock.mark_open()
+        except BaseException:
+            self._close_files()
+            raise
+        self._open = True
+        self._refusal = ""
+
+    def start(self) -> None:
+        """Start the threads; to be called on the event loop that will use the store."""
+        if not self._open:
+            raise StoreClosed(f"the store {self.config.root} is not open")
+        self._allocator.start()
+        self._flusher.start()
+        self._queue_flusher.start()
+        self.index.start()
+        self.cleanup.start()
+        self.commit_log.watch()
+        self._call_soon = asyncio.get_running_loop().call_soon
+
+    async def close(self) -> None:
+        """Flush everything, write the checkpoint, unlock. Does nothing the second time.
+
+        After any failed flush the abort file stays, so that the next start recovers.
+        """
+        if not self._open:
+            return
+        self._open = False
+        self._closed = True
+        self._refuse("the store is closed")
+        await self.cleanup.stop()
+        await self.index.stop()
+        await self._flusher.stop()
+        await self._queue_flusher.stop()
+        try:
+            if self._flusher.failure is None:
+                self.settle()
+                await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
+                self._arrivals.enter(self.commit_log.end)
+                await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
+                await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
+                if self._queue_flusher.failed:
+                    log.error("%s: the next start builds consume queues again", self.config.root)
+                else:
+                    self._lock.mark_closed()
+        except OSError as error:
+            log.error("the store %s was not closed cleanly: %s", self.config.root, error)
+        finally:
+            self._allocator.stop()
+            self._close_files()
+
+    def _flush_log(self) -> None:
+        self._flusher.flush()
+
+    def _flush_queues(self) -> None:
+        self._queue_flusher.flush(thorough=True)
+
+    def _close_files(self) -> None:
+        self.index.close()
+        self._table.close()
+        self.commit_log.files.close()
+        self._checkpoint.close()
+        self._retired.sweep()
+        self._lock.release()
+
+    def _flush_failed(self, error: OSError) -> None:
+        log.critical("%s: flushing failed, no more messages are taken: %s", self.config.root, error)
+        self._refuse(f"flushing to the disk failed: {error}")

@@ -1,0 +1,304 @@
+"""Brings the commit log and the consume queues together when a store is opened.
+
+The log is the truth. Recovery finds its end, enters into the queues what they miss, and cuts from
+them what the log does not have.
+
+After a clean stop everything is on the disk, so the walk through the log begins where the queues
+end. After a crash it begins at the file up to which the checkpoint knows log and queues to be
+flushed, and every record from there on is entered anew: of an entry that was not flushed, a power
+failure may have left a part, or what stood in its place before. If another broker had the store
+last, only the checkpoint's timestamps are known: the walk begins at the last file whose first
+record is older. Reference: CommitLog.recoverNormally, recoverAbnormally; unlike there, what is cut
+is always logged, and a bad record in front of good ones that had been flushed is an error, not the
+end of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.sysflag import INNER_BATCH
+from pocketmq.store.checkpoint import Checkpoint
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.errors import RecordNotFound, StoreCorrupt
+from pocketmq.store.log_walk import LogWalk, Survivors
+from pocketmq.store.queue_entry import pack_entry
+
+log = logging.getLogger(__name__)
+
+
+class _EntriesLost(Exception):
+    """A queue lacks entries from before the place where the walk began."""
+
+
+class Recovery:
+    """One recovery. `run` leaves log and queues ready for appending, and in the checkpoint up to
+    where they are on the disk."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueTable,
+        checkpoint: Checkpoint,
+        delay_levels: DelayLevels,
+        *,
+        clean: bool,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._delay_levels = delay_levels
+        self._clean = clean
+        self._start = 0  # where the walk began
+        # Up to where the checkpoint knows the log to be on the disk; None when it does not.
+        self._flushed: int | None = None
+        self._ends: dict[ConsumeQueue, int] = {}  # max_offset of the queues as they were found
+        self._anew: set[ConsumeQueue] = set()  # those without an entry from before the walk
+        self._entered = 0
+        self._replaced = 0
+        self._lost = 0
+        self._skipped = 0
+
+    def run(self) -> None:
+        """Raises `StoreCorrupt` when messages that were on the disk can not be read any more."""
+        files = self._log.files
+        checkpoint = self._checkpoint
+        if not files.mapped:
+            self._without_log()
+            checkpoint.confirm_physical_offset = checkpoint.entered_offset = 0
+            return
+        # Until the walk is over, everything in the files may be looked at.
+        end = files.mapped[-1].base_offset + files.file_size
+        self._log.end = self._log.written = end
+        if checkpoint.exact and checkpoint.confirm_physical_offset <= end:  # else of another log
+            self._flushed = checkpoint.confirm_physical_offset
+        self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
+        for queue in self._queues.all:
+            self._cut(queue, end)
+        walk = self._walk()
+        self._judge(walk)
+        self._log.resume(walk.end)
+        self._log.store_timestamp = walk.store_timestamp
+        for queue in self._queues.all:
+            queue.correct_min_offset(self._log.min_offset)
+        self._report(walk)
+
+    def _without_log(self) -> None:
+        """A new store. Queues without the log they point into mean that the log is gone."""
+        for queue in self._queues.all:
+            if queue.max_offset:
+                raise StoreCorrupt(
+                    self._log.files.directory, 0,
+                    f"there is no commit log, but the queue {queue.topic}/{queue.queue_id} has "
+                    f"{queue.max_offset} messages; bring the commit log back (is it mounted?), or "
+                    "remove the consumequeue directory to begin an empty store",
+                )  # fmt: skip
+
+    # --- walking ------------------------------------------------------------------------------
+
+    def _walk(self) -> LogWalk:
+        start, timestamp = self._first_place()
+        try:
+            walk = self._walk_from(start, timestamp)
+            if start != self._log.min_offset:
+                self._check_nothing_lost(start)
+            return walk
+        except _EntriesLost as lost:
+            log.warning("%s: building the consume queues from the whole commit log", lost)
+            return self._walk_from(self._log.min_offset, 0)
+
+    def _check_nothing_lost(self, start: int) -> None:
+        for queue in self._queues.all:
+            if queue.max_physical < queue.lost_physical <= start:
+                raise _EntriesLost(
+                    f"{queue.topic}/{queue.queue_id} lost entries from {queue.max_offset} on"
+                )
+
+    def _first_place(self) -> tuple[int, int]:
+        """Where the walk begins, and the store timestamp (ms) of the record before it, if known."""
+        files = self._log.files.mapped
+        if not self._queues.all:
+            return files[0].base_offset, 0
+        if self._clean:
+            newest = max(self._queues.all, key=lambda queue: queue.max_physical)
+            record = self._newest_record(newest)
+            if record is not None:
+                return newest.max_physical, record.store_timestamp
+        elif self._flushed is not None:
+            certain = min(self._flushed, self._checkpoint.entered_offset, self._log.end - 1)
+            file = self._log.files.find(certain)
+            return file.base_offset if file is not None else files[0].base_offset, 0
+        else:
+            for file in reversed(files):
+                with contextlib.suppress(RecordError):
+                    timestamp = decode(file.view, check_crc=False).store_timestamp
+                    if 0 < timestamp <= self._checkpoint.recover_from:
+                        return file.base_offset, 0
+        return files[0].base_offset, 0
+
+    def _newest_record(self, queue: ConsumeQueue) -> Record | None:
+        """The record that the last entry of `queue` points at; None when it is not whole."""
+        entry = queue.entry(queue.max_offset - 1)
+        view = self._log.read(entry[0], entry[1]) if entry is not None else None
+        with contextlib.suppress(RecordError):
+            return decode(view) if view is not None else None
+        return None
+
+    def _walk_from(self, start: int, timestamp: int) -> LogWalk:
+        self._start = start
+        whole = start == self._log.min_offset
+        for queue in self._queues.all:
+            self._cut(queue, start)
+            # One that was found empty may have lost more than the walk will see.
+            if queue.max_physical < 0 and (whole or queue in self._ends):
+                self._anew.add(queue)
+        walk = LogWalk(self._log.files, start, timestamp)
+        for record in walk:
+            if has_queue_entry(record.sys_flag):
+                self._enter(record, whole=whole)
+            elif record.sys_flag & INNER_BATCH:
+                self._skipped += 1
+        return walk
+
+    def _cut(self, queue: ConsumeQueue, start: int) -> None:
+        """Cut off the entries of records from `start` on, which the walk enters, and those that do
+        not point at their message: the reference leaves remains of earlier lives behind the end of
+        its files."""
+        end = offset = queue.max_offset
+        while offset > queue.min_offset:
+            entry = queue.entry(offset - 1)
+            assert entry is not None
+            if entry[1] != FILLER_SIZE:
+                if entry[0] < start and self._fits(queue, offset - 1, entry):
+                    break
+                end = offset - 1
+            offset -= 1
+        if end < queue.max_offset:
+            queue.truncate(end)
+
+    def _fits(self, queue: ConsumeQueue, offset: int, entry: tuple[int, int, int]) -> bool:
+        physical, size, _ = entry
+        before = queue.entry(offset - 1)
+        if before is not None and before[1] != FILLER_SIZE and before[0] >= physical:
+            return False
+        if physical < self._log.min_offset:
+            return True  # it has expired
+        with contextlib.suppress(RecordNotFound, RecordError):
+            record = decode(self._log.record_at(physical), check_crc=False)
+            return (record.topic, record.queue_id, record.queue_offset, record.size) == (
+                queue.topic, queue.queue_id, offset, size,
+            )  # fmt: skip
+        return False
+
+    def _enter(self, record: Record, *, whole: bool) -> None:
+        """Make sure that the record has its entry; `whole`: the walk began where the log does.
+
+        A topic that was deleted and made anew begins again at queue offset 0, with the records of
+        its earlier life still in the log. The later life wins.
+        """
+        try:
+            queue = self._queues.find_or_create(record.topic, record.queue_id)
+        except ValueError:
+            self._skipped += 1
+            return
+        offset = record.queue_offset
+        if offset < queue.max_offset:
+            queue.truncate(offset)
+            self._replaced += 1
+        elif offset > queue.max_offset:
+            if not queue.files.mapped or queue in self._anew:
+                # Its begin has expired; or, if the walk did not begin with the log, its topic was
+                # deleted: what was entered before the checkpoint has its files.
+                queue.clear()
+                queue.start_at(offset)
+            elif whole:
+                self._lost += offset - queue.max_offset
+                queue.fill_until(offset)
+            else:
+                raise _EntriesLost(
+                    f"{record.topic}/{record.queue_id} ends at {queue.max_offset}, but its message "
+                    f"{offset} is in the log"
+                )
+        queue.make_room()
+        queue.next_offset = offset + 1
+        tags_code = tags_code_of(record, self._delay_levels)
+        queue.append(pack_entry(record.physical_offset, record.size, tags_code))
+        self._anew.discard(queue)
+        self._entered += 1
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _judge(self, walk: LogWalk) -> None:
+        """Decide what a bad place at the end of the walk means, and say so."""
+        flushed = self._flushed or 0
+        if walk.reason is None or not (walk.remains() or walk.end < flushed):
+            return
+        file = self._log.files.find(walk.end)
+        assert file is not None
+        at = walk.end - file.base_offset
+        survivors = walk.survivors(wiped=self._flushed is not None)
+        if survivors is None and walk.end < flushed:
+            log.error(
+                "%s at byte %d (physical offset %d): the log ends here (%s), but it had been "
+                "flushed up to %d: the file is damaged", file.path, at, walk.end,
+                walk.reason.reason, flushed,
+            )  # fmt: skip
+        elif survivors is None:
+            log.warning(
+                "%s at byte %d (physical offset %d): cut off a record that was not written "
+                "completely (%s)", file.path, at, walk.end, walk.reason.reason,
+            )  # fmt: skip
+        elif self._had_been_flushed(walk, survivors):
+            raise StoreCorrupt(
+                file.path,
+                at,
+                f"no record can be read here ({walk.reason.reason}), but {survivors.messages} good "
+                f"ones follow from physical offset {survivors.physical_offset}, and they had been "
+                "flushed: the file is damaged; nothing was changed, bring it back from a copy",
+            )
+        else:
+            log.error(
+                "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
+                "it, from physical offset %d, are dropped: they had not been flushed when the "
+                "machine stopped", file.path, at, walk.end, walk.reason.reason, survivors.messages,
+                survivors.physical_offset,
+            )  # fmt: skip
+
+    def _had_been_flushed(self, walk: LogWalk, survivors: Survivors) -> bool:
+        """Whether the bad place was good once, and on the disk."""
+        if self._flushed is not None:
+            return walk.end < self._flushed
+        return survivors.store_timestamp <= self._checkpoint.physic_timestamp
+
+    def _report(self, walk: LogWalk) -> None:
+        if self._clean:
+            flushed = walk.end
+        elif self._flushed is not None:
+            flushed = min(self._flushed, walk.end)
+        else:
+            flushed = self._start
+        self._checkpoint.confirm_physical_offset = flushed
+        self._checkpoint.entered_offset = self._start
+        log.info(
+            "recovered after a %s: the log ends at %d, %d queues, %d entries added",
+            "clean stop" if self._clean else "crash", walk.end, len(self._queues.all),
+            self._entered,
+        )  # fmt: skip
+        for queue, end in self._ends.items():
+            if queue.max_offset < end:
+                log.warning(
+                    "%s/%d: cut %d entries without a message",
+                    queue.topic, queue.queue_id, end - queue.max_offset,
+                )  # fmt: skip
+        if self._lost:
+            log.error("%d messages are missing in the log; their offsets stay empty", self._lost)
+        if self._replaced:
+            log.warning("%d queues began anew within the log", self._replaced)
+        if self._skipped:
+            log.warning("%d records are of a kind that has no place here", self._skipped)

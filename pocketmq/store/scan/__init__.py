@@ -1,0 +1,51 @@
+"""Reads the files of a store into Arrow, whether a broker has it open, closed it, or was killed.
+
+No Spark in here: `store.datasource` makes a Spark data source of it. The rooms, from the disk up:
+
+- `segments` maps files, `gather` collects byte ranges out of them, `heads` and `property_table`
+  take records apart, `columns` makes Arrow arrays of them, `reader` does all that in blocks;
+- `snapshot` finds out what the consume queues know, `tail` what only the commit log knows,
+  `topic_table` what the broker wrote down about topics;
+- `offsets`, `selection`, `partitioning` and `plan` choose what to read and split it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
+from pocketmq.store.scan.partitioning import Limits
+from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.tail import take_snapshot
+
+__all__ = ["ALL_COLUMNS", "COLUMNS", "Request", "scan"]
+
+
+def scan(
+    root: Path | str, columns: Sequence[str] = tuple(COLUMNS), request: Request | None = None
+) -> Iterator[Any]:
+    """The records of the store at `root`, queue by queue, as `pyarrow.RecordBatch`es.
+
+    Args:
+        columns: names out of `ALL_COLUMNS`.
+        request: which records; all of topics that are not internal, when None.
+
+    Raises:
+        NoStore, StoreCorrupt, RecordsLost: see `store.scan.errors` and `store.errors`.
+
+    Example::
+
+        table = pyarrow.Table.from_batches(scan("~/store", ["topic", "body"]))
+    """
+    root = Path(root).expanduser()
+    request = request or Request()
+    partitions = undisturbed(lambda: plan(take_snapshot(root), request, Limits()))
+    # After planning, so that the reader finds every file that the plan speaks of.
+    reader = SliceReader(root, columns, selection=request.selection)
+    for partition in partitions:
+        for part in partition:
+            yield from reader.read(part)

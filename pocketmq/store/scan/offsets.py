@@ -1,0 +1,100 @@
+"""Turns what a user asks for (offsets, times, -2 and -1) into a range of one queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.selection import Range
+from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+# A broker stamps records in the order of the log, but its clock may be set back a little. Searches
+# by time begin this much earlier and end this much later; the records' own times decide.
+_CLOCK_STEP_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetBounds:
+    """Where to begin or to end in each queue, as Spark's Kafka source has it.
+
+    Attributes:
+        otherwise: `EARLIEST` or `LATEST`, in queues that `by_queue` does not name.
+        by_queue: topic → queue id → a queue offset, `EARLIEST` or `LATEST`.
+    """
+
+    otherwise: int
+    by_queue: dict[str, dict[int, int]]
+
+    def of(self, queue: QueueSnapshot) -> int:
+        """The offset in one queue, not checked."""
+        asked = self.by_queue.get(queue.topic, {}).get(queue.queue_id, self.otherwise)
+        if asked == EARLIEST:
+            return queue.min_offset
+        return queue.max_offset if asked == LATEST else asked
+
+
+FROM_EARLIEST: Final = OffsetBounds(EARLIEST, {})
+UNTIL_LATEST: Final = OffsetBounds(LATEST, {})
+
+
+def resolve(
+    queue: QueueSnapshot,
+    starting: OffsetBounds,
+    ending: OffsetBounds,
+    lose: Callable[[int, RecordsLost], None],
+) -> Range:
+    """The queue offsets from `starting` up to (not including) `ending` that the queue has.
+
+    `lose` is called with a number and an error for records that were asked for by offset but are
+    not there; it may raise.
+    """
+    start, stop = starting.of(queue), ending.of(queue)
+    low, high = queue.min_offset, queue.max_offset
+    if start < min(low, stop):
+        gone = min(low, stop)
+        lose(gone - start, _lost(queue, start, gone - 1, f"the queue begins at {low}"))
+    # A start behind the end tells of a queue that lost its end, even if nothing is asked for.
+    beyond = start if start > high else stop
+    if beyond > high:
+        lose(beyond - high, _lost(queue, high, beyond - 1, f"the queue ends at {high}"))
+    start = min(max(start, low), high)
+    return Range(start, max(start, min(stop, high)))
+
+
+def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> Range:
+    """A range of queue offsets outside of which no record was stored within `times` (ms)."""
+    start = stop = None
+    if times.start is not None:
+        start = _first_stored_from(store, queue, times.start - _CLOCK_STEP_MS)
+    if times.stop is not None:
+        stop = _first_stored_from(store, queue, times.stop + _CLOCK_STEP_MS)
+    return Range(start, stop)
+
+
+def _first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int) -> int:
+    """Queue offset of the first record stored at `timestamp` or later."""
+    low, high = queue.min_offset, queue.known_end
+    while low < high:
+        middle = (low + high) // 2
+        offset = queue.after_fillers(middle)
+        place = store.place(queue.entry(offset)[0]) if offset < queue.known_end else None
+        if place is None or place.store_timestamp >= timestamp:
+            high = middle
+        else:
+            low = middle + 1
+    if low < queue.known_end:
+        return low
+    tail = queue.tail
+    at = int(np.searchsorted(tail.store_timestamp, timestamp))
+    return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
+
+
+def _lost(queue: QueueSnapshot, first: int, last: int, reason: str) -> RecordsLost:
+    return RecordsLost(queue.topic, queue.queue_id, first, last, reason)

@@ -1,0 +1,155 @@
+"""Splits the ranges of queues into partitions that can be read side by side.
+
+The queues of a store lie interleaved in one commit log. So a store is cut at places in its log, and
+a partition holds the ranges of all queues between two such places: every page of the log is read
+by one partition, in order, instead of by one for each queue. Small queues end up together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.snapshot import QueueSnapshot
+
+SPLIT_BYTES: Final = 128 * 1024 * 1024
+"""A partition holds about this much, unless more partitions are asked for."""
+WORTH_A_CORE: Final = 4 * 1024 * 1024
+"""Less than this is not split only to keep another core busy."""
+_SAMPLES: Final = 16
+"""Places looked at per partition to find where to cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How finely to split.
+
+    Attributes:
+        least: partitions, if there are as many records.
+        cores: partitions that are worth having when there is enough to read for each.
+        most_records: in one partition; None for no limit.
+    """
+
+    least: int = 1
+    cores: int = 1
+    most_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A range of a queue that is to be read."""
+
+    queue: QueueSnapshot
+    slice: QueueSlice
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Physical offset and size of the record with this number, or the next one."""
+        offset = self.queue.after_fillers(self.slice.offset_of(number))
+        if offset < self.slice.known_end:
+            return self.queue.entry(offset)
+        tail = self.slice.tail
+        at = int(np.searchsorted(tail.offset, offset))
+        if at < len(tail.offset):
+            return int(tail.physical[at]), int(tail.size[at])
+        return max(self.queue.max_physical(), 0), 0
+
+    def sample(self, count: int) -> list[tuple[int, int]]:
+        """Physical offset and (estimated) bytes of up to `count` equal parts of the slice."""
+        records = len(self.slice)
+        count = min(count, records)
+        entries = [self.entry(records * number // count) for number in range(count)]
+        return [(physical, size * records // count) for physical, size in entries]
+
+    def bytes(self) -> int:
+        """Bytes of the records, estimated."""
+        return sum(size for _, size in self.sample(_SAMPLES))
+
+
+def partitions(wanted: Sequence[Wanted], limits: Limits) -> list[list[QueueSlice]]:
+    """The slices of one store in partitions, each of which has at least one record."""
+    wanted = [part for part in wanted if len(part.slice)]
+    sizes = [part.bytes() for part in wanted]
+    total = sum(sizes)
+    records = sum(len(part.slice) for part in wanted)
+    if not records:
+        return []
+    count = max(
+        limits.least,
+        -(-total // SPLIT_BYTES),
+        min(limits.cores, total // WORTH_A_CORE),
+        -(-records // limits.most_records) if limits.most_records else 1,
+        1,
+    )
+    cuts = _cuts(wanted, sizes, min(count, records))
+    split: list[list[QueueSlice]] = [[] for _ in range(len(cuts) + 1)]
+    for part in wanted:
+        for number, piece in enumerate(_pieces(part, cuts)):
+            if len(piece):
+                split[number].append(piece)
+    found = [slices for slices in split if slices]
+    most = limits.most_records or records
+    found = [piece for slices in found for piece in _at_most(slices, most)]
+    while len(found) < min(limits.least, records):
+        largest = max(range(len(found)), key=lambda number: _records(found[number]))
+        half = -(-_records(found[largest]) // 2)
+        found[largest : largest + 1] = _at_most(found[largest], half)
+    return found
+
+
+def _cuts(wanted: Sequence[Wanted], sizes: Sequence[int], count: int) -> list[int]:
+    """Physical offsets that cut what is wanted into `count` parts of about equal bytes."""
+    if count < 2:
+        return []
+    per_byte = _SAMPLES * count / max(sum(sizes), 1)
+    samples = sorted(
+        sample
+        for part, size in zip(wanted, sizes, strict=True)
+        for sample in part.sample(int(size * per_byte) + 1)
+    )
+    cuts: list[int] = []
+    seen = 0
+    step = sum(size for _, size in samples) / count
+    for place, size in samples:
+        if seen >= step * (len(cuts) + 1) and (not cuts or place > cuts[-1]):
+            cuts.append(place)
+        seen += size
+    return cuts[: count - 1]
+
+
+def _pieces(part: Wanted, cuts: Sequence[int]) -> Iterator[QueueSlice]:
+    """The slice of a queue, cut at physical offsets."""
+    whole = part.slice
+    begin = 0
+    for cut in cuts:
+        numbers = range(begin, len(whole))
+        end = begin + bisect_left(numbers, cut, key=lambda number: part.entry(number)[0])
+        yield whole.cut(whole.offset_of(begin), whole.offset_of(end))
+        begin = end
+    yield whole.cut(whole.offset_of(begin), whole.stop)
+
+
+def _at_most(slices: list[QueueSlice], most: int) -> Iterator[list[QueueSlice]]:
+    """The same slices in lists of at most `most` records."""
+    current: list[QueueSlice] = []
+    room = most
+    for part in slices:
+        begin = 0
+        while begin < len(part):
+            end = min(len(part), begin + room)
+            current.append(part.cut(part.offset_of(begin), part.offset_of(end)))
+            room -= end - begin
+            begin = end
+            if room == 0:
+                yield current
+                current, room = [], most
+    if current:
+        yield current
+
+
+def _records(slices: list[QueueSlice]) -> int:
+    return sum(map(len, slices))

@@ -1,0 +1,69 @@
+"""Plans a scan: from what is asked for to partitions of queue slices.
+
+A plan is made once, against one snapshot; it says where every record lies or which entries to look
+at, so that what a broker appends afterwards does not belong to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from pocketmq.store.scan.errors import RecordsLost, raise_loss
+from pocketmq.store.scan.offsets import (
+    FROM_EARLIEST,
+    UNTIL_LATEST,
+    OffsetBounds,
+    resolve,
+    stored_within,
+)
+from pocketmq.store.scan.partitioning import Limits, Wanted, partitions
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.selection import ALL_RECORDS, Selection
+from pocketmq.store.scan.snapshot import StoreSnapshot
+
+_SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
+
+
+def is_internal_topic(topic: str) -> bool:
+    """Whether a topic is the broker's own, of retries, or of dead letters."""
+    return is_system_topic(topic) or topic.startswith(_SYSTEM_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to read from a store.
+
+    Attributes:
+        wants: whether a queue (topic, queue id) is to be read.
+        starting, ending: between which offsets.
+        selection: conditions on the records.
+    """
+
+    wants: Callable[[str, int], bool] = lambda topic, _: not is_internal_topic(topic)
+    starting: OffsetBounds = FROM_EARLIEST
+    ending: OffsetBounds = UNTIL_LATEST
+    selection: Selection = ALL_RECORDS
+
+
+def plan(
+    store: StoreSnapshot,
+    request: Request,
+    limits: Limits,
+    lose: Callable[[int, RecordsLost], None] = raise_loss,
+) -> list[list[QueueSlice]]:
+    """Partitions of what `request` asks of `store`; none when it has nothing of it.
+
+    `lose` is called as in `pocketmq.store.scan.offsets.resolve`.
+    """
+    wanted = []
+    for (topic, queue_id), queue in sorted(store.queues.items()):
+        if request.wants(topic, queue_id):
+            found = resolve(queue, request.starting, request.ending, lose)
+            found &= request.selection.queue_offset
+            found &= stored_within(store, queue, request.selection.store_timestamp)
+            part = queue.slice(store.root).cut(found.start or 0, found.stop or 0)
+            wanted.append(Wanted(queue, part))
+    return partitions(wanted, limits)

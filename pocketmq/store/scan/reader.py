@@ -1,0 +1,213 @@
+"""Reads slices of queues into Arrow record batches.
+
+The way of a block: entries of the consume queue say where records lie; their heads are gathered
+and checked; what the selection does not want is left out; bodies are checked against their CRC and
+decompressed; then each column that was asked for is made, and nothing else is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pocketmq.message.record import RecordError, decode
+from pocketmq.store.errors import StoreCorrupt, StoreError
+from pocketmq.store.scan.bodies import TooLarge, read_bodies
+from pocketmq.store.scan.columns import ALL_COLUMNS, Block
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.gather import Places
+from pocketmq.store.scan.heads import Heads, locate
+from pocketmq.store.scan.queue_slice import QueueSlice, Rows
+from pocketmq.store.scan.segments import Segments
+from pocketmq.store.scan.selection import ALL_RECORDS, Selection
+from pocketmq.store.scan.snapshot import LIGHT_QUEUE_PREFIX
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+_BLOCK_ROWS: Final = 16_384
+_FIRST_ROWS: Final = 256
+"""The first block is small: a LIMIT is often done with it."""
+
+_NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
+
+_Mask = npt.NDArray[np.bool_]
+
+
+class SliceReader:
+    """Reads slices of the store at `root`.
+
+    Args:
+        columns: names of columns, in the order wanted.
+        selection: which records.
+        decompress: whether bodies are given decompressed.
+        fail_on_data_loss: raise at the first record that is gone or corrupt; else leave such
+            records out, count them in `skipped`, and log each slice that has any.
+
+    Raises (while iterating):
+        StoreCorrupt: a record is not what it should be; names the file and the byte.
+        RecordsLost: files that were there at planning time are gone.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        columns: Sequence[str],
+        *,
+        selection: Selection = ALL_RECORDS,
+        decompress: bool = True,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        self.skipped = 0
+        self._columns = list(columns)
+        self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
+        self._log = Segments(root / "commitlog")
+        self._selection = selection
+        self._decompress = decompress
+        self._strict = fail_on_data_loss
+        self._with_bodies = "body" in self._columns
+        self._first_loss: StoreError | None = None
+
+    def read(self, wanted: QueueSlice) -> Iterator[Any]:
+        """The records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
+        skipped = self.skipped
+        self._first_loss = None
+        limit = _FIRST_ROWS
+        for rows in wanted.rows(self._lose):
+            chosen = self._selection.rows(rows, wanted.topic)
+            for part in _parts(chosen, limit):
+                for block in self._blocks(wanted, part):
+                    yield self._batch(block)
+                limit = _BLOCK_ROWS
+        if self.skipped > skipped:
+            log.warning(
+                "%s/%d: left out %d records; the first: %s",
+                wanted.topic,
+                wanted.queue_id,
+                self.skipped - skipped,
+                self._first_loss,
+            )
+
+    def _batch(self, block: Block) -> Any:
+        return pa.RecordBatch.from_arrays(
+            [block.column(name) for name in self._columns], schema=self._schema
+        )
+
+    def _blocks(self, wanted: QueueSlice, rows: Rows) -> Iterator[Block]:
+        """The records of `rows` in one block, or in several where they inflate to very much."""
+        skipped = self.skipped
+        try:
+            block = self._block(wanted, rows)
+        except TooLarge:
+            self.skipped = skipped
+            half = len(rows.offset) // 2
+            yield from self._blocks(wanted, rows.take(slice(0, half)))
+            yield from self._blocks(wanted, rows.take(slice(half, None)))
+        else:
+            if len(block):
+                yield block
+
+    def _block(self, wanted: QueueSlice, rows: Rows) -> Block:
+        records, rows = self._locate(wanted, rows)
+        heads = Heads(records)
+        fields, bodies, texts = heads.fields, heads.body, heads.properties
+        good = heads.good & (fields["physical_offset"] == rows.physical)
+        # Light queues hold records that name the queue they were sent to.
+        if not wanted.topic.startswith(LIGHT_QUEUE_PREFIX):
+            good &= fields["queue_id"] == wanted.queue_id
+            good &= fields["queue_offset"] == rows.offset
+        if not good.all():
+            self._report(wanted, rows, ~good)
+        chosen = self._selection.heads(fields)
+        kept = good if chosen is None else good & chosen
+        if not kept.all():
+            number = np.flatnonzero(kept)
+            rows, fields = rows.take(kept), fields[number]
+            bodies, texts = bodies.rows(number), texts.rows(number)
+        block = Block(
+            wanted.topic, wanted.queue_id, rows.offset, fields, texts, decompress=self._decompress
+        )
+        if self._with_bodies:
+            read = read_bodies(bodies, fields, inflate=self._decompress)
+            block.bodies = read.values
+            if read.broken.any():
+                self._report(wanted, rows, read.broken, read.reasons)
+                block = block.without(read.broken)
+        return block
+
+    def _locate(self, wanted: QueueSlice, rows: Rows) -> tuple[Places, Rows]:
+        """Where the records lie in the mapped files, and the rows that lie in any."""
+        while True:
+            gone = (self._log.indexes(rows.physical) < 0) & (rows.physical >= 0)
+            left = rows.take(~gone) if gone.any() else rows
+            try:
+                records, inside = locate(self._log, left.physical, left.size)
+                break
+            except FileNotFoundError:  # removed since it was listed
+                self._log = Segments(self._log.directory)
+        if gone.any():
+            first, last = rows.offset[gone][[0, -1]].tolist()
+            reason = f"the commit log begins at {self._log.begin}"
+            lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
+            self._lose(int(gone.sum()), lost)
+        rows = left
+        if not inside.all():
+            row = int(np.argmin(inside))
+            physical, size = int(rows.physical[row]), int(rows.size[row])
+            reason = f"an entry for {size} bytes at {physical}, where no record can be"
+            path, at = wanted.entry_place(int(rows.offset[row]))
+            self._lose(int((~inside).sum()), StoreCorrupt(path, at, reason))
+            rows = rows.take(inside)
+        return records, rows
+
+    def _report(
+        self, wanted: QueueSlice, rows: Rows, bad: _Mask, reasons: Mapping[int, str] = _NO_REASONS
+    ) -> None:
+        """Lose the `bad` rows. Where there is no reason for the first, the codec is asked."""
+        row = int(np.argmax(bad))
+        physical, offset = int(rows.physical[row]), int(rows.offset[row])
+        segment = self._log.find(physical)
+        assert segment is not None, "the record was located"
+        at = physical - segment.base
+        reason = reasons.get(row) or _why(segment.view[: at + int(rows.size[row])], at)
+        error = StoreCorrupt(
+            segment.path,
+            at,
+            f"{wanted.topic}/{wanted.queue_id} has its record {offset} here (physical offset "
+            f"{physical}), but found: {reason}",
+        )
+        self._lose(int(bad.sum()), error)
+
+    def _lose(self, count: int, error: StoreError) -> None:
+        if self._strict:
+            raise error
+        self.skipped += count
+        self._first_loss = self._first_loss or error
+
+
+def _why(view: memoryview, at: int) -> str:
+    """What is wrong with the record at the end of `view`, which is not the expected one."""
+    try:
+        record = decode(view, at)
+    except RecordError as error:
+        return error.reason
+    return f"the record of {record.topic}/{record.queue_id} offset {record.queue_offset}"
+
+
+def _parts(rows: Rows, limit: int) -> Iterator[Rows]:
+    """`rows` in pieces of at most `BLOCK_BYTES` (or one record); the first has `limit` rows."""
+    before = np.cumsum(rows.size) - rows.size
+    start = 0
+    while start < len(rows.offset):
+        stop = int(np.searchsorted(before, before[start] + BLOCK_BYTES, side="left"))
+        stop = min(max(stop, start + 1), start + limit)
+        yield rows.take(slice(start, stop))
+        start = stop
+        limit = _BLOCK_ROWS

@@ -1,0 +1,254 @@
+"""What a store holds at one moment: its queues, where they end, and what only the log knows.
+
+A consume queue lags behind the commit log after a crash, and a copy of a store may lack its last
+bytes. So a snapshot takes of each queue what its entries and the commit log agree on, and then
+looks into the commit log for records without an entry (`store.scan.tail`), as the recovery of a
+broker would, but changes nothing. While a broker has the store open there is no such looking:
+what is committed has an entry, and what has none may still be under way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import sys
+from bisect import bisect_left
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.sysflag import BORN_HOST_V6
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.scan.errors import NoStore
+from pocketmq.store.scan.queue_slice import (
+    FILLER_SIZE,
+    NO_TAIL,
+    QueueSlice,
+    Tail,
+    entries_of,
+    queue_directory,
+)
+from pocketmq.store.scan.segments import Mappings, Segments
+from pocketmq.store.store_lock import ABORT_FILE, LOCK_FILE
+
+log = logging.getLogger(__name__)
+
+# queueId, queueOffset, physicalOffset, sysFlag, and the store timestamp behind an IPv4 or an IPv6
+# born host.
+_PLACE: Final = struct.Struct(">12xi4xqqi16xq4xq")
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+"""Of topics whose queues hold records that name the queue they were sent to."""
+_SCANNED_FILES: Final = 3  # how far back a crash can leave holes, as the reference takes it
+
+
+class State(Enum):
+    """How the last process that had the store left it."""
+
+    CLEAN = "clean"
+    OPEN = "open"
+    CRASHED = "crashed"
+
+
+class Place(NamedTuple):
+    """What the head of a record says about where it belongs."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_timestamp: int
+
+
+class QueueSnapshot:
+    """One queue. Its records are those of the entries [min_offset, known_end), then the tail.
+
+    Attributes:
+        segments: the files of its consume queue.
+        tail: set when the commit log has been looked through.
+    """
+
+    def __init__(self, topic: str, queue_id: int, segments: Segments) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments = segments
+        self.min_offset = self.known_end = segments.begin // UNIT
+        self.tail: Tail = NO_TAIL
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last record."""
+        return int(self.tail.offset[-1]) + 1 if len(self.tail.offset) else self.known_end
+
+    def entry(self, offset: int) -> tuple[int, int]:
+        """Physical offset and size that the entry at a queue offset below `known_end` has."""
+        segment = self.segments.find(offset * UNIT)
+        assert segment is not None
+        entry = entries_of(segment)[offset - segment.base // UNIT]
+        return int(entry["physical"]), int(entry["size"])
+
+    def max_physical(self) -> int:
+        """Physical offset behind the record of the last entry; -1 without entries."""
+        for offset in range(self.known_end - 1, self.min_offset - 1, -1):
+            physical, size = self.entry(offset)
+            if size != FILLER_SIZE:
+                return physical + size
+        return -1
+
+    def first_from(self, physical: int, low: int | None = None) -> int:
+        """The lowest offset ≥ `low` whose entry points at `physical` or behind it."""
+        offsets = range(self.min_offset if low is None else low, self.known_end)
+        return offsets.start + bisect_left(
+            offsets, True, key=lambda offset: self._is_from(offset, physical)
+        )
+
+    def slice(self, root: Path) -> QueueSlice:
+        """Everything there is of it."""
+        return QueueSlice(
+            root,
+            self.topic,
+            self.queue_id,
+            self.min_offset,
+            self.max_offset,
+            self.known_end,
+            self.tail,
+        )
+
+    def find_end(self, *, crashed: bool) -> None:
+        """Count the entries. After a crash there may be holes between them: the first one in the
+        last files is the end. Else they are gapless, and halving is enough."""
+        for segment in self.segments.all[-_SCANNED_FILES:]:
+            sizes = entries_of(segment)["size"]
+            if crashed:
+                empty = sizes <= 0
+                count = int(np.argmax(empty)) if empty.any() else len(sizes)
+            else:
+                count = bisect_left(range(len(sizes)), True, key=lambda at: int(sizes[at]) <= 0)
+            self.known_end = segment.base // UNIT + count
+            if count * UNIT < segment.size:
+                break
+
+    def after_fillers(self, offset: int) -> int:
+        """The lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
+        while offset < self.known_end:
+            segment = self.segments.find(offset * UNIT)
+            assert segment is not None
+            sizes = entries_of(segment)["size"][offset - segment.base // UNIT :]
+            sizes = sizes[: self.known_end - offset]
+            if sizes[0] != FILLER_SIZE:
+                return offset
+            real = np.flatnonzero(sizes != FILLER_SIZE)
+            if len(real):
+                return offset + int(real[0])
+            offset += len(sizes)
+        return offset
+
+    def _is_from(self, offset: int, physical: int) -> bool:
+        # Fillers may stand anywhere; taken like the record behind them they keep the order.
+        offset = self.after_fillers(offset)
+        return offset == self.known_end or self.entry(offset)[0] >= physical
+
+
+class StoreSnapshot:
+    """The store at `root` as its consume queues know it now; `tail.take_snapshot` completes it.
+
+    Attributes:
+        queues: by topic and queue id.
+        log: the files of the commit log.
+
+    Raises:
+        NoStore: there is none.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        if not (root / "commitlog").is_dir():
+            raise NoStore(root)
+        self.state = _state(root)
+        self._mappings = Mappings()
+        # The queues first: what they point at is in the log by then.
+        self.queues = dict(self._read_queues())
+        self.log = Segments(root / "commitlog", self._mappings)
+        for queue in self.queues.values():
+            self._trim(queue)
+
+    def place(self, physical: int) -> Place | None:
+        """What the record at `physical` says of itself; None where there can be none."""
+        segment = self.log.find(physical)
+        if segment is None or physical - segment.base > segment.size - MIN_RECORD:
+            return None
+        queue_id, queue_offset, own, sys_flag, time_v4, time_v6 = _PLACE.unpack_from(
+            segment.view, physical - segment.base
+        )
+        return Place(queue_id, queue_offset, own, time_v6 if sys_flag & BORN_HOST_V6 else time_v4)
+
+    def queue_segments(self, topic: str, queue_id: int) -> Segments:
+        """The files of a consume queue."""
+        return Segments(queue_directory(self.root, topic, queue_id), self._mappings)
+
+    def _read_queues(self) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
+        for path in sorted((self.root / "consumequeue").glob("*/*/")):
+            if path.name.isdecimal():
+                topic, queue_id = path.parent.name, int(path.name)
+                queue = QueueSnapshot(topic, queue_id, self.queue_segments(topic, queue_id))
+                queue.find_end(crashed=self.state is State.CRASHED)
+                yield (topic, queue_id), queue
+
+    def _trim(self, queue: QueueSnapshot) -> None:
+        """Take only entries whose records the log has: the oldest may have expired, the last may
+        point behind its end, be half written, or remain from an earlier life of the topic."""
+        if self.log.begin:
+            queue.min_offset = queue.first_from(self.log.begin)
+        queue.min_offset = queue.after_fillers(queue.min_offset)
+        end = queue.first_from(self.log.end, queue.min_offset)
+        while end > queue.min_offset and not self._fits(queue, end - 1):
+            end -= 1
+        if end < queue.known_end and self.state is not State.OPEN:
+            log.warning(
+                "%s/%d: the last %d entries of the consume queue point at no record of it",
+                queue.topic,
+                queue.queue_id,
+                queue.known_end - end,
+            )
+        queue.known_end = end
+
+    def _fits(self, queue: QueueSnapshot, offset: int) -> bool:
+        physical, size = queue.entry(offset)
+        if size == FILLER_SIZE:
+            return True
+        place = self.place(physical)
+        if place is None or place.physical_offset != physical:
+            return False
+        if self.log.find(physical + size - 1) is None:
+            return False  # its end was not written, or not copied
+        return queue.topic.startswith(LIGHT_QUEUE_PREFIX) or (
+            place.queue_id == queue.queue_id and place.queue_offset == offset
+        )
+
+
+def _state(root: Path) -> State:
+    abort = root / ABORT_FILE
+    if not abort.exists():
+        return State.CLEAN
+    text = abort.read_text("ascii", "replace").strip()
+    # Asking for locks says nothing about those of this process, and would end them.
+    if text == str(os.getpid()) or _is_locked(root / LOCK_FILE):
+        return State.OPEN
+    return State.CRASHED
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process holds the lock that brokers take. Does not take it for a moment:
+    a broker that starts just then would be refused."""
+    if sys.platform != "linux" or not path.exists():
+        return False
+    import fcntl
+
+    layout = "hhqqi"  # struct flock: type, whence, start, length, pid
+    with path.open("rb") as file:
+        asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = struct.unpack(layout, fcntl.fcntl(file.fileno(), fcntl.F_GETLK, asked))
+    return bool(answer[0] != fcntl.F_UNLCK)

@@ -1,0 +1,73 @@
+"""The file `config/timercheck`: how far timed messages are indexed and delivered.
+
+4096 bytes, of which the first 56 are used: seven i64 in the order of the attributes, then the data
+version (state version, timestamp, counter). Reference: TimerCheckpoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from pocketmq.store.files import Files, MappedFile
+
+SIZE: Final = 4096
+_FIELDS: Final = Struct(">7q")
+
+
+class TimerCheckpoint:
+    """Progress that survives the end of the process.
+
+    Attributes:
+        read_time: messages of all slots before this time (Unix ms) are delivered.
+        log_flushed: the timer log is on the disk up to this position.
+        queue_offset: messages of the timer topic before this queue offset are in the timer log, or
+            were delivered at once.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._file: MappedFile | None = None
+        self._state_version = 0
+        self._counter = 0
+        self.read_time = 0
+        self.log_flushed = 0
+        self.queue_offset = 0
+
+    def open(self) -> None:
+        """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
+        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
+        (
+            self.read_time,
+            self.log_flushed,
+            queue_offset,
+            master_queue_offset,
+            self._state_version,
+            _,
+            self._counter,
+        ) = _FIELDS.unpack_from(self._file.map)
+        # The second is what a replica knows of its master's progress: the lower one holds.
+        self.queue_offset = min(queue_offset, master_queue_offset)
+
+    def sync(self, read_time: int, log_flushed: int, queue_offset: int, now: int) -> None:
+        """Write these values and wait until they are on the disk; off the event loop.
+
+        Raises OSError. Does nothing when the file is closed.
+        """
+        if self._file is None:
+            return
+        self.read_time, self.log_flushed, self.queue_offset = read_time, log_flushed, queue_offset
+        self._counter += 1
+        _FIELDS.pack_into(
+            self._file.map, 0, read_time, log_flushed, queue_offset, queue_offset,
+            self._state_version, now, self._counter,
+        )  # fmt: skip
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file without writing to it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,212 @@
+"""Which timed messages wait for which slot of time, in the official broker's own files.
+
+The messages lie in the commit log and in the queue of the timer topic; this is the index over them:
+the timer log has a unit for each, the wheel says where a slot's newest unit is, each unit where the
+one before it is, and the checkpoint how far slots are delivered and the queue is indexed. The files
+are `timerwheel`, `timerlog/` and `config/timercheck`, as the official broker writes them, so either
+broker goes on where the other one stopped, and what waits takes no memory here but a few bytes per
+slot.
+
+A message enters when it is read from the queue. Slots are delivered in the order of time and stay
+in the wheel; `read_time` tells which are done. After a kill the queue is read again from where the
+checkpoint says, and messages that have a unit already do not enter twice. If the machine stopped,
+the wheel may know units that the log lost; then it is made anew from the log. Reference:
+TimerMessageStore.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.message.tags import string_hash
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.files import Files, MappedFile
+from pocketmq.store.timer_checkpoint import TimerCheckpoint
+from pocketmq.store.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerLog, TimerUnit
+from pocketmq.store.timer_wheel import RING, TimerWheel
+
+log = logging.getLogger(__name__)
+
+SLOTS: Final = RING // 2  # the furthest slot that can be entered
+BLANK_SLOTS: Final = 60
+LEAST_WINDOW: Final = 2
+
+
+class TimerIndex:
+    """The index of one store. Times are Unix ms, offsets queue offsets of the timer topic.
+
+    Attributes:
+        read_time: the slots before it are delivered.
+        queue_offset: the next message of the timer topic to enter.
+        waiting: how many messages wait; those that take another back count less.
+    """
+
+    def __init__(self, config: StoreConfig, files: Files | None = None) -> None:
+        files = files or Files()
+        root = config.root
+        self.precision = config.timer_precision
+        self.read_time = 0
+        self.queue_offset = 0
+        self.waiting = 0
+        self._wheel = TimerWheel(files, root / "timerwheel", self.precision)
+        self._log = TimerLog(files, root / "timerlog", config.mapped_file_size_timer_log)
+        self._checkpoint = TimerCheckpoint(files, root / "config" / "timercheck")
+        self._checkpoint_path = root / "config" / "timercheck"
+        window = config.timer_roll_window_slot
+        if not LEAST_WINDOW <= window <= SLOTS - BLANK_SLOTS:
+            window = SLOTS - BLANK_SLOTS
+        self._window = window * self.precision
+        # The slots that have messages and are not delivered: a heap.
+        self._waiting: list[int] = []
+        # Units from before a kill that the checkpoint does not cover, by their messages' physical
+        # offsets, and where they are in the timer log.
+        self._entered: dict[int, int] = {}
+        self.opened = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether this store ever had timed messages."""
+        return self._checkpoint_path.exists()
+
+    def open(self, now: int, log_end: int) -> None:
+        """Map the files, or create them, and find out where to go on; `log_end` is the physical
+        offset behind the commit log. Blocks.
+
+        Raises DiskFull, FileSizeMismatch, StoreCorrupt.
+        """
+        try:
+            self._open(now, log_end)
+        except BaseException:
+            self.close()
+            raise
+        self.opened = True
+
+    def close(self) -> None:
+        """Close the files; `checkpoint` before, or they are as after a kill."""
+        self.opened = False
+        self._wheel.close()
+        self._log.close()
+        self._checkpoint.close()
+
+    def add(
+        self, deliver: int, now_slot: int, physical_offset: int, size: int, topic: str, delete: bool
+    ) -> None:
+        """Enter a message whose slot is `deliver`, which must not be before `now_slot`.
+
+        One that is further away than the roll window enters a slot within it, marked to be stored
+        anew then. Raises DiskFull.
+        """
+        magic = DEFAULT
+        slot = self.floor(deliver)
+        ahead = slot - now_slot - self._window
+        if ahead >= 0:
+            magic |= ROLL
+            # Half the window, if it would be left with a short rest otherwise.
+            short = ahead < self._window // 3
+            slot = self.floor(now_slot + (self._window // 2 if short else self._window))
+        if delete:
+            magic |= DELETE
+        known = self._wheel.get(slot)
+        previous = NOWHERE if known is None else known.last
+        unit = TimerUnit(previous, magic, now_slot, slot, physical_offset, size)
+        position = self._log.append(unit, string_hash(topic))
+        messages = -1 if delete else 1
+        self._wheel.link(slot, position, messages)
+        self.waiting += messages
+        if known is None:
+            heapq.heappush(self._waiting, slot)
+
+    def entered_before(self, physical_offset: int) -> bool:
+        """Whether a message that the queue gives has its unit already, from before a kill."""
+        return self._entered.pop(physical_offset, None) is not None
+
+    def entered_all(self) -> None:
+        """The queue was read to its end: what still seems to come from it is gone."""
+        self._entered.clear()
+
+    def next_slot(self) -> int | None:
+        """The earliest slot that has messages and is not delivered."""
+        return self._waiting[0] if self._waiting else None
+
+    def units(self, slot: int) -> Iterator[TimerUnit]:
+        """The units of a slot, the newest first."""
+        known = self._wheel.get(slot)
+        position = NOWHERE if known is None else known.last
+        while position != NOWHERE:
+            unit = self._log.unit(position)
+            if unit is None or self.floor(unit.slot) != slot or unit.previous >= position:
+                log.error("slot %d: there is no unit of it at %d in the timer log", slot, position)
+                return
+            yield unit
+            position = unit.previous
+
+    def delivered(self, slot: int) -> None:
+        """All messages of the earliest slot are delivered."""
+        heapq.heappop(self._waiting)
+        self.waiting -= self.congestion(slot)
+        self.read_time = slot + self.precision
+
+    def congestion(self, deliver: int) -> int:
+        """How many messages wait for a slot."""
+        known = self._wheel.get(deliver) if self.opened else None
+        return 0 if known is None else known.messages
+
+    def progress(self) -> tuple[int, int, int]:
+        """What `checkpoint` is to write: read time, position in the timer log, queue offset.
+
+        The units before that position belong to the messages before that offset. After a kill it is
+        not the end of the log until the queue is read up to where it was.
+        """
+        position = next(iter(self._entered.values()), self._log.end)
+        return self.read_time, position, self.queue_offset
+
+    def take_expired(self) -> list[MappedFile]:
+        """Take out the timer-log files of messages that are all delivered, for `checkpoint`."""
+        return self._log.take_expired(self.read_time - SLOTS * self.precision)
+
+    def checkpoint(
+        self, progress: tuple[int, int, int], now: int, expired: list[MappedFile]
+    ) -> None:
+        """Wait until the index is on the disk, then write `progress`, then remove what expired;
+        off the event loop.
+
+        What `progress` says is delivered must be on the disk. Raises OSError.
+        """
+        self._log.sync(self._checkpoint.log_flushed)
+        self._wheel.sync()
+        self._checkpoint.sync(*progress, now)
+        self._log.discard(expired)
+
+    def _open(self, now: int, log_end: int) -> None:
+        checkpoint, units, wheel = self._checkpoint, self._log, self._wheel
+        checkpoint.open()
+        units.open(checkpoint.log_flushed, log_end)
+        wheel.open()
+        # However long ago that was: slots tell their time, and what is overdue goes before what is
+        # new. Only without a checkpoint the wheel may have much that was delivered.
+        oldest = self.floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
+        self.read_time = checkpoint.read_time or oldest
+        self.queue_offset = checkpoint.queue_offset
+        for position, unit in units.units(max(checkpoint.log_flushed, units.begin)):
+            wheel.link(unit.slot, position, 0)
+            self._entered[unit.physical_offset] = position
+        waiting = wheel.occupied(self.read_time)
+        if any(slot.last >= units.end for _, slot in waiting):
+            log.warning("the timer wheel is ahead of the timer log and is made anew")
+            self._relink()
+            waiting = wheel.occupied(self.read_time)
+        self._waiting = [time for time, _ in waiting]
+        self.waiting = sum(slot.messages for _, slot in waiting)
+
+    def _relink(self) -> None:
+        self._wheel.clear()
+        for position, unit in self._log.units(self._log.begin):
+            if unit.slot >= self.read_time:
+                self._wheel.link(unit.slot, position, -1 if unit.magic & DELETE else 1)
+
+    def floor(self, time: int) -> int:
+        """The slot that a time lies in."""
+        return time // self.precision * self.precision

@@ -1,0 +1,166 @@
+"""The files in `timerlog/`: a unit for each timed message, chained by slot from newest to oldest.
+
+Units of 52 bytes, one after another in a run of files::
+
+    size i32 = 52 · previous position i64 (-1: none) · magic i32 · time of entry i64 ·
+    slot minus time of entry i32 · physicalOffset i64 · message size i32 ·
+    hash of the real topic i32 · 0 i64
+
+A file's last bytes, too few for another unit, begin with a blank (length, 0, `BLANK_MAGIC`).
+Positions count from the first file ever. Reference: TimerLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.mapped_file_queue import MappedFileQueue
+
+#: Bits of a unit's magic.
+DEFAULT: Final = 1
+ROLL: Final = 2  # not due yet in its slot: to be stored anew
+DELETE: Final = 4  # names a message of the same slot that is not to be delivered
+
+NOWHERE: Final = -1
+BLANK_MAGIC: Final = (0xBBCCDDEE ^ (1880681586 + 8)) - (1 << 32)
+_UNIT: Final = Struct(">iqiqiqiiq")
+UNIT_SIZE: Final = _UNIT.size
+_BLANK: Final = Struct(">iqi")
+_SETTING: Final = "mappedFileSizeTimerLog"
+
+
+class TimerUnit(NamedTuple):
+    """One unit; times are Unix ms, offsets and sizes those of the message's record."""
+
+    previous: int
+    magic: int
+    entered: int
+    slot: int
+    physical_offset: int
+    size: int
+
+
+class TimerLog:
+    """The timer log in `directory`. `end` is the position of the next unit."""
+
+    def __init__(self, files: Files, directory: Path, file_size: int) -> None:
+        self._retired = Retirement()
+        self._files = MappedFileQueue(files, directory, file_size, _SETTING, self._retired)
+        self._expired: list[MappedFile] = []  # taken out, perhaps still on the disk
+        self.end = 0
+
+    @property
+    def begin(self) -> int:
+        """The position of the oldest unit."""
+        return self._files.first_offset
+
+    def open(self, flushed: int, log_end: int) -> None:
+        """Map the files and find the end.
+
+        It is at the position `flushed` or behind it: where there is no unit, or one of a message
+        that the commit log, which ends at `log_end`, lost. Raises FileSizeMismatch, StoreCorrupt.
+        """
+        self._files.load()
+        mapped = self._files.mapped
+        if not mapped:
+            return
+        last = mapped[-1].base_offset + self._files.file_size
+        self.end = flushed if self.begin <= flushed <= last else self.begin
+        within = self.end % self._files.file_size
+        if within % UNIT_SIZE:
+            self.end -= within
+        for position, unit in self.units(self.end):
+            if unit.physical_offset >= log_end:
+                break
+            self.end = position + UNIT_SIZE
+        # What lies behind is of a crash: half a unit, or units without those before them.
+        self._files.truncate(self.end)
+        file = self._files.find(self.end)
+        if file is not None:
+            file.allocate()
+            file.zero_from(self.end - file.base_offset)
+
+    def append(self, unit: TimerUnit, topic_hash: int) -> int:
+        """Write a unit behind the others and return its position. Raises DiskFull."""
+        size = self._files.file_size
+        file = self._files.find(self.end)
+        if file is None:
+            file = self._files.create(self.end // size * size)
+            self.end = file.base_offset
+        room = file.base_offset + size - self.end
+        if room < UNIT_SIZE + _BLANK.size:
+            following = self._files.create(file.base_offset + size)
+            _BLANK.pack_into(file.map, self.end - file.base_offset, room, 0, BLANK_MAGIC)
+            file = following
+            self.end = file.base_offset
+        position = self.end
+        _UNIT.pack_into(
+            file.map, position - file.base_offset, UNIT_SIZE, unit.previous, unit.magic,
+            unit.entered, unit.slot - unit.entered, unit.physical_offset, unit.size, topic_hash, 0,
+        )  # fmt: skip
+        self.end = position + UNIT_SIZE
+        return position
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """The unit at a position; None when there is none."""
+        file = self._files.find(position)
+        if file is None or position + UNIT_SIZE > file.base_offset + file.size:
+            return None
+        size, previous, magic, entered, delay, physical, length, _, _ = _UNIT.unpack_from(
+            file.map, position - file.base_offset
+        )
+        if size != UNIT_SIZE or not 0 < magic <= 0xF:
+            return None
+        return TimerUnit(previous, magic, entered, entered + delay, physical, length)
+
+    def units(self, start: int) -> Iterator[tuple[int, TimerUnit]]:
+        """Positions and units from the position `start` on, up to the first that is none."""
+        position = start
+        while (file := self._files.find(position)) is not None:
+            unit = self.unit(position)
+            if unit is not None:
+                yield position, unit
+                position += UNIT_SIZE
+                continue
+            at = position - file.base_offset
+            if at + _BLANK.size > file.size or _BLANK.unpack_from(file.map, at)[2] != BLANK_MAGIC:
+                return
+            position = file.base_offset + file.size
+
+    def take_expired(self, entered_before: int) -> list[MappedFile]:
+        """Take out the files, except the last one, whose units were all entered before that time,
+        for `discard`; those that it did not get rid of come again."""
+        self._retired.sweep()
+        room = self._files.file_size - _BLANK.size
+        for file in self._files.mapped[:-1]:
+            last = self.unit(file.base_offset + (room - room % UNIT_SIZE) - UNIT_SIZE)
+            if last is None or last.entered >= entered_before:
+                break
+            self._expired.append(self._files.take_first())
+        return self._expired.copy()
+
+    def discard(self, files: Iterable[MappedFile]) -> None:
+        """Remove files that were taken out; off the event loop. Raises OSError; the ones behind
+        stay then, since a gap would keep the log from being opened."""
+        for file in files:
+            self._files.discard(file)
+            self._expired.remove(file)
+
+    def sync(self, start: int) -> None:
+        """Wait until the units from the position `start` on are on the disk; off the event loop.
+        Raises OSError."""
+        for file in self._files.mapped:
+            if file.base_offset + file.size > start:
+                file.sync()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._expired:
+            self._retired.add(file)
+        self._expired.clear()
+        self._files.close()
+        self._retired.sweep()

@@ -1,1 +1,0 @@
-"""Typed JSON bodies, one module per subject; what they share is in :mod:`remoting.bodies.base`."""
