@@ -33,8 +33,8 @@ from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.message.record import Record
-from pocketmq.store.consume_queue import ConsumeQueue
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.results import PutStatus
 
 log = logging.getLogger(__name__)

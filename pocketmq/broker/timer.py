@@ -1,7 +1,7 @@
 """Delivers timed messages when they are due.
 
 They wait in queue 0 of rmq_sys_wheel_timer, with the slot of their delivery in the property
-TIMER_OUT_MS; which slot holds which messages is in `store.timer_index`, that is in the official
+TIMER_OUT_MS; which slot holds which messages is in `store.timer.timer_index`, that is in the official
 broker's own files. The service reads what arrives in the queue into the index, and when a slot has
 passed delivers its messages: at the asked time rounded up to timerPrecisionMs, never before.
 Between two events it sleeps until the next slot that has messages. A broker that never saw a timed
@@ -40,8 +40,8 @@ from pocketmq.message.record import Record
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
-from pocketmq.store.timer_index import TimerIndex
-from pocketmq.store.timer_log import DELETE, ROLL, TimerUnit
+from pocketmq.store.timer.timer_index import TimerIndex
+from pocketmq.store.timer.timer_log import DELETE, ROLL, TimerUnit
 
 log = logging.getLogger(__name__)
 

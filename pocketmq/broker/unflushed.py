@@ -10,7 +10,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
-from pocketmq.store.long_waits import LongWaits
+from pocketmq.store.log.slow_waits import SlowWaits
 from pocketmq.store.message_store import MessageStore
 
 _LONG_WAITS: Final = 20_000  # more than a disk answers in a second
@@ -33,7 +33,7 @@ class UnflushedSends:
         self.size = 0
         self.full = False
         self.answered = 0
-        self.long_waits = LongWaits(_LONG_WAITS)
+        self.long_waits = SlowWaits(_LONG_WAITS)
         self._store = store
         self._most = config.send_thread_pool_queue_capacity
         self._most_bytes = config.max_in_flight_bytes

@@ -12,20 +12,20 @@ import logging
 import time
 from collections.abc import Callable
 
-from pocketmq.store.allocation import FileAllocator
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.cleanup import Cleanup
-from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import FlushDiskType, StoreConfig
-from pocketmq.store.consume_queue import ArrivalListener
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.errors import StoreClosed
 from pocketmq.store.files import Files, Retirement, make_directories, raise_descriptor_limit
-from pocketmq.store.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
-from pocketmq.store.index_table import IndexTable
-from pocketmq.store.mapped_file_queue import MappedFileQueue
-from pocketmq.store.message_index import MessageIndex
-from pocketmq.store.recovery import Recovery
+from pocketmq.store.index.index_table import IndexTable
+from pocketmq.store.index.message_index import MessageIndex
+from pocketmq.store.log.allocation import FileAllocator
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.cleanup import Cleanup
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.queue.consume_queue import ArrivalListener
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus
 from pocketmq.store.run_writer import RunWriter
 from pocketmq.store.store_lock import StoreLock

@@ -15,9 +15,9 @@ from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.sysflag import BORN_HOST_V6
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.queue_entry import pack_entries
-from pocketmq.store.record_encoder import head_packer, head_size, pack_length
+from pocketmq.store.encoding.record_encoder import head_packer, head_size, pack_length
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.queue_entry import pack_entries
 from pocketmq.store.store_writer import IPV4_HOST, NO_HOSTS, SPECIAL, StoreWriter
 
 #: Bytes of a record that are not its body, in most cases.
@@ -32,9 +32,9 @@ Stored = tuple[int, int, int]
 
 
 class RunWriter(StoreWriter):
-    """`put_run`, beside what a `StoreWriter` can do."""
+    """`put_many`, beside what a `StoreWriter` can do."""
 
-    def put_run(self, puts: Sequence[Put], born_host: bytes) -> list[Stored]:
+    def put_many(self, puts: Sequence[Put], born_host: bytes) -> list[Stored]:
         """Store the first of these messages, as many as go in one write; one result for each.
 
         It ends before the first message that needs more than that: a new commit-log or

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from pocketmq.message.record import RecordError, properties_of
-from pocketmq.store.arrivals import Arrivals
-from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.pending_entries import PendingEntries
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 
 _FOUND: Final = GetStatus.FOUND
@@ -35,7 +35,7 @@ class StoreReader:
         commit_log: CommitLog,
         table: ConsumeQueueTable,
         config: StoreConfig,
-        arrivals: Arrivals,
+        arrivals: PendingEntries,
     ) -> None:
         self.commit_log = commit_log
         self._arrivals = arrivals

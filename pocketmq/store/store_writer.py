@@ -23,18 +23,18 @@ from pocketmq.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
-from pocketmq.store.arrivals import Arrivals
-from pocketmq.store.batch_encoder import Shared, take_apart
-from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import FlushDiskType, StoreConfig
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import delivery_time
+from pocketmq.store.encoding.batch_encoder import Shared, take_apart
+from pocketmq.store.encoding.record_encoder import encode_record, head_size
 from pocketmq.store.errors import DiskFull
-from pocketmq.store.flush import CommitLogFlusher
-from pocketmq.store.queue_entry import pack_entry
-from pocketmq.store.record_encoder import encode_record, head_size
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.flush import CommitLogFlusher
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.queue.queue_entry import pack_entry
 from pocketmq.store.results import PutResult, PutStatus
 from pocketmq.store.store_reader import StoreReader
 
@@ -69,7 +69,9 @@ class StoreWriter(StoreReader):
     ) -> None:
         """Raises ValueError for a messageDelayLevel that can not be read."""
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        super().__init__(commit_log, table, config, Arrivals(commit_log, after_flush=self._sync))
+        super().__init__(
+            commit_log, table, config, PendingEntries(commit_log, after_flush=self._sync)
+        )
         self.config = config
         self.delay_levels = DelayLevels(config.message_delay_level)
         self._table = table

@@ -148,7 +148,7 @@ async def test_long_writes_are_noted(
     client = await connect(broker)
     await client.send(topic)
     ticks = iter(range(0, 10**12, 25_000_000))
-    monkeypatch.setattr("pocketmq.store.commit_log.perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr("pocketmq.store.log.commit_log.perf_counter_ns", lambda: next(ticks))
 
     await client.send(topic)
 

@@ -11,7 +11,7 @@ import pytest
 
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.store.timer_wheel import SIZE
+from pocketmq.store.timer.timer_wheel import SIZE
 from tests.broker.fake_time import START, FakeTime
 from tests.broker.late_broker import LateBroker, broker, time
 

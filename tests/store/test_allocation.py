@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.store.allocation import FileAllocator
 from pocketmq.store.errors import DiskFull
+from pocketmq.store.log.allocation import FileAllocator
 from tests.store.conftest import StoreBench
 
 SIZE = 16 * 1024

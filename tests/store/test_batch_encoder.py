@@ -11,11 +11,11 @@ from pocketmq.message.batch_body import BatchBodyError, encode_batch
 from pocketmq.message.record import Record, iter_records
 from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from pocketmq.message.tags import tag_hash
-from pocketmq.store import batch_encoder
-from pocketmq.store.batch_encoder import Batch, Shared, take_apart
-from pocketmq.store.even_batch import EvenBatch, take_apart_even
-from pocketmq.store.queue_entry import iter_entries
-from pocketmq.store.record_encoder import TopicField
+from pocketmq.store.encoding import batch_encoder
+from pocketmq.store.encoding.batch_encoder import Batch, Shared, take_apart
+from pocketmq.store.encoding.record_encoder import TopicField
+from pocketmq.store.encoding.uniform_batch import UniformBatch, take_apart_uniform
+from pocketmq.store.queue.queue_entry import iter_entries
 
 Item = tuple[int, bytes, bytes]  # flag, body, encoded properties
 
@@ -41,7 +41,7 @@ def encode(
     """
     body = encode_batch(items)
     one_by_one = _encode(take_apart(body, shared(suffix, v6), 40, 1000), len(items), place)
-    as_columns = take_apart_even(body, shared(suffix, v6), 40)
+    as_columns = take_apart_uniform(body, shared(suffix, v6), 40)
     if as_columns is not None:
         assert _encode(as_columns, len(items), place) == one_by_one
     else:
@@ -170,17 +170,17 @@ def test_one_length_but_a_tag_that_only_some_have() -> None:
 def test_what_is_no_batch_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(BatchBodyError, match=reason):
         take_apart(body, shared(b"more\x01value\x02"), 0, 0)
-    assert take_apart_even(body, shared(b"more\x01value\x02"), 0) is None
+    assert take_apart_uniform(body, shared(b"more\x01value\x02"), 0) is None
 
 
 def test_large_batches_of_one_length_are_stored_as_columns() -> None:
     batch_encoder._even.load().join()
     items = [(0, b"%04d" % n * 256, b"TAGS\x01tag\x02") for n in range(32)]
-    assert isinstance(take_apart(encode_batch(items), shared(b""), 40, 1000), EvenBatch)
-    assert not isinstance(take_apart(encode_batch(items[:3]), shared(b""), 40, 1000), EvenBatch)
+    assert isinstance(take_apart(encode_batch(items), shared(b""), 40, 1000), UniformBatch)
+    assert not isinstance(take_apart(encode_batch(items[:3]), shared(b""), 40, 1000), UniformBatch)
     check(items)
     large = [(0, bytes(20_000), b"") for _ in range(2)]
-    assert not isinstance(take_apart(encode_batch(large), shared(b""), 40, 1000), EvenBatch)
+    assert not isinstance(take_apart(encode_batch(large), shared(b""), 40, 1000), UniformBatch)
 
 
 def test_more_tags_than_are_remembered() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pocketmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.entry_array import EntryRun
 from pocketmq.store.files import Retirement
-from pocketmq.store.queue_entry import pack_entries, pack_entry
+from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.entry_array import EntryRun
+from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
 
 PER_FILE = 20
 

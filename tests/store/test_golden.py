@@ -9,8 +9,8 @@ from typing import Any
 
 from pocketmq.message.message import MessageExt
 from pocketmq.message.record import decode
-from pocketmq.store.consume_queue import FILLER_SIZE
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import FILLER_SIZE
 
 
 def check_every_message(store: MessageStore, messages: list[dict[str, Any]]) -> None:

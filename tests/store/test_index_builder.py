@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.message.record import MIN_RECORD
-from pocketmq.store import index_builder
+from pocketmq.store.index import index_builder
 
 # Runs of records of one size, which are found all at once, and others.
 runs = st.lists(

@@ -19,14 +19,14 @@ import pytest
 
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
-from pocketmq.store import index_process, index_worker, message_index
-from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.errors import StoreLocked
 from pocketmq.store.files import Files, Retirement
-from pocketmq.store.index_file import HEADER_SIZE
-from pocketmq.store.index_process import IndexProcess
-from pocketmq.store.index_table import IndexTable
-from pocketmq.store.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.index import index_process, index_worker, message_index
+from pocketmq.store.index.index_file import HEADER_SIZE
+from pocketmq.store.index.index_process import IndexProcess
+from pocketmq.store.index.index_table import IndexTable
+from pocketmq.store.index.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.store_lock import locked, wait_until_unlocked
 from tests.store.conftest import FailingFiles, StoreBench
@@ -403,7 +403,7 @@ async def test_files_of_expired_messages_are_let_go(bench: StoreBench) -> None:
 
 BROKER = """
 import asyncio, sys
-from pocketmq.store import message_index
+from pocketmq.store.index import message_index
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
-from pocketmq.store import message_index
+from pocketmq.store.index import message_index
 from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import StoreBench
 

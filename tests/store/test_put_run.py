@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pocketmq.store.config import FlushDiskType
-from pocketmq.store.log_walk import LogWalk
+from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
 from pocketmq.store.run_writer import Put
@@ -43,7 +43,7 @@ def put_all(store: MessageStore, puts: list[Put], born_host: bytes = BORN_HOST) 
     """As the broker does: runs, and alone what ends them."""
     results: list[Any] = []
     while len(results) < len(puts):
-        done = store.put_run(puts[len(results) :], born_host)
+        done = store.put_many(puts[len(results) :], born_host)
         results += done or [outcome(put_alone(store, puts[len(results)], born_host))]
     return results
 
@@ -110,14 +110,14 @@ def test_a_run_leaves_what_single_puts_leave(
 
 async def test_a_run_ends_where_one_write_can_not_go_on(bench: Any) -> None:
     store = bench.open()
-    assert store.put_run([message()], BORN_HOST) == [], "neither the queue nor a file is there"
+    assert store.put_many([message()], BORN_HOST) == [], "neither the queue nor a file is there"
     put_alone(store, message())
     run = [message(), message(body=bytes(5 << 20)), message()]
-    assert len(store.put_run(run, BORN_HOST)) == 1, "too large"
-    assert len(store.put_run([message(), message(queue_id=1)], BORN_HOST)) == 1, "a new queue"
-    assert len(store.put_run([message(), message(sys_flag=4)], BORN_HOST)) == 1, "half a message"
-    assert len(store.put_run([message(body=bytes(9000))] * 2, BORN_HOST)) == 1, "the file's end"
-    assert len(store.put_run([message()] * 50, BORN_HOST)) < 50, "the consume queue's end"
+    assert len(store.put_many(run, BORN_HOST)) == 1, "too large"
+    assert len(store.put_many([message(), message(queue_id=1)], BORN_HOST)) == 1, "a new queue"
+    assert len(store.put_many([message(), message(sys_flag=4)], BORN_HOST)) == 1, "half a message"
+    assert len(store.put_many([message(body=bytes(9000))] * 2, BORN_HOST)) == 1, "the file's end"
+    assert len(store.put_many([message()] * 50, BORN_HOST)) < 50, "the consume queue's end"
 
 
 async def test_a_run_larger_than_the_buffer_of_the_log_is_taken_whole(bench: Any) -> None:
@@ -125,14 +125,14 @@ async def test_a_run_larger_than_the_buffer_of_the_log_is_taken_whole(bench: Any
     store.start()
     bench.put(store, "A")
     bodies = [b"%d" % n * 500 for n in range(400)]
-    assert len(store.put_run([message(body=body) for body in bodies], BORN_HOST)) == 400
+    assert len(store.put_many([message(body=body) for body in bodies], BORN_HOST)) == 400
     assert bench.bodies(store, "A")[1:] == bodies
     await store.close()
 
 
 async def test_nothing_is_taken_while_the_store_refuses(bench: Any) -> None:
     store = bench.store()
-    assert store.put_run([message()], BORN_HOST) == []
+    assert store.put_many([message()], BORN_HOST) == []
 
 
 async def test_arrivals_are_told_in_order(bench: Any) -> None:
@@ -140,7 +140,7 @@ async def test_arrivals_are_told_in_order(bench: Any) -> None:
     put_alone(store, message())
     seen: list[tuple[int, int, int]] = []
     store.listen("A", 0, lambda *arrival: seen.append(arrival))
-    store.put_run([message(code=n) for n in range(3)], BORN_HOST)
+    store.put_many([message(code=n) for n in range(3)], BORN_HOST)
     assert [(offset, code) for offset, code, _ in seen] == [(1, 0), (2, 1), (3, 2)]
 
 
@@ -148,7 +148,7 @@ async def test_a_failure_leaves_the_queues_where_they_were(bench: Any) -> None:
     store = bench.open()
     put_alone(store, message())
     with pytest.raises((struct.error, OverflowError)):
-        store.put_run([message(), message(born=1 << 70)], BORN_HOST)
+        store.put_many([message(), message(born=1 << 70)], BORN_HOST)
     assert store.queues["A"][0].next_offset == 1
     assert put_alone(store, message()).queue_offset == 1
 
@@ -158,7 +158,7 @@ async def test_with_sync_flush_a_run_is_readable_when_it_is_flushed(bench: Any) 
     store.start()
     flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     put_alone(store, message())
-    results = store.put_run([message(body=b"%d" % n) for n in range(5)], BORN_HOST)
+    results = store.put_many([message(body=b"%d" % n) for n in range(5)], BORN_HOST)
     assert len(results) == 5
     physical_offset, size, _ = results[-1]
     store.when_flushed(physical_offset + size, flushed.set_result)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.record import decode, encode_into, record_size
-from pocketmq.store import record_encoder
-from pocketmq.store.record_encoder import TopicField, encode_record
+from pocketmq.store.encoding import record_encoder
+from pocketmq.store.encoding.record_encoder import TopicField, encode_record
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.log.checkpoint import Checkpoint
 
 HOUR = 3_600_000
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.config import DEFAULT_DELAY_LEVELS, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import FileSizeMismatch, StoreLocked
+from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.store_lock import StoreLock
 
 PROJECT = Path(__file__).parents[2]

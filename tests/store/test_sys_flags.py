@@ -41,7 +41,7 @@ def alone(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
 def in_a_run(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
     """A run ends before what is not for it, and that is put alone."""
     put = ("T", 0, b"%d" % sys_flag, "TAGS\x01a\x02", 0, sys_flag, 1, 0, 97)
-    stored = store.put_run([put], born_host)
+    stored = store.put_many([put], born_host)
     return stored[0][0] if stored else alone(store, sys_flag, born_host)
 
 

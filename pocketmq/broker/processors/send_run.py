@@ -110,7 +110,7 @@ class RunSendProcessor(SendProcessor):
             planned.append((request, target, queue_id, unique_id))
         if not puts:
             return ()
-        stored = self._store.put_run(puts, requests[0].connection.peer_packed)
+        stored = self._store.put_many(puts, requests[0].connection.peer_packed)
         self._count_run(planned, stored)
         if self._plain and not self._sync_flush:
             return self._answers_at_once(planned, stored)

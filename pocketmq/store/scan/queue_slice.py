@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.entry_array import EntryArray, entry_array
+from pocketmq.store.queue.entry_array import EntryArray, entry_array
 from pocketmq.store.scan.errors import RecordsLost, raise_loss
 from pocketmq.store.scan.segments import Int64Array, Segment, Segments
 

@@ -20,15 +20,15 @@ import logging
 
 from pocketmq.message.record import Record, RecordError, decode
 from pocketmq.message.sysflag import INNER_BATCH
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import FILLER_SIZE, ConsumeQueue
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
 from pocketmq.store.errors import RecordNotFound, StoreCorrupt
-from pocketmq.store.log_walk import LogWalk, Survivors
-from pocketmq.store.queue_entry import pack_entry
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.log_walk import LogWalk, Survivors
+from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.queue_entry import pack_entry
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from pocketmq.message.tags import string_hash
 from pocketmq.store.files import Files, MappedFile
 
 if TYPE_CHECKING:
-    from pocketmq.store.index_keys import KeyBatch
+    from pocketmq.store.index.index_keys import KeyBatch
 
 _HEADER: Final = Struct(">4q2i")
 HEADER_SIZE: Final = 40
@@ -95,7 +95,7 @@ class IndexFile:
 
     def roll_back(self) -> None:
         """Forget what another process, which has ended, entered after the last `refresh`."""
-        from pocketmq.store.index_entries import unlink_entries
+        from pocketmq.store.index.index_entries import unlink_entries
 
         # Slots lead to what the header counts, at most, and that was written before.
         unlink_entries(self, min(_slot(self.file.map, _COUNT_AT)[0], self.capacity))
@@ -126,7 +126,7 @@ class IndexFile:
 
         Raises DiskFull; then nothing was entered.
         """
-        from pocketmq.store.index_entries import write_entries
+        from pocketmq.store.index.index_entries import write_entries
 
         taken = min(len(keys), self.capacity - self.count)
         if not taken:

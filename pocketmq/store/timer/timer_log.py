@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from pocketmq.store.files import Files, MappedFile, Retirement
-from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
 #: Bits of a unit's magic.
 DEFAULT: Final = 1

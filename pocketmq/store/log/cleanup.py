@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.files import Files, MappedFile
-from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ import contextlib
 import logging
 from collections import deque
 
-from pocketmq.store.commit_log import CommitLog
-from pocketmq.store.consume_queue import ConsumeQueue
-from pocketmq.store.queue_entry import iter_entries
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.queue_entry import iter_entries
 
 log = logging.getLogger(__name__)
 
 
-class Arrivals:
+class PendingEntries:
     """The entries that wait, in the order of the log. All but `entered` and `entered_until` belong
     to the event loop's thread.
 

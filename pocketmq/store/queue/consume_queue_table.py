@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pocketmq.message.limits import TOPIC_PATTERN, is_system_topic
-from pocketmq.store.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.files import Files, Retirement
+from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from typing import Final
 from pocketmq.message.tags import string_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.files import Files, MappedFile
-from pocketmq.store.timer_checkpoint import TimerCheckpoint
-from pocketmq.store.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerLog, TimerUnit
-from pocketmq.store.timer_wheel import RING, TimerWheel
+from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
+from pocketmq.store.timer.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerLog, TimerUnit
+from pocketmq.store.timer.timer_wheel import RING, TimerWheel
 
 log = logging.getLogger(__name__)
 

@@ -27,11 +27,11 @@ from pocketmq.message.record import (
     encode_blank_into,
 )
 from pocketmq.message.sysflag import BORN_HOST_V6
-from pocketmq.store.allocation import FileAllocator
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.files import MappedFile
-from pocketmq.store.long_waits import LongWaits
-from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.allocation import FileAllocator
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.slow_waits import SlowWaits
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class CommitLog:
         self._watermark = _NEVER  # physical offset at which to look after what lies ahead
         self._buffer = bytearray(_BUFFER)  # what lies between `written` and `end`
         self._last_timestamp = 0  # of the last record in it
-        self.long_waits = LongWaits(_LONG_WAITS)
+        self.long_waits = SlowWaits(_LONG_WAITS)
 
     @property
     def min_offset(self) -> int:

@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.errors import DiskFull, RecordNotFound
-from pocketmq.store.index_builder import IndexBuilder
-from pocketmq.store.index_table import IndexTable
-from pocketmq.store.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.index.index_builder import IndexBuilder
+from pocketmq.store.index.index_table import IndexTable
+from pocketmq.store.index.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.store_lock import wait_until_unlocked
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from typing import Final
 
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import make_directories
-from pocketmq.store.index_table import IndexTable
-from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.index.index_table import IndexTable
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.store_lock import locked
 
 # A stretch takes a second, but the process is nice, and may have to wait for the disk.
@@ -54,7 +54,7 @@ class IndexWorker:
                 self._process = subprocess.Popen(
                     [
                         # -P: what lies in the working directory is not imported.
-                        *(sys.executable, "-P", "-m", "pocketmq.store.index_process"),
+                        *(sys.executable, "-P", "-m", "pocketmq.store.index.index_process"),
                         *(str(table.directory), str(table.slots), str(table.capacity)),
                         *(str(log_files.directory), str(log_files.file_size), str(os.getpid())),
                     ],

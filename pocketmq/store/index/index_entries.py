@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from pocketmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 
 if TYPE_CHECKING:
-    from pocketmq.store.index_file import IndexFile
-    from pocketmq.store.index_keys import KeyBatch
+    from pocketmq.store.index.index_file import IndexFile
+    from pocketmq.store.index.index_keys import KeyBatch
 
 _ENTRY: Final = np.dtype(
     [("key", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]

@@ -8,7 +8,7 @@ from typing import Final
 _LONG_NS: Final = 1_000_000
 
 
-class LongWaits:
+class SlowWaits:
     """The waits of at least a millisecond since they were last taken, at most `most` of them: the
     newest."""
 

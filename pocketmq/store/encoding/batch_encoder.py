@@ -3,7 +3,7 @@
 A batch is taken apart first: that refuses a bad one before anything is written, and tells how many
 bytes its records have. Then it is encoded at its place.
 
-Large batches of messages of equal lengths go through `store.even_batch`, which needs numpy: the
+Large batches of messages of equal lengths go through `store.encoding.uniform_batch`, which needs numpy: the
 first one has it loaded, on a thread, and until it is there they are encoded as any others are.
 """
 
@@ -22,8 +22,8 @@ from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.properties import TAGS, find
 from pocketmq.message.tags import tag_hash
-from pocketmq.store.queue_entry import pack_entries
-from pocketmq.store.record_encoder import TopicField, head_packer, head_size, pack_length
+from pocketmq.store.encoding.record_encoder import TopicField, head_packer, head_size, pack_length
+from pocketmq.store.queue.queue_entry import pack_entries
 
 unpack_item: Final = Struct(">i8xii").unpack_from  # size, flag, body length
 ITEM_HEAD: Final = 20
@@ -105,7 +105,7 @@ def take_apart(
 
 
 class _EvenBatches:
-    """`pocketmq.store.even_batch`, when it is there."""
+    """`pocketmq.store.encoding.uniform_batch`, when it is there."""
 
     def __init__(self) -> None:
         self.take_apart: Callable[[ReadableBuffer, Shared, int], Batch | None] | None = None
@@ -119,7 +119,9 @@ class _EvenBatches:
         return thread
 
     def _load(self) -> None:
-        self.take_apart = importlib.import_module("pocketmq.store.even_batch").take_apart_even
+        self.take_apart = importlib.import_module(
+            "pocketmq.store.encoding.uniform_batch"
+        ).take_apart_uniform
 
 
 _even: Final = _EvenBatches()

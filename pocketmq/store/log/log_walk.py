@@ -22,7 +22,7 @@ from pocketmq.message.record import (
     peek,
 )
 from pocketmq.store.files import MappedFile
-from pocketmq.store.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
 
 class Survivors(NamedTuple):

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.consume_queue import ConsumeQueue
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pocketmq.message.record import MIN_RECORD
-from pocketmq.store.index_table import IndexTable
+from pocketmq.store.index.index_table import IndexTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,7 @@ class IndexBuilder:
         most = _TURN_BYTES if enough is None else min(_TURN_BYTES, enough - position)
         places, behind = _places(view, base, position, end, most, file.path)
         if places:
-            from pocketmq.store.index_keys import keys_of
+            from pocketmq.store.index.index_keys import keys_of
 
             self._table.append(keys_of(view, base, places))
         self.position = behind
@@ -115,7 +115,7 @@ def _places(
             # Short of `enough`: the record at the end is looked at by itself.
             room = min((enough - at) // size - 1, _TURN_RECORDS - len(places))
             if room > 0:
-                from pocketmq.store.index_keys import alike_from
+                from pocketmq.store.index.index_keys import alike_from
 
                 count = alike_from(view, at, size, room)
                 places += range(at, at + count * size, size)

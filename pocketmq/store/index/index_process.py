@@ -19,11 +19,11 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import Files, Retirement
-from pocketmq.store.index_builder import IndexBuilder
-from pocketmq.store.index_table import IndexTable
+from pocketmq.store.index.index_builder import IndexBuilder
+from pocketmq.store.index.index_table import IndexTable
+from pocketmq.store.log.checkpoint import Checkpoint
 
 # It takes what the event loop and its clients leave.
 _NICENESS: Final = 5

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.files import Files, Retirement
-from pocketmq.store.index_file import IndexFile, file_size, key_hash
+from pocketmq.store.index.index_file import IndexFile, file_size, key_hash
+from pocketmq.store.log.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from pocketmq.store.index_keys import KeyBatch
+    from pocketmq.store.index.index_keys import KeyBatch
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ Seen as a table with one message to a row, every field is a column, and so it is
 a batch becomes records by copying columns. Hardly any Python runs for each message, which makes
 this the quickest way into the log: a third of the time that encoding them one by one takes.
 
-numpy takes its time to load, so `store.batch_encoder` does without this module until it is there.
+numpy takes its time to load, so `store.encoding.batch_encoder` does without this module until it is there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.record import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
-from pocketmq.store.batch_encoder import (
+from pocketmq.store.encoding.batch_encoder import (
     ITEM_HEAD,
     SEPARATED_TAGS,
     SEPARATOR,
@@ -29,14 +29,16 @@ from pocketmq.store.batch_encoder import (
     tags_code,
     unpack_item,
 )
-from pocketmq.store.entry_array import ENTRY_DTYPE
+from pocketmq.store.queue.entry_array import ENTRY_DTYPE
 
 Rows = NDArray[np.void]
 
 _LARGE_BODY = 16 * 1024  # bytes
 
 
-def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> EvenBatch | None:
+def take_apart_uniform(
+    body: ReadableBuffer, shared: Shared, queue_offset: int
+) -> UniformBatch | None:
     """None for messages of different lengths or flags, for large ones, which are few, and for what
     may be no batch at all."""
     end = len(body)
@@ -63,11 +65,11 @@ def take_apart_even(body: ReadableBuffer, shared: Shared, queue_offset: int) -> 
             return None
     if length + len(tail) > MAX_PROPERTIES:
         return None
-    return EvenBatch(shared, queue_offset, rows, flag, tail)
+    return UniformBatch(shared, queue_offset, rows, flag, tail)
 
 
-class EvenBatch:
-    """A `pocketmq.store.batch_encoder.Batch`; `rows` are a view of its body."""
+class UniformBatch:
+    """A `pocketmq.store.encoding.batch_encoder.Batch`; `rows` are a view of its body."""
 
     def __init__(
         self, shared: Shared, queue_offset: int, rows: Rows, flag: int, tail: bytes
@@ -86,7 +88,7 @@ class EvenBatch:
     def encode_into(
         self, buffer: bytearray, at: int, physical_offset: int
     ) -> tuple[bytes, Sequence[int]]:
-        """See `pocketmq.store.batch_encoder.Batch`."""
+        """See `pocketmq.store.encoding.batch_encoder.Batch`."""
         shared, rows, tail, count = self._shared, self._rows, self._tail, self.count
         size, begin = self._record_size, self._queue_offset
         head = shared.head(size, self._flag, self._body_length)

@@ -1,6 +1,6 @@
 """A consume queue: where the messages of one topic and queue id lie in the commit log.
 
-Entries of 20 bytes (`store.queue_entry`), that of queue offset n at byte 20·n of the run of files.
+Entries of 20 bytes (`store.queue.queue_entry`), that of queue offset n at byte 20·n of the run of files.
 A queue that starts past 0, since the log before it is gone, begins its first file with fillers
 (0, 2^31-1, 0), as the reference does. Behind the last entry there are zeros. The queue is always
 derived from the commit log: recovery rebuilds what a crash took. Reference: ConsumeQueue.
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.files import Files, MappedFile, Retirement
-from pocketmq.store.mapped_file_queue import MappedFileQueue
-from pocketmq.store.queue_entry import Entry, iter_entries, pack_entry, unpack_entry
-from pocketmq.store.record_encoder import TopicField
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.queue.queue_entry import Entry, iter_entries, pack_entry, unpack_entry
 
 if TYPE_CHECKING:
-    from pocketmq.store.entry_array import EntryArray
+    from pocketmq.store.queue.entry_array import EntryArray
 
 FILLER_SIZE: Final = 0x7FFFFFFF
 _FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
@@ -173,7 +173,7 @@ class ConsumeQueue:
     def entries(self, start: int, stop: int) -> Iterator[tuple[int, EntryArray]]:
         """Entries [start, stop) as numpy arrays over the mapped files: one array per file, each
         with the offset of its first entry. An array keeps its file mapped."""
-        from pocketmq.store.entry_array import entry_array
+        from pocketmq.store.queue.entry_array import entry_array
 
         start = max(start, self.files.first_offset // UNIT)
         stop = min(stop, self.max_offset)
@@ -241,7 +241,7 @@ class ConsumeQueue:
         return self.min_offset
 
     def _end_after_crash(self) -> int:
-        from pocketmq.store.entry_array import EntryRun
+        from pocketmq.store.queue.entry_array import EntryRun
 
         end = self.min_offset
         seen = 0
