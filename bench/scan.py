@@ -157,11 +157,11 @@ class ReadyMadeReader(DataSourceReader):
         self.schema = arrow_schema(schema)
         self.root = options["path"]
         self.rows = int(options["rows"])
-        self.parts = int(options["parts"])
+        self.components = int(options["parts"])
 
     def partitions(self) -> list[InputPartition]:
-        share, rest = divmod(self.rows, self.parts)
-        return [InputPartition(share + (number < rest)) for number in range(self.parts)]
+        share, rest = divmod(self.rows, self.components)
+        return [InputPartition(share + (number < rest)) for number in range(self.components)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         batches = scan(self.root, self.schema.names)

@@ -15,9 +15,9 @@ from typing import Final
 
 from pocketmq.broker.address import reserve_port, resolve_advertised
 from pocketmq.broker.alarm import CallLater, call_later
+from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_groups import ConsumerGroup
-from pocketmq.broker.parts import Parts
 from pocketmq.broker.periodic import every
 from pocketmq.broker.registration import BrokerIdentity, Registration
 from pocketmq.broker.tables import Tables
@@ -47,13 +47,13 @@ class Broker:
 
     Attributes:
         tables: what it knows.
-        parts: what stores, delivers and answers.
+        components: what stores, delivers and answers.
         dispatcher: which request codes it serves.
     """
 
     store: MessageStore
     tables: Tables
-    parts: Parts
+    components: Components
     dispatcher: Dispatcher
 
     def __init__(
@@ -112,7 +112,7 @@ class Broker:
         self.tables.keep(stack)
         topics = self.tables.topics
         self._registration = Registration(config, self._identity(), topics, topics.mark_ordered)
-        self.parts = Parts(
+        self.components = Components(
             config,
             self.tables,
             store,
@@ -123,9 +123,9 @@ class Broker:
             on_settings=self._settings_changed,
             announced=self._announced,
         )
-        self.dispatcher = self.parts.dispatcher()
+        self.dispatcher = self.components.dispatcher()
         store.start()
-        self.parts.start(stack)
+        self.components.start(stack)
 
         server = RemotingServer(
             self.dispatcher,
@@ -142,7 +142,7 @@ class Broker:
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()
         every(stack, 1.0, self.tables.statistics.tick)
-        every(stack, 1.0, self.parts.put_times.tick)
+        every(stack, 1.0, self.components.put_times.tick)
         every(stack, HOUSEKEEPING_SECONDS, self.tables.expire)
 
     def _identity(self) -> BrokerIdentity:
@@ -164,7 +164,7 @@ class Broker:
         if not config.vip_channel_enable or config.listen_port <= 2:
             return
         vip = RemotingServer(
-            self.parts.dispatcher(pulls=False),
+            self.components.dispatcher(pulls=False),
             host=config.bind_address,
             port=config.listen_port - 2,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
@@ -178,14 +178,14 @@ class Broker:
         else:
             stack.push_async_callback(vip.stop)
 
-    # --- what the parts tell each other -------------------------------------------------------
+    # --- what the components tell each other -------------------------------------------------------
 
     def _topics_changed(self, names: Iterable[str]) -> None:
-        self.parts.sends.forget_targets()
+        self.components.sends.forget_targets()
         self._registration.topics_changed(names)
 
     def _settings_changed(self, keys: frozenset[str]) -> None:
-        self.parts.sends.forget_targets()
+        self.components.sends.forget_targets()
         if "brokerPermission" in keys:
             self.tables.topics.tell_all()
         if not keys.isdisjoint(("autoCreateTopicEnable", "defaultTopicQueueNums")):

@@ -151,7 +151,7 @@ class ConsumerOffsets(OffsetFile):
         """(topic, group) of every stored offset."""
         # "topic@group@broadcast" entries of broadcasting groups are no such pairs.
         split = [tuple(key.split(SEPARATOR)) for key in self.table]
-        return [(parts[0], parts[1]) for parts in split if len(parts) == 2]
+        return [(components[0], components[1]) for components in split if len(components) == 2]
 
     def _forget(self, concerned: Callable[[str, str], bool]) -> None:
         for table in (self.table, self._pulled, self._resets):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Final
 
-from pocketmq.broker.unflushed import UnflushedSends
+from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.message_store import MessageStore
 
@@ -66,7 +66,7 @@ class PutTimes:
     """
 
     def __init__(
-        self, store: MessageStore, unflushed: UnflushedSends, clock: Callable[[], int]
+        self, store: MessageStore, unflushed: GroupCommit, clock: Callable[[], int]
     ) -> None:
         self.longest = 0
         self._store = store

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.late_delivery import LateDelivery
+from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.processors.pull import PullProcessor
-from pocketmq.broker.processors.send import SendProcessor
+from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message.record import MIN_RECORD
@@ -40,7 +40,7 @@ class RuntimeInfo:
         sends: SendProcessor,
         pulls: PullProcessor,
         put_times: PutTimes,
-        late: LateDelivery,
+        late: DelayedDelivery,
         clock: Callable[[], int],
     ) -> None:
         self._config = config

@@ -55,7 +55,7 @@ class CheckRounds:
 
     async def _round(self, patient: bool) -> bool:
         """One round; whether all who were asked answered, if they were waited for."""
-        checks = self._broker.parts.transactions.checks
+        checks = self._broker.components.transactions.checks
         asked, told = checks.asked, self._told
         await checks.check()
         expected = told + checks.asked - asked

@@ -118,4 +118,4 @@ async def batch(
 
 def held(broker: Broker) -> int:
     """How many pulls wait in the broker."""
-    return len(broker.parts.pulls.holds)
+    return len(broker.components.pulls.holds)

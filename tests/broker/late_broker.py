@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Draft, Drafts
-from pocketmq.broker.late_delivery import LateDelivery
+from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.record import Record, iter_records
@@ -49,9 +49,9 @@ class LateBroker:
         self.store = MessageStore(
             self.config, store_host=bytes(8), files=FastFiles(), clock=time.clock
         )
-        self.drafts = Drafts(self.store)
+        self.drafts = PutHooks(self.store)
         self._stack = AsyncExitStack()
-        self.late: LateDelivery
+        self.late: DelayedDelivery
         self.statistics: Statistics
 
     async def start(self) -> LateBroker:
@@ -61,7 +61,7 @@ class LateBroker:
         self.statistics = Statistics("C0", self.time.clock)
         config = self.root / "config"
         config.mkdir(exist_ok=True)
-        self.late = LateDelivery(
+        self.late = DelayedDelivery(
             self.config,
             self.store,
             self.drafts,
@@ -91,7 +91,7 @@ class LateBroker:
         self, body: bytes, *, topic: str = "T", queue_id: int = 0, **properties: str
     ) -> PutResult:
         values = {names.UNIQ_KEY: body.decode(), **properties}
-        draft = Draft(topic, queue_id, body, values, self.time.now, bytes(8))
+        draft = InnerMessage(topic, queue_id, body, values, self.time.now, bytes(8))
         result = self.drafts.put(draft)
         self.store.settle()
         return result
@@ -125,13 +125,13 @@ async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list, to be changed, of topics (or topic/queue) whose queues can not get a file: Stuck."""
-    parts = ["Stuck"]
+    components = ["Stuck"]
 
     def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:
-        if any(f"/consumequeue/{part}/" in str(path) for part in parts):
+        if any(f"/consumequeue/{part}/" in str(path) for part in components):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
         return original(files, path, *rest, **more)
 
     original = FastFiles.create
     monkeypatch.setattr(FastFiles, "create", create)
-    return parts
+    return components

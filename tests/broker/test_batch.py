@@ -491,7 +491,7 @@ async def test_sends_above_the_limit_in_flight_are_refused(
     await client.send(topic)
     answers = await batch(client, [send(topic) for _ in range(30)])
     assert [answer.code for answer in answers] == [0] * 10 + [ResponseCode.SYSTEM_BUSY] * 20
-    unflushed = broker.parts.sends.unflushed
+    unflushed = broker.components.sends.unflushed
     assert (unflushed.count, unflushed.size) == (0, 0)
 
 
@@ -521,7 +521,7 @@ async def test_a_child_that_is_never_answered_does_not_keep_the_others(
     broker = await start_broker()
     dispatcher = Dispatcher()
     dispatcher.register(1, lambda request: Response() if request.body else None)
-    holds = broker.parts.pulls.holds
+    holds = broker.components.pulls.holds
     BatchProcessor(broker.config, dispatcher, holds, base_deadline=0.05).register(dispatcher)
     server = RemotingServer(dispatcher)
     await server.start()
@@ -550,8 +550,8 @@ async def test_nothing_is_left_of_a_parent_whose_connection_closes(
     with pytest.raises(RemotingClosed):
         await waiting
     await client.send(TOPICS[0])  # wakes nobody
-    assert not broker.parts.pulls.holds._buckets
-    assert not broker.parts.pulls.holds._queues
+    assert not broker.components.pulls.holds._buckets
+    assert not broker.components.pulls.holds._queues
     await asyncio.sleep(0)
     assert live_batches() == before
 

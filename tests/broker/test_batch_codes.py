@@ -29,7 +29,7 @@ async def server(broker: Broker) -> AsyncIterator[RemotingServer]:
         if route.code != RequestCode.COMMON_BATCH_REQUEST:
             dispatcher.register(route.code, route.handler, route.header, run=route.run)
     processor = BatchProcessor(
-        broker.config, dispatcher, broker.parts.pulls.holds, base_deadline=DEADLINE
+        broker.config, dispatcher, broker.components.pulls.holds, base_deadline=DEADLINE
     )
     processor.register(dispatcher)
     server = RemotingServer(dispatcher)

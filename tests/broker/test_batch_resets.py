@@ -43,7 +43,7 @@ async def waiting_on(
 def reset(broker: Broker, topic: str) -> None:
     """What INVOKE_BROKER_TO_RESET_OFFSET does."""
     broker.tables.offsets.reset("G", topic, 0, 0)
-    broker.parts.pulls.holds.wake_topic(topic)
+    broker.components.pulls.holds.wake_topic(topic)
 
 
 async def told(client: Client, topic: str, offset: int = 1) -> bool:
@@ -93,7 +93,7 @@ async def test_a_pull_that_is_woken_when_its_parent_has_its_answer(
 ) -> None:
     """It is to be executed in the next turn of the loop, behind what makes the answer."""
     task = await waiting_on(broker, client, omit=omit)
-    holds = broker.parts.pulls.holds
+    holds = broker.components.pulls.holds
     execute = holds._execute
     executed: list[str] = []
 

@@ -39,7 +39,7 @@ class Slow:
         dispatcher = Dispatcher()
         dispatcher.register(QUICK, lambda request: Response())
         dispatcher.register(SLOW, self.wait)
-        holds = broker.parts.pulls.holds
+        holds = broker.components.pulls.holds
         BatchProcessor(broker.config, dispatcher, holds).register(dispatcher)
         self.server = RemotingServer(dispatcher)
         self.client = Client()

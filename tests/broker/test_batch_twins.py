@@ -249,7 +249,7 @@ class Twins(RuleBasedStateMachine):
     def nothing_is_left(self) -> None:
         if hasattr(self, "brokers"):
             assert [held(broker) for broker in self.brokers] == [0, 0]
-            assert [broker.parts.sends.unflushed.count for broker in self.brokers] == [0, 0]
+            assert [broker.components.sends.unflushed.count for broker in self.brokers] == [0, 0]
 
     @invariant()
     def the_stores_are_equal(self) -> None:

@@ -196,7 +196,7 @@ async def test_long_polls_of_readers_that_never_read(
     for _ in range(20):
         _, writer = await open_raw(broker)
         writer.write(shape(pulls(topic, 500, offset=1, hold=60_000)))
-    holds = broker.parts.pulls.holds
+    holds = broker.components.pulls.holds
     async with asyncio.timeout(30):
         while len(holds) < 10_000:  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)
@@ -216,7 +216,7 @@ async def test_a_slow_reader_is_told_to_ask_again(
     reader, writer = await open_raw(broker)
     writer.write(pulls(topic, 200, offset=1, hold=60_000))
     async with asyncio.timeout(30):
-        while len(broker.parts.pulls.holds) < 200:  # noqa: ASYNC110 (what is looked at has no event)
+        while len(broker.components.pulls.holds) < 200:  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)
     assert (await client.send(topic, bytes(120_000))).code == 0
 

@@ -162,15 +162,15 @@ async def test_waits_for_the_disk_are_noted(
     broker = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     client = await connect(broker)
     ticks = iter(range(0, 10**12, 7_000_000))
-    monkeypatch.setattr("pocketmq.broker.unflushed.perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr("pocketmq.broker.group_commit.perf_counter_ns", lambda: next(ticks))
 
     for _ in range(2):
         await client.send(topic)
 
-    unflushed = broker.parts.sends.unflushed
+    unflushed = broker.components.sends.unflushed
     assert unflushed.answered == 2
     assert unflushed.long_waits.take() == [(7, 1), (7, 1)]
-    broker.parts.put_times.tick()
+    broker.components.put_times.tick()
     assert unflushed.long_waits.take() == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.draft import Draft
+from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.remoting.errors import RemotingError
@@ -38,7 +38,9 @@ async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: LateBro
 
 
 async def test_it_comes_when_it_is_due_and_not_before(broker: LateBroker, time: FakeTime) -> None:
-    draft = Draft("T", 3, b"later", {"DELAY": "3", "TAGS": "A"}, 5, b"\x0a\0\0\1\0\0\0\7", flag=9)
+    draft = InnerMessage(
+        "T", 3, b"later", {"DELAY": "3", "TAGS": "A"}, 5, b"\x0a\0\0\1\0\0\0\7", flag=9
+    )
     draft.reconsume_times = 2
     draft.sys_flag = 0x100
     broker.drafts.put(draft)
@@ -214,7 +216,7 @@ async def test_offsets_outside_of_the_queue_are_corrected(
 async def test_a_message_that_can_not_be_delivered_does_not_hold_up_the_others(
     broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost = Draft(SCHEDULE_TOPIC, 0, b"nowhere to go", {names.DELAY: "1"}, 1, bytes(8))
+    lost = InnerMessage(SCHEDULE_TOPIC, 0, b"nowhere to go", {names.DELAY: "1"}, 1, bytes(8))
     broker.drafts.put(lost, direct=True)
     broker.send(b"m", DELAY="1")
     time.advance(1_000)

@@ -47,7 +47,7 @@ def sql(topic: str, expression: str, version: int = 1, kind: str = "SQL92") -> S
 
 async def held(broker: Broker, count: int = 1) -> None:
     async with asyncio.timeout(10):
-        while len(broker.parts.pulls.holds) < count:  # noqa: ASYNC110 (what is looked at has no event)
+        while len(broker.components.pulls.holds) < count:  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)
 
 
@@ -139,11 +139,11 @@ async def test_long_polls_wake_only_for_what_they_want(
     await send(client, topic, "2")
     assert (await waiting[1]).code == FOUND
     await send(client, topic, "3")
-    assert len(broker.parts.pulls.holds) == 2
+    assert len(broker.components.pulls.holds) == 2
     await send(client, topic, "5")
     old = await waiting[0]
 
-    assert len(broker.parts.pulls.holds) == 1
+    assert len(broker.components.pulls.holds) == 1
     assert (old.code, position(old)) == (FOUND, (4, 0, 4))
     assert not waiting[2].done()
 
@@ -161,13 +161,13 @@ async def test_children_of_a_batch_wake_by_their_filters(
     await held(broker, 2)
 
     await send(client, topic, "3")
-    assert len(broker.parts.pulls.holds) == 2
+    assert len(broker.components.pulls.holds) == 2
     await send(client, topic, "50")
     woken, other = await answers
 
     assert (woken.code, position(woken)) == (FOUND, (3, 0, 3))
     assert other.code == NOT_FOUND
-    assert len(broker.parts.pulls.holds) == 0
+    assert len(broker.components.pulls.holds) == 0
 
 
 # --- expressions that heartbeats bring --------------------------------------------------------

@@ -22,8 +22,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_groups import ClientInfo
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.draft import Draft, Drafts
-from pocketmq.broker.processors.end_transaction import EndTransactionProcessor
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.processors.send.end_transaction import EndTransactionProcessor
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import TopicConfigs
@@ -115,7 +115,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.store.open()
         self.offsets = ConsumerOffsets(directory / "consumerOffset.json", clock)
         self.offsets.load()
-        drafts = self.drafts = Drafts(self.store)
+        drafts = self.drafts = PutHooks(self.store)
         drafts.detours.append(HalfDetour(config))
         self.connection = ProducerConnection()
         producers = ProducerGroups(clock)
@@ -137,7 +137,9 @@ class TransactionMachine(RuleBasedStateMachine):
         properties = {"TRAN_MSG": "true", "PGROUP": "PG"}
         if immunity is not None:
             properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity)
-        result = self.drafts.put(Draft("T", 0, new.body, properties, new.born, HOST, sys_flag=4))
+        result = self.drafts.put(
+            InnerMessage("T", 0, new.body, properties, new.born, HOST, sys_flag=4)
+        )
         new.places.append((result.queue_offset, result.physical_offset))
         self.all[new.body] = new
         return new

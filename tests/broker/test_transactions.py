@@ -201,7 +201,7 @@ async def test_a_store_that_takes_nothing_leaves_the_transaction_open(
     answer = await producer.end(half)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (await producer.end(half, ROLLBACK)).code == 0
-    broker.parts.transactions.ops.write()
+    broker.components.transactions.ops.write()
     clock.forward(60 * SECOND)
     assert await producer.asked(broker) == []
     broker.store._refuse("")
@@ -291,7 +291,9 @@ async def test_who_is_asked_too_often_is_given_up(
     )
 
     # An operator may begin anew.
-    msg_id = f"{broker.parts.transactions.ops._store_host.hex()}{given_up.physical_offset:016X}"
+    msg_id = (
+        f"{broker.components.transactions.ops._store_host.hex()}{given_up.physical_offset:016X}"
+    )
     header = ResumeCheckHalfMessageRequestHeader(msg_id=msg_id)
     answer = await producer.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
     assert answer.code == 0, answer.remark
@@ -387,7 +389,7 @@ async def test_nobody_to_be_asked_is_as_good_as_no_answer(
     await client.send(topic, properties={"TRAN_MSG": "true", "PGROUP": "Gone"},
                       born_timestamp=clock())  # fmt: skip
     clock.forward(10 * SECOND)
-    await broker.parts.transactions.checks.check()
+    await broker.components.transactions.checks.check()
     assert [h.properties.get("TRANSACTION_CHECK_TIMES") for h in halves(broker)] == [None, "1"]
 
 

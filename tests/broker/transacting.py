@@ -100,7 +100,7 @@ class Producer(Client):
 
     async def asked(self, broker: Broker) -> list[Check]:
         """What one round of checks asks this producer."""
-        await broker.parts.transactions.checks.check()
+        await broker.components.transactions.checks.check()
         await self.heartbeat("after the checks", producer=self.group)
         return [self.checks.get_nowait() for _ in range(self.checks.qsize())]
 
@@ -117,7 +117,7 @@ def halves(broker: Broker) -> list[Record]:
 
 def ops(broker: Broker) -> list[str]:
     """The bodies in the op queue, with what is still to be written."""
-    broker.parts.transactions.ops.write()
+    broker.components.transactions.ops.write()
     return [bytes(record.body).decode() for record in records(broker, OP_HALF_TOPIC)]
 
 

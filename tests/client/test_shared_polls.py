@@ -44,7 +44,7 @@ class Cluster:
 
     @property
     def held(self) -> int:
-        return len(self.broker.parts.pulls.holds)
+        return len(self.broker.components.pulls.holds)
 
     def without_batches(self) -> None:
         """Like an official broker."""

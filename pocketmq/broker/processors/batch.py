@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.hold_service import HoldService
-from pocketmq.broker.processors.parked_pulls import ParkedPulls
+from pocketmq.broker.processors.held_pulls import HeldPulls
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
 from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, BatchError, Children
 from pocketmq.remoting.batch_answers import BatchAnswers, MergeStrategy
@@ -161,9 +161,9 @@ class BatchProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"system error in processor: dispatchCode {code} can not be batched",
             )
-        parked: ParkedPulls | None = None
+        parked: HeldPulls | None = None
         if code in PULL_CODES and request.header.omit_not_found:
-            parked = ParkedPulls.of(request.connection, self._holds)
+            parked = HeldPulls.of(request.connection, self._holds)
         try:
             children = Children(
                 request.body,
@@ -257,7 +257,7 @@ class BatchProcessor:
         request: Request[BatchRequestHeader],
         answers: BatchAnswers,
         with_deadline: bool,
-        parked: ParkedPulls | None,
+        parked: HeldPulls | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         answered = False
@@ -277,11 +277,11 @@ class BatchProcessor:
         answers.on_complete = lambda: loop.call_soon(answer)
 
 
-def _merge(answers: BatchAnswers, parked: ParkedPulls | None) -> Response:
+def _merge(answers: BatchAnswers, parked: HeldPulls | None) -> Response:
     return answers.merge() if parked is None else answers.merge_answered()
 
 
-def _park_soon(answers: BatchAnswers, parked: ParkedPulls | None) -> None:
+def _park_soon(answers: BatchAnswers, parked: HeldPulls | None) -> None:
     """Park the children that an answer leaves out, when it has left: hundreds of them take longer
     than the one that somebody waits for."""
     if parked is not None:

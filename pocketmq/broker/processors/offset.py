@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.delay_offset import DelayOffsets
+from pocketmq.broker.delayed.delay_offset import DelayOffsets
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.message import fastjson

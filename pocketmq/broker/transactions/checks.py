@@ -27,7 +27,7 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.draft import Draft, Drafts, draft_of
+from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.half_message import (
@@ -63,7 +63,7 @@ class TransactionChecks:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         ops: Ops,
         topics: TopicConfigs,
         producers: ProducerGroups,
@@ -174,13 +174,13 @@ class TransactionChecks:
         put = self._put(half, copy)
         if put.status is PutStatus.MESSAGE_ILLEGAL:
             log.error("the half message at %d can not be put again", half.queue_offset)
-            self._ask(half, draft_of(half), half.queue_offset, half.physical_offset)
+            self._ask(half, inner_message_of(half), half.queue_offset, half.physical_offset)
             return True
         if put.ok and is_asked:
             self._ask(half, copy, put.queue_offset, put.physical_offset)
         return put.ok
 
-    def _put(self, half: Record, draft: Draft) -> PutResult:
+    def _put(self, half: Record, draft: InnerMessage) -> PutResult:
         """When the store takes nothing the next round goes on from there."""
         result = self._drafts.put(draft, direct=True)
         if result.ok:
@@ -191,7 +191,7 @@ class TransactionChecks:
 
     def _give_up(self, half: Record) -> bool:
         self._topics.create_if_absent(TRANS_CHECK_MAX_TIME_TOPIC, 1)
-        draft = draft_of(half)
+        draft = inner_message_of(half)
         draft.topic = TRANS_CHECK_MAX_TIME_TOPIC
         draft.queue_id = 0
         result = self._put(half, draft)
@@ -207,7 +207,9 @@ class TransactionChecks:
         )
         return True
 
-    def _ask(self, half: Record, copy: Draft, queue_offset: int, physical_offset: int) -> None:
+    def _ask(
+        self, half: Record, copy: InnerMessage, queue_offset: int, physical_offset: int
+    ) -> None:
         """Ask a producer of the group what became of its transaction, by the copy that lies at
         these offsets."""
         group = half.properties.get(names.PGROUP, "")

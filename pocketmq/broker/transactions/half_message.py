@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Draft, draft_of
-from pocketmq.broker.late_detours import delay_level
+from pocketmq.broker.delayed.put_hooks import delay_level
+from pocketmq.broker.inner_message import InnerMessage, inner_message_of
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.limits import HALF_TOPIC
@@ -40,7 +40,7 @@ class HalfDetour:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
 
-    def __call__(self, draft: Draft) -> None:
+    def __call__(self, draft: InnerMessage) -> None:
         """Move a draft that is to be a half message. Raises NO_PERMISSION where none are taken."""
         properties = draft.properties
         if (
@@ -79,12 +79,12 @@ def half_at(store: MessageStore, physical_offset: int) -> Record | None:
     return record if record.topic == HALF_TOPIC else None
 
 
-def committed(half: Record) -> Draft:
+def committed(half: Record) -> InnerMessage:
     """What a commit stores: as the official broker's, with all the half message's properties.
 
     Raises RemotingError when the half message does not say where it belongs.
     """
-    draft = draft_of(half)
+    draft = inner_message_of(half)
     draft.topic, draft.queue_id = real_queue(half)
     draft.sys_flag = draft.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
     draft.prepared_transaction_offset = half.physical_offset
@@ -110,9 +110,9 @@ def origin_of(half: Record) -> int:
     return half.queue_offset if origin is None else origin
 
 
-def copy_of(half: Record) -> Draft:
+def copy_of(half: Record) -> InnerMessage:
     """A half message, to be put into the half queue once more."""
-    draft = draft_of(half)
+    draft = inner_message_of(half)
     draft.properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(half))
     return draft
 
@@ -137,7 +137,9 @@ def number(text: str | None) -> int | None:
         return None
 
 
-def encode_for_check(half: Draft, queue_offset: int, physical_offset: int, source: Record) -> bytes:
+def encode_for_check(
+    half: InnerMessage, queue_offset: int, physical_offset: int, source: Record
+) -> bytes:
     """The body of CHECK_TRANSACTION_STATE: `half`, stored at these offsets, as a record that
     lies where it was sent to. `source` is what it was made from. Raises RemotingError."""
     topic, queue_id = real_queue(source)

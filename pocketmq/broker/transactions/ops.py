@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.transactions.half_message import QUEUE_ID, number, origin_of
 from pocketmq.message import properties as names
 from pocketmq.message.limits import OP_HALF_TOPIC
@@ -49,7 +49,7 @@ class Ops:
     def __init__(
         self,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         store_host: bytes,
         clock: Callable[[], int],
         max_size: int,
@@ -99,7 +99,7 @@ class Ops:
                 body += f"{half}{SEPARATOR}"
                 if len(body) >= self._max_size:
                     break
-            draft = Draft(
+            draft = InnerMessage(
                 OP_HALF_TOPIC,
                 QUEUE_ID,
                 body.encode(),
@@ -146,5 +146,7 @@ def halves_of(op: Record) -> tuple[int, ...]:
     if op.properties.get(names.TAGS) != REMOVE_TAG:
         log.warning("the op at %d has another tag: %s", op.queue_offset, op.properties_text)
         return ()
-    parts = str(op.body, "utf-8", "replace").split(SEPARATOR)
-    return tuple(offset for part in parts if (offset := number(part)) is not None and offset >= 0)
+    components = str(op.body, "utf-8", "replace").split(SEPARATOR)
+    return tuple(
+        offset for part in components if (offset := number(part)) is not None and offset >= 0
+    )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.draft import Drafts
+from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import TransactionChecks
@@ -29,7 +29,7 @@ class Transactions:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         topics: TopicConfigs,
         producers: ProducerGroups,
         offsets: ConsumerOffsets,

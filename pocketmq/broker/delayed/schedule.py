@@ -25,10 +25,10 @@ from functools import partial
 from typing import Final
 
 from pocketmq.broker.alarm import Alarm, CallLater
-from pocketmq.broker.delay_offset import DelayOffsets
-from pocketmq.broker.draft import Drafts, draft_of
+from pocketmq.broker.delayed.delay_offset import DelayOffsets
+from pocketmq.broker.delayed.waiting_message import read_waiting, returned
+from pocketmq.broker.inner_message import PutHooks, inner_message_of
 from pocketmq.broker.keeper import stored_is_on_disk
-from pocketmq.broker.late_draft import read_waiting, returned
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
@@ -49,7 +49,7 @@ class ScheduleService:
     def __init__(
         self,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         offsets: DelayOffsets,
         statistics: Statistics,
         clock: Callable[[], int],
@@ -176,7 +176,7 @@ class ScheduleService:
     def _waits_again(self, record: Record, level: int) -> bool:
         """Store a waiting message behind those of `level`; False when the store refuses it."""
         level = min(level, len(self._levels))
-        draft = draft_of(record)
+        draft = inner_message_of(record)
         draft.queue_id = level - 1
         draft.properties[names.DELAY] = str(level)
         return self._drafts.put(draft, direct=True).ok

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Drafts, draft_of
-from pocketmq.broker.processors.send_answers import NOT_STORED
+from pocketmq.broker.inner_message import PutHooks, inner_message_of
+from pocketmq.broker.processors.send.answers import NOT_STORED
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.transactions.half_message import (
     QUEUE_ID,
@@ -52,7 +52,7 @@ class EndTransactionProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         ops: Ops,
         statistics: Statistics,
         clock: Callable[[], int],
@@ -140,7 +140,7 @@ class EndTransactionProcessor:
         """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again."""
         try:
             place = decode_offset_msg_id(request.header.msg_id or "")
-            draft = draft_of(decode(self._store.record_at(place.physical_offset)))
+            draft = inner_message_of(decode(self._store.record_at(place.physical_offset)))
         except (InvalidMessageId, RecordNotFound, RecordError) as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
         if not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= draft.properties.keys():

@@ -12,8 +12,8 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from pocketmq.broker.processors.send import SEPARATOR, SendProcessor, SendRequest, Target
-from pocketmq.broker.processors.send_checks import leaves_the_line
+from pocketmq.broker.processors.send.checks import leaves_the_line
+from pocketmq.broker.processors.send.send import SEPARATOR, SendProcessor, SendRequest, Target
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.properties import find
 from pocketmq.message.tags import tag_hash
@@ -35,7 +35,7 @@ _RECORD_OVERHEAD: Final = 512
 Planned = tuple[SendRequest, Target, int, str]
 
 
-class RunSendProcessor(SendProcessor):
+class SendManyProcessor(SendProcessor):
     """Sends of one broker, also many in one go."""
 
     def register(self, dispatcher: Dispatcher) -> None:

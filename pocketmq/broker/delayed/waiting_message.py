@@ -12,7 +12,7 @@ import logging
 import re
 from typing import Final
 
-from pocketmq.broker.draft import Draft, draft_of
+from pocketmq.broker.inner_message import InnerMessage, inner_message_of
 from pocketmq.message import properties as names
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.record import Record, RecordError, decode
@@ -40,10 +40,10 @@ def read_waiting(store: MessageStore, physical_offset: int, size: int) -> Record
     return record
 
 
-def returned(record: Record) -> Draft | None:
+def returned(record: Record) -> InnerMessage | None:
     """The draft that takes a waiting message to where it was sent; None, with a line in the log,
     when it does not say where that is."""
-    draft = draft_of(record)
+    draft = inner_message_of(record)
     topic = draft.properties.get(names.REAL_TOPIC)
     queue_id = draft.properties.get(names.REAL_QID, "")
     if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:

@@ -22,7 +22,7 @@ KEEP_SECONDS: Final = 1.0
 _ATTRIBUTE: Final = "parked pulls"
 
 
-class ParkedPulls:
+class HeldPulls:
     """Those of one connection; the channel that they answer to meanwhile.
 
     Attributes:
@@ -34,9 +34,9 @@ class ParkedPulls:
         self._holds = holds
 
     @classmethod
-    def of(cls, connection: RequestConnection, holds: HoldService) -> ParkedPulls:
+    def of(cls, connection: RequestConnection, holds: HoldService) -> HeldPulls:
         """The connection's, made when there is none."""
-        parked: ParkedPulls | None = connection.attributes.get(_ATTRIBUTE)
+        parked: HeldPulls | None = connection.attributes.get(_ATTRIBUTE)
         if parked is None:
             parked = connection.attributes[_ATTRIBUTE] = cls(holds)
         return parked

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from pocketmq.broker.alarm import CallLater
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay_offset import DelayOffsets
-from pocketmq.broker.draft import Drafts
+from pocketmq.broker.delayed.delay_offset import DelayOffsets
+from pocketmq.broker.delayed.put_hooks import DelayLevelHook, TimerHook
+from pocketmq.broker.delayed.schedule import ScheduleService
+from pocketmq.broker.delayed.timer import TimerService
+from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.keeper import Keeper
-from pocketmq.broker.late_detours import DelayDetour, TimerDetour
-from pocketmq.broker.schedule import ScheduleService
 from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.timer import TimerService
 from pocketmq.store.message_store import MessageStore
 
 
-class LateDelivery:
+class DelayedDelivery:
     """The delayed and timed messages of one broker; the constructor reads config/delayOffset.json
     in `directory` and adds the detours to `drafts`. Raises ConfigFileError."""
 
@@ -27,7 +27,7 @@ class LateDelivery:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         statistics: Statistics,
         directory: Path,
         clock: Callable[[], int],
@@ -41,8 +41,8 @@ class LateDelivery:
         self.schedule = ScheduleService(store, drafts, offsets, statistics, clock, call_later)
         self.timer = TimerService(store, drafts, statistics, clock, call_later)
         drafts.detours += (
-            TimerDetour(config, self.timer.index.congestion, clock),
-            DelayDetour(store.delay_levels),
+            TimerHook(config, self.timer.index.congestion, clock),
+            DelayLevelHook(store.delay_levels),
         )
 
     def figures(self) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """RECALL_MESSAGE: a timed message is taken back before it is delivered.
 
 It does not leave the log. Another message with the same delivery slot, which is never delivered
-itself, names it in TIMER_DEL_UNIQKEY; see `broker.timer`. Reference: RecallMessageProcessor.
+itself, names it in TIMER_DEL_UNIQKEY; see `broker.delayed.timer`. Reference: RecallMessageProcessor.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Draft, Drafts
+from pocketmq.broker.delayed.timer import delete_key
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.timer import delete_key
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.message import properties as names
 from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
@@ -33,7 +33,7 @@ class RecallProcessor:
         self,
         config: BrokerConfig,
         topics: TopicConfigs,
-        drafts: Drafts,
+        drafts: PutHooks,
         statistics: Statistics,
         clock: Callable[[], int],
     ) -> None:
@@ -101,7 +101,7 @@ class RecallProcessor:
         }
         if request.header.producer_group:
             properties[names.PGROUP] = request.header.producer_group
-        draft = Draft(handle.topic, 0, b"0", properties, now, request.connection.peer_packed)
+        draft = InnerMessage(handle.topic, 0, b"0", properties, now, request.connection.peer_packed)
         result = self._drafts.put(draft)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")

@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pocketmq.broker.alarm import Alarm, CallLater
-from pocketmq.broker.draft import Draft, Drafts, draft_of
+from pocketmq.broker.delayed.waiting_message import read_waiting, returned
+from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.keeper import stored_is_on_disk
-from pocketmq.broker.late_draft import read_waiting, returned
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
@@ -82,7 +82,7 @@ class TimerService:
     def __init__(
         self,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         statistics: Statistics,
         clock: Callable[[], int],
         call_later: CallLater,
@@ -302,7 +302,7 @@ class TimerService:
         properties = record.properties
         if deleted and delete_key(properties) in deleted:
             return
-        draft = draft_of(record) if roll else returned(record)
+        draft = inner_message_of(record) if roll else returned(record)
         if draft is None:
             return
         stamps = {
@@ -322,7 +322,7 @@ class TimerService:
         else:
             log.error("a timed message of %s was not stored: %s", draft.topic, result.remark)
 
-    def _put(self, draft: Draft, stamps: dict[str, str]) -> PutResult:
+    def _put(self, draft: InnerMessage, stamps: dict[str, str]) -> PutResult:
         """Store a draft with `stamps` among its properties, or without where these do not fit: the
         message was accepted, and they only tell its way."""
         own = draft.properties
@@ -335,7 +335,7 @@ class TimerService:
 
     def _waits_again(self, record: Record) -> bool:
         """Store a message in the timer topic once more, for later; False when the store refuses."""
-        draft = draft_of(record)
+        draft = inner_message_of(record)
         rolled = _rolled(record)
         later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
         draft.properties[names.TIMER_OUT_MS] = str(self.index.floor(later))

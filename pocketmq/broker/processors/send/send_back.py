@@ -13,8 +13,8 @@ import random
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Draft, Drafts, draft_of
-from pocketmq.broker.processors.send_checks import UNIT_SUBSCRIPTION_TOPIC, VERSION_3_4_9
+from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
+from pocketmq.broker.processors.send.checks import UNIT_SUBSCRIPTION_TOPIC, VERSION_3_4_9
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
@@ -46,7 +46,7 @@ class SendBackProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         statistics: Statistics,
@@ -76,7 +76,7 @@ class SendBackProcessor:
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
 
-        draft = draft_of(record)
+        draft = inner_message_of(record)
         properties = draft.properties
         origin_topic = properties.setdefault(names.RETRY_TOPIC, record.topic)
         if not properties.get(names.ORIGIN_MESSAGE_ID, "").strip():
@@ -133,7 +133,7 @@ class SendBackProcessor:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
             ) from None
 
-    def _put(self, draft: Draft) -> None:
+    def _put(self, draft: InnerMessage) -> None:
         result = self._drafts.put(draft)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Draft, Drafts
-from pocketmq.broker.processors.send_checks import SendChecks, SendHeader
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.processors.send.checks import SendChecks, SendHeader
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
@@ -50,7 +50,7 @@ class ReplyProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         checks: SendChecks,
         producers: ProducerGroups,
         statistics: Statistics,
@@ -145,7 +145,7 @@ class ReplyProcessor:
         answer: SendMessageResponseHeader,
     ) -> None:
         header = request.header
-        draft = Draft(
+        draft = InnerMessage(
             header.topic,
             queue_id,
             request.body,

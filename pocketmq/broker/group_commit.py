@@ -18,7 +18,7 @@ _LONG_WAITS: Final = 20_000  # more than a disk answers in a second
 Waiting = tuple[Request[Any], SendMessageResponseHeader]
 
 
-class UnflushedSends:
+class GroupCommit:
     """Answers sends when they are on the disk.
 
     Attributes:

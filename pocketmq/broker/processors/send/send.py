@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Draft, Drafts
-from pocketmq.broker.late_detours import recall_handle
-from pocketmq.broker.processors.send_answers import SendAnswers
-from pocketmq.broker.processors.send_checks import (
+from pocketmq.broker.delayed.put_hooks import recall_handle
+from pocketmq.broker.group_commit import GroupCommit
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.processors.send.checks import (
     SendChecks,
     SendHeader,
     leaves_the_line,
@@ -27,7 +28,6 @@ from pocketmq.broker.processors.send_checks import (
 )
 from pocketmq.broker.statistics import Statistics, Traffic
 from pocketmq.broker.topic_config import PERM_WRITE
-from pocketmq.broker.unflushed import UnflushedSends
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.batch_body import BatchBodyError
@@ -76,7 +76,7 @@ class SendProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: Drafts,
+        drafts: PutHooks,
         checks: SendChecks,
         statistics: Statistics,
         store_host: bytes,
@@ -103,7 +103,7 @@ class SendProcessor:
         self._stored_message = StoredAnswer.of_message(store_host, config.trace_on)
         self._stored_batch = StoredAnswer.of_batch(config.trace_on)
         self._plain = config.region_id == DEFAULT_REGION
-        self.unflushed = UnflushedSends(config, store)
+        self.unflushed = GroupCommit(config, store)
 
     def forget_targets(self) -> None:
         """A topic or a permission changed: every topic passes the checks again."""
@@ -239,7 +239,7 @@ class SendProcessor:
             queue_id = self._random_queue(target)
         unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())
         properties.update(self._added)
-        draft = Draft(
+        draft = InnerMessage(
             topic.topic_name,
             queue_id,
             request.body,

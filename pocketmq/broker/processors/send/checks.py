@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import refuse_inner
-from pocketmq.broker.late_detours import delay_level
+from pocketmq.broker.delayed.put_hooks import delay_level
+from pocketmq.broker.inner_message import refuse_inner
 from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs

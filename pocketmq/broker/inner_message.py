@@ -2,7 +2,7 @@
 
 The hot path of sends stores ordinary messages itself. What may not be readable at once (delayed,
 timed and half messages), and what the broker writes on its own account (messages sent back, due
-or committed ones), passes through `Drafts`.
+or committed ones), passes through `PutHooks`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pocketmq.store.results import PutResult
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class Draft(msgspec.Struct):
+class InnerMessage(msgspec.Struct):
     """A message that is not stored yet; `born_host` packed, times in Unix ms.
 
     `tags_code` is what the consume queue will hold: None for the hash of the TAGS property.
@@ -44,20 +44,20 @@ class Draft(msgspec.Struct):
     accepted: bool = False
 
 
-Detour: TypeAlias = Callable[[Draft], object]
+PutHook: TypeAlias = Callable[[InnerMessage], object]
 """Looks at a draft and moves it to another topic if it is for that; raises RemotingError to
 refuse it."""
 
 
-class Drafts:
+class PutHooks:
     """Stores drafts. `detours` are tried in their order until one moves the draft: when it comes
     back from there, the others have their turn."""
 
     def __init__(self, store: MessageStore) -> None:
-        self.detours: list[Detour] = []
+        self.detours: list[PutHook] = []
         self._store = store
 
-    def put(self, draft: Draft, *, direct: bool = False) -> PutResult:
+    def put(self, draft: InnerMessage, *, direct: bool = False) -> PutResult:
         """Store it, after the detours unless `direct`; waiting for the disk is the caller's.
 
         Raises RemotingError when a detour refuses it, or it is said to be an inner batch.
@@ -98,9 +98,9 @@ def refuse_inner(properties: Mapping[str, str]) -> None:
         )
 
 
-def draft_of(record: Record) -> Draft:
+def inner_message_of(record: Record) -> InnerMessage:
     """A stored message, to be stored once more; its body is copied out of the commit log."""
-    return Draft(
+    return InnerMessage(
         record.topic,
         record.queue_id,
         bytes(record.body),

@@ -1,4 +1,4 @@
-"""The working parts of one broker, made for each other: what stores, delivers and answers.
+"""The working components of one broker, made for each other: what stores, delivers and answers.
 
 A processor serves one family of requests; `dispatcher` gives a table of all of them. What is made
 here gets everything that it needs from here and knows nothing of who made it.
@@ -12,30 +12,30 @@ from typing import Protocol
 
 from pocketmq.broker.alarm import CallLater
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.draft import Drafts
-from pocketmq.broker.late_delivery import LateDelivery
+from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
-from pocketmq.broker.processors.admin import AdminProcessor
+from pocketmq.broker.processors.admin.cleaning import CleaningProcessor
+from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
+from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
+from pocketmq.broker.processors.admin.group import GroupProcessor
+from pocketmq.broker.processors.admin.offset import OffsetAdminProcessor
+from pocketmq.broker.processors.admin.settings import SettingsProcessor
+from pocketmq.broker.processors.admin.stats import AdminProcessor
+from pocketmq.broker.processors.admin.topic import TopicProcessor
 from pocketmq.broker.processors.batch import BatchProcessor
-from pocketmq.broker.processors.cleaning import CleaningProcessor
 from pocketmq.broker.processors.client import ClientProcessor
-from pocketmq.broker.processors.connections import ConnectionsProcessor
-from pocketmq.broker.processors.consume_stats import ConsumeStatsProcessor
-from pocketmq.broker.processors.end_transaction import EndTransactionProcessor
 from pocketmq.broker.processors.forward import ForwardProcessor
-from pocketmq.broker.processors.group import GroupProcessor
 from pocketmq.broker.processors.message_query import MessageQueryProcessor
 from pocketmq.broker.processors.offset import OffsetProcessor
-from pocketmq.broker.processors.offset_admin import OffsetAdminProcessor
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.queue_lock import QueueLockProcessor
-from pocketmq.broker.processors.recall import RecallProcessor
-from pocketmq.broker.processors.reply import ReplyProcessor
-from pocketmq.broker.processors.send_back import SendBackProcessor
-from pocketmq.broker.processors.send_checks import SendChecks
-from pocketmq.broker.processors.send_run import RunSendProcessor
-from pocketmq.broker.processors.settings import SettingsProcessor
-from pocketmq.broker.processors.topic import TopicProcessor
+from pocketmq.broker.processors.send.checks import SendChecks
+from pocketmq.broker.processors.send.end_transaction import EndTransactionProcessor
+from pocketmq.broker.processors.send.recall import RecallProcessor
+from pocketmq.broker.processors.send.reply import ReplyProcessor
+from pocketmq.broker.processors.send.send_back import SendBackProcessor
+from pocketmq.broker.processors.send.send_many import SendManyProcessor
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
@@ -51,8 +51,8 @@ class Processor(Protocol):
         """Route the codes of the family here."""
 
 
-class Parts:
-    """The parts of one broker; the constructor reads files and may raise ConfigFileError.
+class Components:
+    """The components of one broker; the constructor reads files and may raise ConfigFileError.
 
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
@@ -79,7 +79,7 @@ class Parts:
         self._clock = clock
         self._announced = announced
         self._live = LiveConfig(config, on_settings, clock)
-        drafts = self._drafts = Drafts(store)
+        drafts = self._drafts = PutHooks(store)
         self.transactions = Transactions(
             config,
             store,
@@ -90,11 +90,11 @@ class Parts:
             store_host,
             clock,
         )
-        self._late = LateDelivery(
+        self._late = DelayedDelivery(
             config, store, drafts, tables.statistics, tables.directory, clock, call_later
         )
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
-        self.sends = RunSendProcessor(
+        self.sends = SendManyProcessor(
             config, store, drafts, checks, tables.statistics, store_host, announced
         )
         self.put_times = PutTimes(store, self.sends.unflushed, clock)

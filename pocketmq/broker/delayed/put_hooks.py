@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pocketmq.broker.draft import Draft
+from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.message import properties as names
 from pocketmq.message.limits import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.message.recall_handle import RecallHandle
@@ -32,13 +32,13 @@ def delay_level(properties: Mapping[str, str]) -> int:
     return 0 if text is None else _integer(names.DELAY, text)
 
 
-class DelayDetour:
+class DelayLevelHook:
     """Moves delayed messages to the schedule topic."""
 
     def __init__(self, levels: DelayLevels) -> None:
         self._levels = levels
 
-    def __call__(self, draft: Draft) -> None:
+    def __call__(self, draft: InnerMessage) -> None:
         """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is no number."""
         properties = draft.properties
         if names.DELAY not in properties or draft.sys_flag & TRANSACTION_PREPARED:
@@ -51,7 +51,7 @@ class DelayDetour:
             _move(draft, SCHEDULE_TOPIC, level - 1)
 
 
-class TimerDetour:
+class TimerHook:
     """Moves timed messages to the timer topic.
 
     `congestion(time)` is the number of messages that wait for a delivery time (ms); `clock` gives
@@ -65,7 +65,7 @@ class TimerDetour:
         self._congestion = congestion
         self._clock = clock
 
-    def __call__(self, draft: Draft) -> None:
+    def __call__(self, draft: InnerMessage) -> None:
         """A time that has come needs no detour. Raises RemotingError: MESSAGE_ILLEGAL for a time
         that is no number or too far away, SYSTEM_ERROR for too many messages of one time."""
         properties = draft.properties
@@ -125,7 +125,7 @@ class TimerDetour:
             )
 
 
-def recall_handle(draft: Draft, topic: str, broker_name: str) -> str | None:
+def recall_handle(draft: InnerMessage, topic: str, broker_name: str) -> str | None:
     """The text that takes a draft back that was sent to `topic`; None unless it is timed."""
     if draft.topic != TIMER_TOPIC or topic == TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
         return None
@@ -136,7 +136,7 @@ def recall_handle(draft: Draft, topic: str, broker_name: str) -> str | None:
     ).encode()
 
 
-def _move(draft: Draft, topic: str, queue_id: int) -> None:
+def _move(draft: InnerMessage, topic: str, queue_id: int) -> None:
     draft.properties[names.REAL_TOPIC] = draft.topic
     draft.properties[names.REAL_QID] = str(draft.queue_id)
     draft.topic = topic
