@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook
     from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
     from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+    from pocketmq.client.consumer.fetch.puller import PullResult, PullStatus
     from pocketmq.client.consumer.pull import PullConsumer
-    from pocketmq.client.consumer.puller import PullResult, PullStatus
     from pocketmq.client.consumer.push import PushConsumer
-    from pocketmq.client.consumer.rebalance_strategy import (
+    from pocketmq.client.consumer.rebalance.strategies import (
         ByConfig,
         ByMachineRoom,
         ConsistentHash,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         RemotingTimeout,
         RequestCodeNotSupported,
         RequestTimeout,
+        SendAttempt,
         SendError,
         ServiceNotAvailable,
         SubscriptionGroupNotExist,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         SystemBusy,
         TopicNotExist,
         TransactionNotPrepared,
-        Try,
     )
     from pocketmq.client.options import ClientOptions
     from pocketmq.client.producer.hooks import SendContext, SendHook, SendKind
@@ -126,6 +126,7 @@ __all__ = [
     "RequestCodeNotSupported",
     "RequestTimeout",
     "RocketMQDataSource",
+    "SendAttempt",
     "SendContext",
     "SendError",
     "SendHook",
@@ -142,7 +143,6 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
-    "Try",
     "__version__",
     "average",
     "circle",
@@ -165,12 +165,12 @@ _MODULES = {
         "ConsumerEventKind",
     ),
     "pocketmq.client.consumer.pull": ("PullConsumer",),
-    "pocketmq.client.consumer.puller": (
+    "pocketmq.client.consumer.fetch.puller": (
         "PullResult",
         "PullStatus",
     ),
     "pocketmq.client.consumer.push": ("PushConsumer",),
-    "pocketmq.client.consumer.rebalance_strategy": (
+    "pocketmq.client.consumer.rebalance.strategies": (
         "ByConfig",
         "ByMachineRoom",
         "ConsistentHash",
@@ -210,7 +210,7 @@ _MODULES = {
         "SystemBusy",
         "TopicNotExist",
         "TransactionNotPrepared",
-        "Try",
+        "SendAttempt",
     ),
     "pocketmq.client.producer.hooks": (
         "SendContext",

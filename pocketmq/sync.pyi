@@ -9,8 +9,8 @@ from typing import Literal, Self, TypeVar, Unpack, overload
 
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
-from pocketmq.client.consumer.puller import PullResult
-from pocketmq.client.consumer.rebalance_strategy import Strategy
+from pocketmq.client.consumer.fetch.puller import PullResult
+from pocketmq.client.consumer.rebalance.strategies import Strategy
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions

@@ -75,6 +75,7 @@ __all__ = [
     "RemotingTimeout",
     "RequestCodeNotSupported",
     "RequestTimeout",
+    "SendAttempt",
     "SendError",
     "ServiceNotAvailable",
     "SubscriptionGroupNotExist",
@@ -82,7 +83,6 @@ __all__ = [
     "SystemBusy",
     "TopicNotExist",
     "TransactionNotPrepared",
-    "Try",
     "error_for",
     "is_silence",
 ]
@@ -166,7 +166,7 @@ class BrokerNotFound(ClientError):
 TRIES_TOLD = 8
 
 
-class Try(NamedTuple):
+class SendAttempt(NamedTuple):
     """One attempt of a send: where to, how long it took (s), and how it failed."""
 
     queue: MessageQueue
@@ -180,7 +180,9 @@ class SendError(ClientError):
     A message whose tries ended without an answer may have been stored all the same.
     """
 
-    def __init__(self, topic: str, elapsed: float, tries: Sequence[Try], last: RemotingError):
+    def __init__(
+        self, topic: str, elapsed: float, tries: Sequence[SendAttempt], last: RemotingError
+    ):
         super().__init__(last.code, last.remark, tries[-1].queue.broker_name)
         self.topic = topic
         self.elapsed = elapsed

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pocketmq.client.batching import Batching
+from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import NoRouteInfo, NotRunning, RemotingError, error_for
 from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
@@ -91,7 +91,7 @@ class ClientInstance:
             sign=None if credentials is None else credentials.sign,
         )
         self.pool.on_connected.append(self._connected)
-        self.batching = Batching(self.pool)
+        self.batching = BatchProtocol(self.pool)
         self.name_servers = NameServers(self._list.addresses, self.pool)
         self.routes = RouteTable(
             self.name_servers, self.spawn, template=template, template_queues=template_queues

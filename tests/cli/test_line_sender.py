@@ -10,7 +10,7 @@ import pytest
 from pocketmq.cli import line_sender
 from pocketmq.cli.line_sender import GIVE_UP_AFTER, MAX_BYTES, MAX_REQUESTS, LineSender
 from pocketmq.cli.lines import Lines
-from pocketmq.client.errors import BatchSendError, SendError, Try
+from pocketmq.client.errors import BatchSendError, SendAttempt, SendError
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.errors import SystemBusy
@@ -37,7 +37,7 @@ class FakeProducer:
         failed = [message for message in messages if message.body in self.refused]
         if failed:
             busy = SystemBusy("too many", "broker-a")
-            error = SendError("t", 0.0, [Try(QUEUE, 0.0, busy)], busy)
+            error = SendError("t", 0.0, [SendAttempt(QUEUE, 0.0, busy)], busy)
             if len(messages) == 1:
                 raise error
             results = [None if message in failed else STORED for message in messages]

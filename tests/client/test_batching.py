@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.batching import MAX_PARENT_BYTES, Batching
+from pocketmq.client.batch_protocol import MAX_PARENT_BYTES, BatchProtocol
 from pocketmq.client.errors import (
     BodyError,
     RemoteSystemError,
@@ -76,11 +76,11 @@ async def pool() -> AsyncIterator[ConnectionPool]:
 
 
 @pytest.fixture
-def batching(pool: ConnectionPool) -> Batching:
-    return Batching(pool)
+def batching(pool: ConnectionPool) -> BatchProtocol:
+    return BatchProtocol(pool)
 
 
-def commit(batching: Batching, broker: Broker, offset: int, **options: Any) -> Any:
+def commit(batching: BatchProtocol, broker: Broker, offset: int, **options: Any) -> Any:
     header = UpdateConsumerOffsetRequestHeader(
         consumer_group="G", topic="T", queue_id=0, commit_offset=offset
     )
@@ -88,7 +88,7 @@ def commit(batching: Batching, broker: Broker, offset: int, **options: Any) -> A
     return batching.request(broker.address, COMMIT, header, **options)
 
 
-async def commits(batching: Batching, broker: Broker, count: int, **options: Any) -> list[Any]:
+async def commits(batching: BatchProtocol, broker: Broker, count: int, **options: Any) -> list[Any]:
     return await asyncio.gather(
         *(commit(batching, broker, n, **options) for n in range(count)), return_exceptions=True
     )
@@ -98,19 +98,21 @@ def remarks(answers: Sequence[Any]) -> list[Any]:
     return [getattr(answer, "remark", answer) for answer in answers]
 
 
-async def test_what_is_asked_at_once_is_one_request(batching: Batching, broker: Broker) -> None:
+async def test_what_is_asked_at_once_is_one_request(
+    batching: BatchProtocol, broker: Broker
+) -> None:
     assert remarks(await commits(batching, broker, 50)) == [str(n) for n in range(50)]
     assert broker.seen == Counter({RequestCode.COMMON_BATCH_REQUEST: 1})
     assert broker.sizes == [50]
 
 
-async def test_what_is_alone_goes_as_it_is(batching: Batching, broker: Broker) -> None:
+async def test_what_is_alone_goes_as_it_is(batching: BatchProtocol, broker: Broker) -> None:
     assert (await commit(batching, broker, 7)).remark == "7"
     assert broker.seen == Counter({COMMIT: 1})
 
 
 async def test_brokers_without_batches_are_asked_one_by_one(
-    batching: Batching, old_broker: Broker, caplog: pytest.LogCaptureFixture
+    batching: BatchProtocol, old_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     for _ in range(2):
@@ -121,7 +123,7 @@ async def test_brokers_without_batches_are_asked_one_by_one(
 
 
 async def test_a_new_connection_may_lead_to_a_new_broker(
-    batching: Batching, old_broker: Broker
+    batching: BatchProtocol, old_broker: Broker
 ) -> None:
     await commits(batching, old_broker, 2)
     await old_broker.stop()
@@ -135,7 +137,7 @@ async def test_a_new_connection_may_lead_to_a_new_broker(
 
 
 async def test_a_child_fails_alone_and_a_missing_one_too(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     def answer(children: list[Command]) -> Response:
         frames = [encode_response_frame(0, children[0].opaque, 2, "busy")]
@@ -148,7 +150,7 @@ async def test_a_child_fails_alone_and_a_missing_one_too(
 
 
 async def test_after_a_failed_parent_only_what_may_be_repeated_is(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     broker.batch = lambda children: Response(ResponseCode.SYSTEM_ERROR, "no")
     answers = await asyncio.gather(
@@ -174,7 +176,7 @@ def at_most(broker: Broker, children: int, remark: str) -> None:
 
 
 async def test_a_broker_that_takes_fewer_children_is_given_fewer(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     at_most(broker, 8, "more than 8 children")
     for sizes in ([20, 8, 8, 4], [8, 8, 4]):
@@ -189,7 +191,7 @@ async def test_a_broker_that_takes_fewer_children_is_given_fewer(
 
 @pytest.mark.parametrize("takes", [0, 1])
 async def test_a_broker_that_takes_one_child_is_asked_one_by_one(
-    batching: Batching, broker: Broker, takes: int
+    batching: BatchProtocol, broker: Broker, takes: int
 ) -> None:
     at_most(broker, takes, f"more than {takes} children")
     for _ in range(2):
@@ -198,14 +200,16 @@ async def test_a_broker_that_takes_one_child_is_asked_one_by_one(
     assert not batching.serves(broker.address)
 
 
-async def test_a_limit_that_explains_nothing_is_halved(batching: Batching, broker: Broker) -> None:
+async def test_a_limit_that_explains_nothing_is_halved(
+    batching: BatchProtocol, broker: Broker
+) -> None:
     at_most(broker, 5, "more than 100 children")
     assert remarks(await commits(batching, broker, 20)) == [str(n) for n in range(20)]
     assert broker.sizes == [20, 10, 10, 5, 5, 5, 5]
 
 
 async def test_who_gave_up_is_not_in_the_smaller_parents(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     tasks = [asyncio.ensure_future(commit(batching, broker, n)) for n in range(4)]
 
@@ -221,12 +225,12 @@ async def test_who_gave_up_is_not_in_the_smaller_parents(
     assert (broker.sizes, broker.seen[COMMIT]) == ([4, 2], 1)
 
 
-async def test_nonsense_in_a_parents_answer(batching: Batching, broker: Broker) -> None:
+async def test_nonsense_in_a_parents_answer(batching: BatchProtocol, broker: Broker) -> None:
     broker.batch = lambda children: Response(body=b"\0\0\0\x05nonsense")
     assert all(isinstance(answer, BodyError) for answer in await commits(batching, broker, 2))
 
 
-async def test_a_lost_connection_fails_all(batching: Batching, broker: Broker) -> None:
+async def test_a_lost_connection_fails_all(batching: BatchProtocol, broker: Broker) -> None:
     def drop(children: list[Command]) -> Response:
         broker.drop_connections()
         return Response()
@@ -237,7 +241,7 @@ async def test_a_lost_connection_fails_all(batching: Batching, broker: Broker) -
 
 
 async def test_large_numbers_and_large_bodies_take_several_parents(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     answers = await commits(batching, broker, 2 * MAX_CHILDREN + 1)
     assert remarks(answers) == [str(n) for n in range(2 * MAX_CHILDREN + 1)]
@@ -249,7 +253,7 @@ async def test_large_numbers_and_large_bodies_take_several_parents(
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     tasks = [asyncio.ensure_future(commit(batching, broker, n)) for n in range(3)]
     await asyncio.sleep(0)
@@ -260,7 +264,7 @@ async def test_a_caller_that_gives_up_does_not_disturb_the_others(
 
 
 async def test_different_codes_and_brokers_are_kept_apart(
-    batching: Batching, broker: Broker, old_broker: Broker
+    batching: BatchProtocol, broker: Broker, old_broker: Broker
 ) -> None:
     answers = await asyncio.gather(commits(batching, broker, 2), commits(batching, old_broker, 2))
     assert [remarks(each) for each in answers] == [["0", "1"]] * 2
@@ -268,7 +272,7 @@ async def test_different_codes_and_brokers_are_kept_apart(
 
 
 async def test_an_overloaded_broker_is_not_asked_again_for_what_may_not_be_repeated(
-    batching: Batching, broker: Broker
+    batching: BatchProtocol, broker: Broker
 ) -> None:
     broker.batch = lambda children: Response(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]")
     assert all(isinstance(answer, SystemBusy) for answer in await commits(batching, broker, 2))
@@ -279,7 +283,7 @@ async def test_an_overloaded_broker_is_not_asked_again_for_what_may_not_be_repea
     "code", [ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION]
 )
 async def test_who_gave_up_is_not_asked_for_alone(
-    batching: Batching, broker: Broker, code: ResponseCode
+    batching: BatchProtocol, broker: Broker, code: ResponseCode
 ) -> None:
     askers: list[asyncio.Task[Any]] = []
 
@@ -295,7 +299,7 @@ async def test_who_gave_up_is_not_asked_for_alone(
     assert broker.seen[COMMIT] == 2
 
 
-async def test_each_waits_as_long_as_it_said(batching: Batching, broker: Broker) -> None:
+async def test_each_waits_as_long_as_it_said(batching: BatchProtocol, broker: Broker) -> None:
     broker.batch = lambda children: None  # type: ignore[assignment, return-value]  # no answer
     patient = asyncio.ensure_future(commit(batching, broker, 1, timeout=60.0))
     async with asyncio.timeout(10):
@@ -307,7 +311,10 @@ async def test_each_waits_as_long_as_it_said(batching: Batching, broker: Broker)
 
 
 async def test_what_is_asked_again_has_only_the_rest_of_its_time(
-    batching: Batching, old_broker: Broker, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+    batching: BatchProtocol,
+    old_broker: Broker,
+    pool: ConnectionPool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     timeouts: list[float] = []
     request = pool.request

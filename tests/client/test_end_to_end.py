@@ -116,7 +116,7 @@ async def test_a_held_pull_is_woken_at_once(real: RealCluster, topic: str) -> No
 async def test_a_topic_is_created_by_its_first_message(
     real: RealCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.02)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.02)
     async with (
         Producer("PG", namesrv=real.namesrv) as producer,
         PullConsumer("G", namesrv=real.namesrv) as consumer,

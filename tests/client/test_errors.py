@@ -8,8 +8,8 @@ from pocketmq.client.errors import (
     NoRouteInfo,
     NotRunning,
     RemotingError,
+    SendAttempt,
     SendError,
-    Try,
     once_more,
 )
 from pocketmq.message.message import Message, MessageQueue
@@ -20,7 +20,7 @@ QUEUE = MessageQueue("T", "broker-a", 3)
 
 def test_a_batch_error_tells_what_its_cause_tells() -> None:
     busy = SystemBusy("too many", "broker-a")
-    cause = SendError("T", 0.5, [Try(QUEUE, 0.5, busy)], busy)
+    cause = SendError("T", 0.5, [SendAttempt(QUEUE, 0.5, busy)], busy)
     message = Message("T", b"x")
     error = BatchSendError(cause, [None], [message])
     assert (error.code, error.remark, error.broker) == (cause.code, "too many", "broker-a")
@@ -42,7 +42,7 @@ BUSY = SystemBusy("too many", "broker-a")
     "error",
     [
         BUSY,
-        SendError("T", 0.5, [Try(QUEUE, 0.5, BUSY)], BUSY),
+        SendError("T", 0.5, [SendAttempt(QUEUE, 0.5, BUSY)], BUSY),
         NoRouteInfo("T"),
         BrokerNotFound("broker-a"),
         NotRunning("producer"),

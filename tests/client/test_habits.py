@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer import fetcher
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.fetch import fetcher
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.credentials import Credentials

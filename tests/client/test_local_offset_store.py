@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.client.consumer.local_offset_store import LocalOffsetStore, OffsetFileError
+from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore, OffsetFileError
 from pocketmq.message.message import MessageQueue
 from tests.client.waiting import until
 

@@ -12,8 +12,8 @@ from tests.client.waiting import until
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.queue_lock.LOCK_TIMEOUT", 0.05)
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.RETRY_PERIOD", 0.02)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.queue_lock.LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.rebalance.RETRY_PERIOD", 0.02)
 
 
 def consumer(cluster: FakeCluster, name: str) -> PushConsumer:

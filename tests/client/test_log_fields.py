@@ -96,8 +96,8 @@ async def test_records_of_consumers_carry_them(
 def test_all_warnings_of_the_client_carry_fields() -> None:
     """Each call that logs a failure of something that has a name says so in fields."""
     without = {
-        "pocketmq/client/consumer/local_offset_store.py",  # about a file
-        "pocketmq/client/consumer/workers.py",  # about this program
+        "pocketmq/client/consumer/offsets/local_offset_store.py",  # about a file
+        "pocketmq/client/consumer/dispatch/workers.py",  # about this program
         "pocketmq/client/producer/request_reply.py",
         "pocketmq/client/producer/transaction.py",  # requests that are nonsense
         "pocketmq/client/selector/detector.py",

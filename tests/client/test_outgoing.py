@@ -1,10 +1,10 @@
 import pytest
 
 from pocketmq.client.errors import BodyError, InvalidMessage, SystemBusy
-from pocketmq.client.producer.outgoing import (
+from pocketmq.client.producer.prepared_message import (
     COMPRESS_IN_THREAD,
     Compression,
-    Outgoing,
+    PreparedMessage,
     compress_body,
     prepare,
 )
@@ -114,8 +114,8 @@ def test_a_broken_answer_is_an_error(missing: str) -> None:
         prepare(Message("T", b"x"), "ID").result(answer(STORED | {"queueOffset": "x"}), QUEUE)
 
 
-def batch_of(*ids: str) -> Outgoing:
-    return Outgoing(RequestCode.SEND_BATCH_MESSAGE, "T", b"body", "", ids, batch=True)
+def batch_of(*ids: str) -> PreparedMessage:
+    return PreparedMessage(RequestCode.SEND_BATCH_MESSAGE, "T", b"body", "", ids, batch=True)
 
 
 def test_a_batch_has_a_result_for_each_message() -> None:

@@ -20,7 +20,9 @@ from tests.client.waiting import until
 async def test_chaos_of_plain_handlers(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.002)
+    monkeypatch.setattr(
+        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.002
+    )
     chance = random.Random(seed)
     fill(cluster)
     for broker in cluster.brokers.values():

@@ -8,8 +8,8 @@ import pytest
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch.workers import BURST
 from pocketmq.client.consumer.push import PushConsumer
-from pocketmq.client.consumer.workers import BURST
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Response
@@ -104,7 +104,9 @@ async def test_what_a_handler_does_to_its_consumer_holds_from_the_next_message_o
 async def test_a_pause_holds_for_messages_whose_second_turn_has_come(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr(
+        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.01
+    )
     fill(cluster, 5)
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     again: list[bytes] = []

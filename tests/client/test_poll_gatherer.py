@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pocketmq.client.batching import Batching
-from pocketmq.client.consumer.poll_gatherer import PollGatherer
+from pocketmq.client.batch_protocol import BatchProtocol
+from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
 from pocketmq.remoting.batch import child_frames
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import EncodeError
@@ -54,9 +54,9 @@ async def broker() -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
-async def gatherer() -> AsyncIterator[PollGatherer]:
+async def gatherer() -> AsyncIterator[SharedPolls]:
     async with ConnectionPool() as pool:
-        yield PollGatherer(pool, Batching(pool), 1.0)
+        yield SharedPolls(pool, BatchProtocol(pool), 1.0)
 
 
 def poll(queue_id: int, subscription: str = "*") -> PullMessageRequestHeader:
@@ -76,7 +76,7 @@ def poll(queue_id: int, subscription: str = "*") -> PullMessageRequestHeader:
 
 
 async def pull(
-    gatherer: PollGatherer, broker: Broker, *polls: PullMessageRequestHeader
+    gatherer: SharedPolls, broker: Broker, *polls: PullMessageRequestHeader
 ) -> list[Command | BaseException]:
     async with asyncio.timeout(5):
         return await asyncio.gather(
@@ -86,7 +86,7 @@ async def pull(
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
 async def test_a_poll_that_can_not_be_written_fails_alone(
-    gatherer: PollGatherer, broker: Broker, bad: int
+    gatherer: SharedPolls, broker: Broker, bad: int
 ) -> None:
     answers = await pull(
         gatherer, broker, *(poll(n, "\ud800" if n == bad else "*") for n in range(3))
@@ -96,7 +96,7 @@ async def test_a_poll_that_can_not_be_written_fails_alone(
     assert broker.sizes == [2]
 
 
-async def test_polls_that_can_all_not_be_written(gatherer: PollGatherer, broker: Broker) -> None:
+async def test_polls_that_can_all_not_be_written(gatherer: SharedPolls, broker: Broker) -> None:
     answers = await pull(gatherer, broker, poll(0, "\ud800"), poll(1, "\ud800"))
     assert all(isinstance(answer, EncodeError) for answer in answers)
     assert not broker.seen
@@ -106,7 +106,7 @@ async def test_polls_that_can_all_not_be_written(gatherer: PollGatherer, broker:
     ("most", "first", "then"), [(4, [10, 4, 4, 2], [4, 4, 2]), (1, [10], []), (0, [10], [])]
 )
 async def test_a_broker_that_takes_fewer_children(
-    gatherer: PollGatherer, broker: Broker, most: int, first: list[int], then: list[int]
+    gatherer: SharedPolls, broker: Broker, most: int, first: list[int], then: list[int]
 ) -> None:
     broker.most = most
     for sizes in (first, then):
@@ -119,7 +119,7 @@ async def test_a_broker_that_takes_fewer_children(
 
 @pytest.mark.parametrize("most", [3, 1])
 async def test_who_gave_up_is_not_asked_for_again(
-    gatherer: PollGatherer, broker: Broker, most: int
+    gatherer: SharedPolls, broker: Broker, most: int
 ) -> None:
     """By a queue that was given up, say, while the broker refused its parent."""
     broker.most = most

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.message.message import MessageExt, MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.consumer.pull import PullConsumer
-from pocketmq.client.consumer.puller import PullStatus
 from pocketmq.client.errors import (
     InvalidName,
     NoNameServer,
@@ -397,7 +397,7 @@ async def test_the_bytes_of_all_queues_together_are_bounded(cluster: FakeCluster
 async def test_a_topic_that_does_not_exist_yet(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.01)
     async with consumer(cluster, start="end") as c:
         await c.assign("later")
         assert c.assignment == []

@@ -57,7 +57,7 @@ async def test_a_broker_that_does_not_hold_polls_is_not_asked_all_the_time(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, suspend: float
 ) -> None:
     """It is not told to (0), or does not do so (longPollingEnable=false)."""
-    monkeypatch.setattr("pocketmq.client.consumer.fetcher.SHORTEST_POLL", 600.0)
+    monkeypatch.setattr("pocketmq.client.consumer.fetch.fetcher.SHORTEST_POLL", 600.0)
     broker = cluster["a"]
     broker.pull_answer = lambda request: broker.pulled(ResponseCode.PULL_NOT_FOUND, 0, 0)
     async with consumer(cluster, suspend=suspend) as c:
@@ -104,7 +104,7 @@ async def test_offsets_are_all_tried_before_an_error_is_raised(cluster: FakeClus
 async def test_a_topic_that_is_waited_for_again_is_looked_for_once(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.2)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.2)
     async with consumer(cluster) as c:
         for _ in range(5):
             await c.assign("missing")

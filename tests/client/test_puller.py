@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.puller import Puller
+from pocketmq.client.consumer.fetch.puller import Puller
 from pocketmq.client.errors import (
     RemotingClosed,
     RemotingConnectError,
@@ -80,8 +80,8 @@ async def test_after_a_replica_failed_the_master_is_asked(
     error: type[RemotingError],
     polled: bool,
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.poll_gatherer.HOLD_SLACK", -0.2)
-    monkeypatch.setattr("pocketmq.client.consumer.puller.HOLD_SLACK", -0.2)
+    monkeypatch.setattr("pocketmq.client.consumer.fetch.shared_polls.HOLD_SLACK", -0.2)
+    monkeypatch.setattr("pocketmq.client.consumer.fetch.puller.HOLD_SLACK", -0.2)
 
     async def pull() -> None:
         if polled:

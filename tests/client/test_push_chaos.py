@@ -58,7 +58,9 @@ def fill(cluster: FakeCluster) -> None:
 async def test_chaos(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool, seed: int
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.002)
+    monkeypatch.setattr(
+        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.002
+    )
     chance = random.Random(seed)
     fill(cluster)
     ledger = Ledger(cluster)

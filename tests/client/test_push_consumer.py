@@ -140,7 +140,9 @@ async def test_acknowledging_by_hand(cluster: FakeCluster) -> None:
 async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr(
+        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.01
+    )
     cluster["a"].store("T", 0, b"x")
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "can not")
     tries: list[int] = []
@@ -160,7 +162,7 @@ async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
 async def test_a_redelivered_message_has_its_topic(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.assignment.MISSING_TOPIC_PERIOD", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.01)
     seen: list[ConsumedMessage] = []
     async with consumer(cluster, {"T": "*"}, handler=seen.append, start="end"):
         # The broker makes the topic when it hears of the group; none of its messages is too old.

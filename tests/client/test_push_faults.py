@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consume_service import ConsumeService
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
@@ -270,7 +270,9 @@ async def test_a_topic_may_come_while_the_consumer_starts(cluster: FakeCluster) 
 async def test_a_paused_queue_hands_out_no_repetition(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.consume_concurrently.LOCAL_RETRY_DELAY", 0.001)
+    monkeypatch.setattr(
+        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.001
+    )
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     fill(cluster, 1)
     async with consumer(cluster) as c:
@@ -325,7 +327,7 @@ async def test_a_message_that_is_refused_comes_again_less_and_less_often(
     if refused:
         cluster["a"].back_answer = Response(ResponseCode.NO_PERMISSION, "as the test says")
     else:
-        monkeypatch.setattr("pocketmq.client.consumer.send_back.SEND_BACK_TIMEOUT", 0.01)
+        monkeypatch.setattr("pocketmq.client.consumer.dispatch.send_back.SEND_BACK_TIMEOUT", 0.01)
         cluster["a"].back_answer = None  # type: ignore[assignment]
     fill(cluster, 1)
     async with consumer(cluster, handler=handle):
@@ -340,7 +342,7 @@ async def test_a_handler_that_can_not_be_cancelled_does_not_keep_the_consumer(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     """Nor the queues, and the locks, of everything else."""
-    monkeypatch.setattr("pocketmq.client.consumer.workers.CANCEL_TIMEOUT", 0.02)
+    monkeypatch.setattr("pocketmq.client.consumer.dispatch.workers.CANCEL_TIMEOUT", 0.02)
     monkeypatch.setattr("pocketmq.client.instance.CANCEL_TIMEOUT", 0.02)
     begun, end = asyncio.Event(), asyncio.Event()
 

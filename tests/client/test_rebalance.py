@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.consumer.pull import PullConsumer
-from pocketmq.client.consumer.rebalance_strategy import average
+from pocketmq.client.consumer.rebalance.strategies import average
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.request import Response
@@ -109,7 +109,7 @@ async def test_a_queue_that_is_lost_is_committed_for_its_new_reader(
 async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.RETRY_PERIOD", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.rebalance.rebalance.RETRY_PERIOD", 0.01)
     refused = 0
     original = cluster["a"].consumer_list
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.consumer.rebalance_strategy import (
+from pocketmq.client.consumer.rebalance.strategies import (
     ByConfig,
     ByMachineRoom,
     ConsistentHash,

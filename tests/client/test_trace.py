@@ -8,7 +8,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage, Reconsume
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout
-from pocketmq.client.producer.outgoing import prepare
+from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
 from pocketmq.client.trace import ConsumeTrace, TraceDispatcher

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.errors import InvalidMessage, InvalidName, RemotingError
-from pocketmq.client.producer.outgoing import message_properties, prepare
+from pocketmq.client.producer.prepared_message import message_properties, prepare
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.validation import (
     check_message,

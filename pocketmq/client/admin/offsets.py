@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, Unpack
 
 from pocketmq.client.admin.servers import Servers
-from pocketmq.client.consumer.offset_store import RemoteOffsetStore
+from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import QueueOffsets, milliseconds
 from pocketmq.client.options import ClientOptions

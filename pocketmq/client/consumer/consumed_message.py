@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["ConsumedMessage", "Outcome", "ReconsumeLater"]

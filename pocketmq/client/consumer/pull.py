@@ -21,18 +21,18 @@ from itertools import groupby
 from types import TracebackType
 from typing import Self, Unpack
 
-from pocketmq.client.consumer.assignment import Assignment, FetchOptions
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind, ConsumerEvents
+from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.flow_control import FlowControl, Limits
-from pocketmq.client.consumer.handout import Handout
-from pocketmq.client.consumer.offset_store import RemoteOffsetStore
-from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl, Limits
+from pocketmq.client.consumer.fetch.puller import Puller, PullResult
+from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.consumer.pull_offsets import PullOffsets
-from pocketmq.client.consumer.puller import Puller, PullResult
-from pocketmq.client.consumer.rebalance import Rebalancer
-from pocketmq.client.consumer.rebalance_strategy import average
+from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
+from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.strategies import average
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.consumer.trace_sender import TraceSender
 from pocketmq.client.errors import RemotingError
@@ -114,7 +114,7 @@ class PullConsumer(PullOffsets):
         self._puller = Puller(instance, group, MessageExt, suspend=suspend, share_polls=share_polls)
         fetching = FetchOptions(start, batch, auto_commit)
         assignment = Assignment(instance, group, self._puller, store, flow, fetching, self)
-        super().__init__(instance, assignment, Handout(flow), store, group)
+        super().__init__(instance, assignment, ReadyQueues(flow), store, group)
         self._events = ConsumerEvents(
             instance, self.group, on_event, lambda: self._rebalancer.soon()
         )

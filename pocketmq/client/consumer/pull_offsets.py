@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from pocketmq.client.consumer.assignment import Assignment
-from pocketmq.client.consumer.committer import Committer
-from pocketmq.client.consumer.handout import Handout
-from pocketmq.client.consumer.offset_store import OffsetStore
+from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
+from pocketmq.client.consumer.offsets.committer import Committer
+from pocketmq.client.consumer.offsets.offset_store import OffsetStore
+from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import Position, QueueOffsets, check_position
 from pocketmq.message.message import MessageExt, MessageQueue
@@ -24,7 +24,7 @@ class PullOffsets:
         self,
         instance: ClientInstance,
         assignment: Assignment[MessageExt],
-        handout: Handout[MessageExt],
+        handout: ReadyQueues[MessageExt],
         store: OffsetStore,
         group: str,
     ) -> None:

@@ -28,27 +28,27 @@ from pathlib import Path
 from time import monotonic, time_ns
 from typing import ClassVar, Self, Unpack
 
-from pocketmq.client.consumer.assignment import Assignment, FetchOptions
-from pocketmq.client.consumer.committer import Committer
+from pocketmq.client.consumer.client_remoting_processor import ClientRemotingProcessor
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
-from pocketmq.client.consumer.consume_service import Queue
-from pocketmq.client.consumer.consume_stats import SAMPLE_PERIOD
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEvents
-from pocketmq.client.consumer.consumer_requests import ConsumerRequests
-from pocketmq.client.consumer.consumption import ConsumeOptions, Consumption
+from pocketmq.client.consumer.dispatch.consume_service import Queue
+from pocketmq.client.consumer.dispatch.consume_stats import SAMPLE_PERIOD
+from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consumption
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Handler
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.flow_control import FlowControl, Limits
-from pocketmq.client.consumer.handlers import AnyHandler, Handler
-from pocketmq.client.consumer.local_offset_store import LocalOffsetStore, default_directory
-from pocketmq.client.consumer.offset_store import OffsetStore, RemoteOffsetStore
-from pocketmq.client.consumer.puller import Puller
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl, Limits
+from pocketmq.client.consumer.fetch.puller import Puller
+from pocketmq.client.consumer.offsets.committer import Committer
+from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore, default_directory
+from pocketmq.client.consumer.offsets.offset_store import OffsetStore, RemoteOffsetStore
 from pocketmq.client.consumer.push_subscriptions import PushSubscriptions
 from pocketmq.client.consumer.push_topics import PushTopics
-from pocketmq.client.consumer.queue_lock import QueueLocks
-from pocketmq.client.consumer.queue_ownership import QueueOwnership
-from pocketmq.client.consumer.rebalance import Rebalancer
-from pocketmq.client.consumer.rebalance_strategy import Strategy, average
+from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
+from pocketmq.client.consumer.rebalance.queue_lock import QueueLocks
+from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
+from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.strategies import Strategy, average
 from pocketmq.client.consumer.running_info import MIB, RunningInfo
 from pocketmq.client.consumer.trace_sender import TraceSender
 from pocketmq.client.errors import NotRunning, RemotingError
@@ -210,7 +210,7 @@ class PushConsumer(PushTopics):
         )
         super().__init__(instance, wanted, self._rebalancer)
         self._info = RunningInfo(instance, consume_options, self._assignment, self._consumption)
-        ConsumerRequests(
+        ClientRemotingProcessor(
             instance,
             group,
             self._assignment,

@@ -3,12 +3,12 @@ the group's retries."""
 
 from __future__ import annotations
 
-from pocketmq.client.consumer.assignment import Assignment
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.expression import EVERYTHING, Expression
-from pocketmq.client.consumer.handlers import AnyHandler
-from pocketmq.client.consumer.queue_ownership import QueueOwnership
-from pocketmq.client.consumer.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.assignment import Assignment
+from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
+from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import Position

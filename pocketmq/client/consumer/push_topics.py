@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, handler_of
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.handlers import BatchHandler, Handler, handler_of
 from pocketmq.client.consumer.push_subscriptions import PushSubscriptions
-from pocketmq.client.consumer.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
 from pocketmq.client.instance import ClientInstance
 
 __all__ = ["PushTopics"]

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Iterator
 from types import CoroutineType
 
-from pocketmq.client.consumer.assignment import Assignment
-from pocketmq.client.consumer.consume_service import Queue
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.consumption import ConsumeOptions, Consumption
+from pocketmq.client.consumer.dispatch.consume_service import Queue
+from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consumption
+from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.instance import ClientInstance
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 

@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from pocketmq.client.producer.outgoing import Outgoing, message_properties, wait_property
+from pocketmq.client.producer.prepared_message import (
+    PreparedMessage,
+    message_properties,
+    wait_property,
+)
 from pocketmq.client.validation import check_batchable, check_message, check_properties_length
 from pocketmq.message.batch_body import BatchBody
 from pocketmq.message.message import Message
@@ -48,12 +52,12 @@ class BatchPart(msgspec.Struct):
             msg_ids.append(msg_id)
         return size
 
-    def single(self, extra: str = "") -> Outgoing:
+    def single(self, extra: str = "") -> PreparedMessage:
         """Its one message, as an ordinary send; raises InvalidMessage for its properties."""
         flag, body, properties = self.body.first()
         text = properties.decode() + extra + wait_property(self.wait_stored)
         check_properties_length(text)
-        return Outgoing(
+        return PreparedMessage(
             RequestCode.SEND_MESSAGE_V2,
             self.topic,
             body,
@@ -63,12 +67,12 @@ class BatchPart(msgspec.Struct):
             gathered=True,
         )
 
-    def outgoing(self, extra: str = "") -> Outgoing:
+    def outgoing(self, extra: str = "") -> PreparedMessage:
         """All of them, as a batch."""
         # The header's properties are appended to those of each message: WAIT needs no place of
         # its own in every one. The unique ids stay with the messages, where the reference's one
         # id for the whole batch would make them indistinguishable.
-        return Outgoing(
+        return PreparedMessage(
             RequestCode.SEND_BATCH_MESSAGE,
             self.topic,
             self.body.encode(),

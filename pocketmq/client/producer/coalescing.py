@@ -10,7 +10,7 @@ from __future__ import annotations
 from pocketmq.client.errors import SendError
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.producer.accumulator import Accumulator
-from pocketmq.client.producer.outgoing import prepare
+from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.validation import goes_alone

@@ -24,16 +24,16 @@ from typing import TypeVar
 
 import msgspec
 
+from pocketmq.client.backoff import growing
 from pocketmq.client.errors import (
     BrokerNotFound,
     NoRouteInfo,
     RemotingError,
     RemotingTimeout,
+    SendAttempt,
     SendError,
-    Try,
     is_silence,
 )
-from pocketmq.client.pauses import growing
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
@@ -124,7 +124,7 @@ class Delivery:
         if now >= deadline:
             raise RemotingTimeout(f"no time was left to send to topic {topic}")
         elsewhere = queues.broker_count > 1
-        failures: list[Try] = []
+        failures: list[SendAttempt] = []
         tries: Tries | None = None
         while True:
             share = deadline - now
@@ -138,7 +138,7 @@ class Delivery:
                 raise
             except RemotingError as error:
                 began_attempt, now = now, clock()
-                failures.append(Try(queue, now - began_attempt, error))
+                failures.append(SendAttempt(queue, now - began_attempt, error))
                 again = self._learn(queue, now - began_attempt, error, policy)
                 if is_silence(error) or isinstance(error, BrokerNotFound):
                     self._doubt(topic)
@@ -180,7 +180,7 @@ class Delivery:
         return error.code in policy.retried_codes
 
 
-def _pause(failures: Iterable[Try], broker_name: str) -> float:
+def _pause(failures: Iterable[SendAttempt], broker_name: str) -> float:
     """How long to leave the broker alone: it may have been busy in this send. Seconds."""
     times = sum(
         tried.queue.broker_name == broker_name and tried.error.code == ResponseCode.SYSTEM_BUSY

@@ -5,7 +5,7 @@
 
 The way of a send: validation.check_message → outgoing.prepare → Sender.send → route of the topic →
 Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool → SendResult.
-What has hooks, a key or a namespace goes through Calls, what shares a request the Accumulator.
+What has hooks, a key or a namespace goes through SendEnvelope, what shares a request the Accumulator.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.accumulator import Accumulator
 from pocketmq.client.producer.batch_sender import BatchSender
-from pocketmq.client.producer.calls import Calls, check_queue
 from pocketmq.client.producer.coalescing import SMALL_BODY, Coalescing
 from pocketmq.client.producer.delivery import RetryPolicy
 from pocketmq.client.producer.hooks import HookList, SendHook, SendKind
-from pocketmq.client.producer.outgoing import Compression, prepare
+from pocketmq.client.producer.prepared_message import Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.send_envelope import SendEnvelope, check_queue
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.remote_switches import RemoteSwitches
 from pocketmq.client.selector.detector import Detector
@@ -169,7 +169,7 @@ class Producer:
             max_message_size=max_message_size,
             extra=self._namespace.property,
         )
-        self._calls = Calls(
+        self._calls = SendEnvelope(
             self._sender,
             batches,
             self._namespace,

@@ -48,7 +48,7 @@ _NO_HOST = bytes(8)
 class RequestReply:
     """The requests of one client that wait for their replies, and its replies to others'.
 
-    `send` is Calls.send_one.
+    `send` is SendEnvelope.send_one.
     """
 
     def __init__(

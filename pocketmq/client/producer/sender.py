@@ -1,6 +1,6 @@
 """How a producer's requests reach brokers: routes, attempts, the wire.
 
-`Sender` knows neither users' messages nor their rules: it takes what is ready to go (Outgoing) and
+`Sender` knows neither users' messages nor their rules: it takes what is ready to go (PreparedMessage) and
 a queue, or None for whichever queue the selector likes, and gives back what the broker answered.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pocketmq.client.errors import RemotingError, error_for
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
-from pocketmq.client.producer.outgoing import Compression, Outgoing, compress_body
+from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.client.producer.recall import RecallHandle
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
@@ -61,7 +61,7 @@ class Sender:
         self._delivery = Delivery(selector, policy, time.monotonic, self._doubt)
 
     def send(
-        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
+        self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> Coroutine[Any, Any, SendResult]:
         """Send one message, compressed if it is large; raises SendError, NoRouteInfo."""
         if self._compression is not None and self._compression.applies(outgoing.body):
@@ -74,7 +74,7 @@ class Sender:
 
     async def _send_compressed(
         self,
-        outgoing: Outgoing,
+        outgoing: PreparedMessage,
         queue: MessageQueue | None,
         deadline: float,
         compression: Compression,
@@ -84,7 +84,7 @@ class Sender:
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     async def send_oneway(
-        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
+        self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> None:
         """Hand one message to a connection; raises SendError when no broker is connected."""
         if self._compression is not None and self._compression.applies(outgoing.body):
@@ -102,7 +102,7 @@ class Sender:
         await self._attempts(outgoing.topic, queue, attempt, deadline, oneway=True)
 
     async def send_batch(
-        self, outgoing: Outgoing, queue: MessageQueue | None, deadline: float
+        self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> list[SendResult]:
         """Send one batch; the results of its messages. Raises SendError, NoRouteInfo."""
         attempt = self._asking(outgoing, outgoing.results)
@@ -142,7 +142,7 @@ class Sender:
         return True
 
     def _asking(
-        self, outgoing: Outgoing, read: Callable[[Command, MessageQueue], R]
+        self, outgoing: PreparedMessage, read: Callable[[Command, MessageQueue], R]
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
         request = self._instance.batching.request if outgoing.gathered else self._pool.request
 

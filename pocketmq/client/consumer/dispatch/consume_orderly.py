@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from pocketmq.client.consumer.consume_service import ConsumeService, Queue, ServiceOwner
-from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.flow_control import FlowControl
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue, ServiceOwner
+from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
 
 __all__ = ["ConsumeOrderly"]
 

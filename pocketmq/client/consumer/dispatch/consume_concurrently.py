@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from pocketmq.client.consumer.consume_service import (
+from pocketmq.client.backoff import backoff
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch.consume_service import (
     Begun,
     ConsumeService,
     Queue,
     ServiceOwner,
     describe,
 )
-from pocketmq.client.consumer.consume_stats import ConsumeStats
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.flow_control import FlowControl
-from pocketmq.client.pauses import growing
+from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
 
 __all__ = ["ConsumeConcurrently"]
 
@@ -157,7 +157,7 @@ class ConsumeConcurrently(ConsumeService):
                 message.reconsume_times += 1
                 # While it is not refused but not answered, the pause stays as it is.
                 times = max(message.refusals, 1)
-                delay = growing(LOCAL_RETRY_DELAY, LONGEST_LOCAL_RETRY_DELAY, times)
+                delay = backoff(LOCAL_RETRY_DELAY, LONGEST_LOCAL_RETRY_DELAY, times)
                 self._later(delay, self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:

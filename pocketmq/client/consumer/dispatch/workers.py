@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from time import monotonic
 from typing import Any
 
-from pocketmq.client.consumer.consume_service import ConsumeService
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 
 __all__ = ["Workers"]
 

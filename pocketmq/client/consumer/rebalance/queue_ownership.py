@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from pocketmq.client.consumer.assignment import Assignment
-from pocketmq.client.consumer.committer import Committer
-from pocketmq.client.consumer.consume_orderly import ConsumeOrderly
-from pocketmq.client.consumer.consume_service import ConsumeService, Queue
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
-from pocketmq.client.consumer.queue_lock import LOCK_MEMORY, RENEWAL_PERIOD, QueueLocks
+from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
+from pocketmq.client.consumer.offsets.committer import Committer
+from pocketmq.client.consumer.rebalance.assignment import Assignment
+from pocketmq.client.consumer.rebalance.queue_lock import LOCK_MEMORY, RENEWAL_PERIOD, QueueLocks
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields

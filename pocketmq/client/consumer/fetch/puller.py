@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.poll_gatherer import HOLD_SLACK, PollGatherer
+from pocketmq.client.consumer.fetch.shared_polls import HOLD_SLACK, SharedPolls
 from pocketmq.client.errors import RemotingError, error_for
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
@@ -79,7 +79,7 @@ class Puller(Generic[M]):
         self._instance = instance
         self._polls = None
         if share_polls and suspend > 0:
-            self._polls = PollGatherer(instance.pool, instance.batching, suspend)
+            self._polls = SharedPolls(instance.pool, instance.batching, suspend)
         self._suspend = suspend
         self.group = group
         self._message_type = message_type

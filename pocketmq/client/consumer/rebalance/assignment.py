@@ -17,11 +17,11 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.fetcher import QueueFetcher
-from pocketmq.client.consumer.flow_control import FlowControl
-from pocketmq.client.consumer.offset_store import OffsetStore
-from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.puller import Puller
+from pocketmq.client.consumer.fetch.fetcher import QueueFetcher
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.fetch.puller import Puller
+from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance

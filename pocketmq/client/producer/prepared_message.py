@@ -28,7 +28,7 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
 __all__ = [
     "Compression",
-    "Outgoing",
+    "PreparedMessage",
     "compress_body",
     "message_properties",
     "prepare",
@@ -72,7 +72,7 @@ class Compression(msgspec.Struct, frozen=True):
         return len(body) >= self.threshold
 
 
-class Outgoing(msgspec.Struct):
+class PreparedMessage(msgspec.Struct):
     """What every attempt of one send puts on the wire.
 
     `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `gathered`: it
@@ -211,14 +211,14 @@ def wait_property(wait_stored: bool) -> str:
     return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
 
 
-def prepare(message: Message, msg_id: str, *, extra: str = "") -> Outgoing:
+def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessage:
     """A checked message made ready; raises InvalidMessage for its properties.
 
     `extra` is properties text of RocketMQ's own, which a message may not set itself.
     """
     properties = message_properties(message, msg_id) + extra + wait_property(message.wait_stored)
     check_properties_length(properties)
-    return Outgoing(
+    return PreparedMessage(
         RequestCode.SEND_MESSAGE_V2,
         message.topic,
         message.body,
@@ -228,7 +228,7 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> Outgoing:
     )
 
 
-async def compress_body(outgoing: Outgoing, compression: Compression) -> None:
+async def compress_body(outgoing: PreparedMessage, compression: Compression) -> None:
     """Compress the body in place, off the loop when it is large."""
     body = outgoing.body
     kind, level = compression.kind, compression.level

@@ -7,16 +7,16 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
-from pocketmq.client.consumer.flow_control import FlowControl
-from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
 from pocketmq.message.message import MessageExt
 
-__all__ = ["Handout"]
+__all__ = ["ReadyQueues"]
 
 M = TypeVar("M", bound=MessageExt)
 
 
-class Handout(Generic[M]):
+class ReadyQueues(Generic[M]):
     """The messages that a pull consumer has ready, and those it gave out last."""
 
     def __init__(self, flow: FlowControl) -> None:

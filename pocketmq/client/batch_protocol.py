@@ -1,6 +1,6 @@
 """Requests to one broker carried together, as the children of one parent (Batch-Protocol).
 
-`Batching.request` is asked like the connection pool. What is asked of one broker in the same turn
+`BatchProtocol.request` is asked like the connection pool. What is asked of one broker in the same turn
 of the event loop, with the same request code, goes out as one parent; a request that is alone goes
 as it is. So nobody has to collect anything: offsets that are committed together, or the parts of a
 `send_batch`, are asked for at once and find themselves in one parent.
@@ -37,7 +37,7 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import TICK
 from pocketmq.remoting.pool import ConnectionPool
 
-__all__ = ["MAX_PARENT_BYTES", "Batching", "TooManyChildren"]
+__all__ = ["MAX_PARENT_BYTES", "BatchProtocol", "TooManyChildren"]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class _Asked(NamedTuple):
     answer: asyncio.Future[Command]
 
 
-class Batching:
+class BatchProtocol:
     """Parents to the brokers of one client's pool."""
 
     def __init__(self, pool: ConnectionPool) -> None:

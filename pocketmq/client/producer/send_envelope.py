@@ -21,7 +21,7 @@ from pocketmq.client.producer.accumulator import Accumulator, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.hooks import HookList, SendContext, SendKind
-from pocketmq.client.producer.outgoing import prepare
+from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
@@ -30,12 +30,12 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["Calls", "check_queue"]
+__all__ = ["SendEnvelope", "check_queue"]
 
 R = TypeVar("R")
 
 
-class Calls:
+class SendEnvelope:
     """The calls of one producer.
 
     `group` is the user's name of it; `selector` chooses the queue of a key; `timeout` is the

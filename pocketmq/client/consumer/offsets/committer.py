@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from pocketmq.client.consumer.offset_store import OffsetStore
-from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
+from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
 

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pocketmq.client.consumer.assignment import Assignment
-from pocketmq.client.consumer.consume_concurrently import ConsumeConcurrently
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHookList
-from pocketmq.client.consumer.consume_orderly import ConsumeOrderly
-from pocketmq.client.consumer.consume_service import ConsumeService
-from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.flow_control import FlowControl
-from pocketmq.client.consumer.handlers import AnyHandler, Batched, is_failure
-from pocketmq.client.consumer.send_back import SendBack
-from pocketmq.client.consumer.workers import Workers
+from pocketmq.client.consumer.dispatch.consume_concurrently import ConsumeConcurrently
+from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_failure
+from pocketmq.client.consumer.dispatch.send_back import SendBack
+from pocketmq.client.consumer.dispatch.workers import Workers
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.message import properties as names

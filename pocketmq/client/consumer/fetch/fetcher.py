@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
+from pocketmq.client.backoff import backoff
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.flow_control import FlowControl
-from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.puller import Puller, PullResult, PullStatus
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.fetch.puller import Puller, PullResult, PullStatus
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
-from pocketmq.client.pauses import growing
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["QueueFetcher", "Reader"]
@@ -116,7 +116,7 @@ class QueueFetcher(Generic[M]):
                         extra=fields(error, queue=pq.queue, group=self._puller.group),
                     )
                 self._reader.failed(pq.queue, error, failures)
-                await asyncio.sleep(growing(FIRST_PAUSE, LONGEST_PAUSE, failures))
+                await asyncio.sleep(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
                 continue
             if failures:
                 log.info(

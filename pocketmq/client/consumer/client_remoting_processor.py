@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from time import monotonic
 
-from pocketmq.client.consumer.assignment import Assignment
-from pocketmq.client.consumer.consume_service import Queue
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.consumption import Consumption
-from pocketmq.client.consumer.handlers import is_failure
-from pocketmq.client.consumer.offset_store import OffsetStore
+from pocketmq.client.consumer.dispatch.consume_service import Queue
+from pocketmq.client.consumer.dispatch.consumption import Consumption
+from pocketmq.client.consumer.dispatch.handlers import is_failure
+from pocketmq.client.consumer.offsets.offset_store import OffsetStore
+from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.consumer.running_info import RunningInfo
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
@@ -28,12 +28,12 @@ from pocketmq.remoting.headers.client import (
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.request import Request, Response
 
-__all__ = ["ConsumerRequests"]
+__all__ = ["ClientRemotingProcessor"]
 
 log = logging.getLogger(__name__)
 
 
-class ConsumerRequests:
+class ClientRemotingProcessor:
     """Answers for one group (its name on the wire)."""
 
     def __init__(

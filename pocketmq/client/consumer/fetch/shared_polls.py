@@ -22,7 +22,7 @@ from itertools import count
 
 import msgspec
 
-from pocketmq.client.batching import Batching, TooManyChildren
+from pocketmq.client.batch_protocol import BatchProtocol, TooManyChildren
 from pocketmq.client.errors import RemotingError, is_silence
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import EncodeError
@@ -30,7 +30,7 @@ from pocketmq.remoting.frame import Command, encode_command
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 
-__all__ = ["PollGatherer"]
+__all__ = ["SharedPolls"]
 
 #: Children of one parent: all of them are read again when one has news. At the beginning of a
 #: round, and at the least.
@@ -110,10 +110,10 @@ class _Poll:
         return msgspec.structs.replace(self.header, suspend_timeout_millis=hold)
 
 
-class PollGatherer:
+class SharedPolls:
     """The long polls of one consumer; all are held for `suspend` seconds at most."""
 
-    def __init__(self, pool: ConnectionPool, batching: Batching, suspend: float) -> None:
+    def __init__(self, pool: ConnectionPool, batching: BatchProtocol, suspend: float) -> None:
         self._pool = pool
         self._batching = batching
         self._suspend = suspend

@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from pocketmq.client.consumer.rebalance_strategy import Strategy
+from pocketmq.client.consumer.rebalance.strategies import Strategy
 from pocketmq.client.errors import ClientError, NoRouteInfo, RemoteSystemError, RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields

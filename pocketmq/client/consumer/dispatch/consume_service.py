@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
-from pocketmq.client.consumer.flow_control import FlowControl
-from pocketmq.client.consumer.process_queue import ProcessQueue, message_size
+from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue, message_size
+from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
 from pocketmq.client.log_fields import fields
 
 __all__ = ["Begun", "ConsumeService", "Queue", "ServiceOwner", "describe"]

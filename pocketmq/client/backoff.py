@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["growing"]
+__all__ = ["backoff"]
 
 
-def growing(first: float, longest: float, failures: int) -> float:
+def backoff(first: float, longest: float, failures: int) -> float:
     """The pause after so many failures in a row, at least 1: `first`, twice as long each time, and
     `longest` at most. Seconds."""
     return min(first * 2.0 ** min(failures - 1, 20), longest)

@@ -15,7 +15,11 @@ from typing import Any
 import msgspec
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.process_queue import MESSAGE_OVERHEAD, ProcessQueue, message_size
+from pocketmq.client.consumer.fetch.process_queue import (
+    MESSAGE_OVERHEAD,
+    ProcessQueue,
+    message_size,
+)
 from pocketmq.message.message import MessageExt
 
 __all__ = ["FlowControl", "Limits"]
