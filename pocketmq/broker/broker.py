@@ -178,7 +178,7 @@ class Broker:
         else:
             stack.push_async_callback(vip.stop)
 
-    # --- what the components tell each other -------------------------------------------------------
+    # --- what the components tell each other --------------------------------------------------
 
     def _topics_changed(self, names: Iterable[str]) -> None:
         self.components.sends.forget_targets()

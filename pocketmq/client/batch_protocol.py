@@ -1,9 +1,9 @@
 """Requests to one broker carried together, as the children of one parent (Batch-Protocol).
 
-`BatchProtocol.request` is asked like the connection pool. What is asked of one broker in the same turn
-of the event loop, with the same request code, goes out as one parent; a request that is alone goes
-as it is. So nobody has to collect anything: offsets that are committed together, or the parts of a
-`send_batch`, are asked for at once and find themselves in one parent.
+`BatchProtocol.request` is asked like the connection pool. What is asked of one broker in the same
+turn of the event loop, with the same request code, goes out as one parent; a request that is alone
+goes as it is. So nobody has to collect anything: offsets that are committed together, or the parts
+of a `send_batch`, are asked for at once and find themselves in one parent.
 
 Brokers that do not know the code answer REQUEST_CODE_NOT_SUPPORTED to the first parent. That is
 remembered for as long as the connection lasts, and everything goes as single requests then. Such an

@@ -13,7 +13,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import Command
-from tests.broker.batches import batch, pull
+from tests.broker.batch.batches import batch, pull
 from tests.broker.conftest import (
     SUBSCRIPTION,
     SUSPEND,

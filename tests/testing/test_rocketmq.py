@@ -14,8 +14,8 @@ from pocketmq.message.message import Message, MessageExt
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.request import Request
 from pocketmq.testing import RocketMQ
-from tests.broker.batches import batch
-from tests.broker.batches import send as sent
+from tests.broker.batch.batches import batch
+from tests.broker.batch.batches import send as sent
 from tests.broker.conftest import Client
 
 pytest_plugins = ["pocketmq.testing"]

@@ -1,7 +1,7 @@
 """Delivers timed messages when they are due.
 
 They wait in queue 0 of rmq_sys_wheel_timer, with the slot of their delivery in the property
-TIMER_OUT_MS; which slot holds which messages is in `store.timer.timer_index`, that is in the official
+TIMER_OUT_MS; which slot holds which messages is in `store.timer.timer_index`, in the official
 broker's own files. The service reads what arrives in the queue into the index, and when a slot has
 passed delivers its messages: at the asked time rounded up to timerPrecisionMs, never before.
 Between two events it sleeps until the next slot that has messages. A broker that never saw a timed

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pocketmq.client.backoff import growing
+from pocketmq.client.backoff import backoff
 from pocketmq.client.errors import (
     BrokerNotFound,
     NoRouteInfo,
@@ -188,4 +188,4 @@ def _pause(failures: Iterable[SendAttempt], broker_name: str) -> float:
     )
     if not times:
         return 0.0
-    return growing(FIRST_PAUSE, LONGEST_PAUSE, times) * random.uniform(0.5, 1.0)
+    return backoff(FIRST_PAUSE, LONGEST_PAUSE, times) * random.uniform(0.5, 1.0)

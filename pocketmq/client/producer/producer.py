@@ -3,9 +3,10 @@
     async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
         result = await producer.send(Message("orders", b"...", tags="paid", keys=["o-1"]))
 
-The way of a send: validation.check_message → outgoing.prepare → Sender.send → route of the topic →
-Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool → SendResult.
-What has hooks, a key or a namespace goes through SendEnvelope, what shares a request the Accumulator.
+The way of a send: validation.check_message → prepared_message.prepare → Sender.send → route of the
+topic → Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool →
+SendResult. A message with hooks, a key or a namespace goes through SendEnvelope; one that shares a
+request with others goes through the Accumulator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How a producer's requests reach brokers: routes, attempts, the wire.
 
-`Sender` knows neither users' messages nor their rules: it takes what is ready to go (PreparedMessage) and
-a queue, or None for whichever queue the selector likes, and gives back what the broker answered.
+`Sender` knows neither users' messages nor their rules: it takes what is ready to go
+(PreparedMessage) and a queue, or None for whichever queue the selector likes, and gives back what
+the broker answered.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 A batch is taken apart first: that refuses a bad one before anything is written, and tells how many
 bytes its records have. Then it is encoded at its place.
 
-Large batches of messages of equal lengths go through `store.encoding.uniform_batch`, which needs numpy: the
-first one has it loaded, on a thread, and until it is there they are encoded as any others are.
+Large batches of messages of equal lengths go through `store.encoding.uniform_batch`, which needs
+numpy: the first one has it loaded, on a thread, and until it is there they are encoded as any
+others are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A consume queue: where the messages of one topic and queue id lie in the commit log.
 
-Entries of 20 bytes (`store.queue.queue_entry`), that of queue offset n at byte 20·n of the run of files.
+Entries of 20 bytes (`store.queue.queue_entry`), that of queue offset n at byte 20·n of the run of
+files.
 A queue that starts past 0, since the log before it is gone, begins its first file with fillers
 (0, 2^31-1, 0), as the reference does. Behind the last entry there are zeros. The queue is always
 derived from the commit log: recovery rebuilds what a crash took. Reference: ConsumeQueue.

@@ -1,7 +1,8 @@
 """RECALL_MESSAGE: a timed message is taken back before it is delivered.
 
 It does not leave the log. Another message with the same delivery slot, which is never delivered
-itself, names it in TIMER_DEL_UNIQKEY; see `broker.delayed.timer`. Reference: RecallMessageProcessor.
+itself, names it in TIMER_DEL_UNIQKEY; see `broker.delayed.timer`. Reference:
+RecallMessageProcessor.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pocketmq.remoting.frame_stream import FrameStream
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import RemotingServer
-from tests.broker.batches import Child, batch, held, parent, pull, send
+from tests.broker.batch.batches import Child, batch, held, parent, pull, send
 from tests.broker.conftest import Client, Connect, StartBroker
 
 QUICK, SLOW = 1, 2

@@ -30,7 +30,7 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.request import Response
 from pocketmq.remoting.server import RemotingServer, ServerConnection
 from pocketmq.store.config import FlushDiskType
-from tests.broker.batches import Child, batch, body_of, held, parent, pull, send
+from tests.broker.batch.batches import Child, batch, body_of, held, parent, pull, send
 from tests.broker.conftest import COMMIT, SUBSCRIPTION, Client, Connect, StartBroker
 
 TOPICS = [f"Batch_{n}" for n in range(20)]

@@ -30,7 +30,7 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.store.config import FlushDiskType
-from tests.broker.batches import Child, batch, held, pull, send
+from tests.broker.batch.batches import Child, batch, held, pull, send
 from tests.broker.conftest import Client
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.remoting.batch import decode_answers
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import BatchRequestHeader
-from tests.broker.batches import batch, body_of, held, parent, pull, send
+from tests.broker.batch.batches import batch, body_of, held, parent, pull, send
 from tests.broker.conftest import COMMIT, SUBSCRIPTION, Client, Connect
 
 MOVED = ResponseCode.PULL_OFFSET_MOVED

@@ -15,7 +15,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.server import RemotingServer
-from tests.broker.batches import Child, batch, held, parent, send
+from tests.broker.batch.batches import Child, batch, held, parent, send
 from tests.broker.conftest import Client
 
 DEADLINE = 0.2  # seconds, of what never answers

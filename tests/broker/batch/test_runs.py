@@ -10,7 +10,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.request import Request, Response
-from tests.broker.batches import SEND, Child, batch, send
+from tests.broker.batch.batches import SEND, Child, batch, send
 from tests.broker.conftest import Client, Connect, StartBroker
 
 COUNT = 500

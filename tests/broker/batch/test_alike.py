@@ -6,7 +6,7 @@ import random
 
 from pocketmq.broker.broker import Broker
 from pocketmq.message.record import Record
-from tests.broker.batches import Child, batch, send
+from tests.broker.batch.batches import Child, batch, send
 from tests.broker.conftest import Client
 
 # Property texts as they come, ! for 0x01 and ; for 0x02: not all are such as clients write.
