@@ -82,19 +82,38 @@ class _WaitingQueue:
         self.wake = wake
 
     def arrived(self, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
-        """An append: wake whom it concerns. Runs inside `MessageStore.put`, so it stays short."""
+        """An append: wake the pulls that want it. Runs inside `MessageStore.put`, so it stays
+        short."""
         properties: Mapping[str, str] | None = None
+        read = False
         for held in tuple(self.held):
-            if queue_offset >= held.offset and (held.codes is None or tags_code in held.codes):
-                if held.accept is not None:
-                    # Read for the first one that asks, and once for all of them.
-                    if properties is None:
-                        properties = self.store.properties_at(
-                            self.topic, self.queue_id, queue_offset
-                        )
-                    if properties is not None and not held.accept(properties):
-                        continue
-                self.wake(held)
+            if queue_offset < held.offset or not (held.codes is None or tags_code in held.codes):
+                continue
+            if held.accept is not None:
+                # Read for the first pull that asks, and once for all of them.
+                if not read:
+                    properties = self._properties(queue_offset)
+                    read = True
+                if properties is not None and not _accepts(held.accept, properties):
+                    continue
+            self.wake(held)
+
+    def _properties(self, queue_offset: int) -> Mapping[str, str] | None:
+        """None when the message cannot be read: the pulls that are woken report why."""
+        try:
+            return self.store.properties_at(self.topic, self.queue_id, queue_offset)
+        except Exception:
+            log.exception("cannot read %s/%d/%d", self.topic, self.queue_id, queue_offset)
+            return None
+
+
+def _accepts(accept: PropertyFilter, properties: Mapping[str, str]) -> bool:
+    """Also True when the filter fails: its pull fails again when it is executed, and is answered
+    with the error."""
+    try:
+        return accept(properties)
+    except Exception:
+        return True
 
 
 class HoldService:
@@ -189,6 +208,9 @@ class HoldService:
     # --- waking ---------------------------------------------------------------------------
 
     def _wake(self, held: HeldPull) -> None:
+        # Callers go through a snapshot: a pull in it may have been woken meanwhile.
+        if held not in held.queue.held:
+            return
         self._remove(held)
         self._woken.append(held)
         if not self._run_scheduled:
@@ -268,7 +290,13 @@ class HoldService:
     def _recheck(self) -> None:
         self._recheck_timer = None
         for queue in tuple(self._queues.values()):
-            end = self._store.max_offset(queue.topic, queue.queue_id)
+            try:
+                end = self._store.max_offset(queue.topic, queue.queue_id)
+            except OSError as error:
+                log.error(
+                    "%s/%d is not checked for messages: %s", queue.topic, queue.queue_id, error
+                )
+                continue
             for held in tuple(queue.held):
                 # With a filter, messages past the offset may all have been judged already.
                 if held.codes is None and held.accept is None and end > held.offset:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from pocketmq.broker import hold_service
-from pocketmq.broker.hold_service import ArrivalListener, HoldService
+from pocketmq.broker.hold_service import ArrivalListener, HoldService, PropertyFilter
 from pocketmq.remoting.headers import PullMessageRequestHeader
 from pocketmq.remoting.request import Request
+from tests.broker.virtual_loop import VirtualRunner
 
 TOPIC, QUEUE = "T", 0
 A, B = 65, 66  # tag hashes
@@ -101,9 +102,10 @@ class Holding:
         codes: frozenset[int] | None = None,
         timeout_ms: int = 60_000,
         queue_id: int = QUEUE,
+        accept: PropertyFilter | None = None,
     ) -> Request[Any]:
         request = pull(connection)
-        assert self.service.hold(request, TOPIC, queue_id, offset, codes, timeout_ms)
+        assert self.service.hold(request, TOPIC, queue_id, offset, codes, timeout_ms, accept)
         return request
 
     def assert_nothing_left(self) -> None:
@@ -359,3 +361,89 @@ async def test_properties_decide_who_wakes(holding: Holding, connection: FakeCon
 
 def is_offset(wanted: str, properties: Mapping[str, str]) -> bool:
     return properties["offset"] == wanted
+
+
+async def test_an_arrival_during_an_arrival_costs_no_poll_its_wake_up(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    def properties_at(topic: str, queue_id: int, offset: int) -> dict[str, str]:
+        if offset == 0:
+            holding.store.append(A)
+        return {"offset": str(offset)}
+
+    holding.store.properties_at = properties_at  # type: ignore[method-assign]
+    requests = [
+        holding.hold(connection),
+        holding.hold(connection, accept=partial(is_offset, "1")),
+        holding.hold(connection, codes=frozenset({A})),
+        holding.hold(connection, accept=partial(is_offset, "0")),
+        holding.hold(connection),
+    ]
+    holding.store.append()
+    await next_turn()
+
+    assert {request.opaque for request in holding.executed} == {r.opaque for r in requests}
+    assert len(holding.executed) == len(requests)
+
+
+async def test_a_filter_that_fails_wakes_its_own_poll(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    def broken(properties: Mapping[str, str]) -> bool:
+        raise RuntimeError("a filter's own fault")
+
+    holding.store.properties_at = lambda *_: {"offset": "0"}  # type: ignore[method-assign]
+    failing = holding.hold(connection, accept=broken)
+    waiting = holding.hold(connection, accept=partial(is_offset, "7"))
+    plain = holding.hold(connection)
+    holding.store.append()
+    await next_turn()
+
+    assert holding.executed == [failing, plain]
+    assert waiting in holding.service
+
+
+async def test_an_unreadable_message_wakes_the_polls_with_filters(
+    holding: Holding, connection: FakeConnection
+) -> None:
+    asked = []
+
+    def properties_at(topic: str, queue_id: int, offset: int) -> dict[str, str]:
+        asked.append(offset)
+        raise OSError("the disk is gone")
+
+    holding.store.properties_at = properties_at  # type: ignore[method-assign]
+    requests = [holding.hold(connection, accept=partial(is_offset, "7")) for _ in range(2)]
+    other_tag = holding.hold(connection, codes=frozenset({A}))
+    plain = holding.hold(connection)
+    holding.store.append(B)
+    await next_turn()
+
+    assert holding.executed == [*requests, plain]
+    assert asked == [0]
+    assert other_tag in holding.service
+
+
+def test_the_recheck_goes_on_after_a_store_that_failed() -> None:
+    runner = VirtualRunner()
+    holding = Holding()
+
+    def unreadable(topic: str, queue_id: int) -> int:
+        raise OSError("the disk is gone")
+
+    async def scenario() -> None:
+        request = holding.hold(FakeConnection())
+        holding.store.ends[TOPIC, QUEUE] = 1
+        readable = holding.store.max_offset
+        holding.store.max_offset = unreadable  # type: ignore[method-assign]
+        await asyncio.sleep(12)
+        assert holding.executed == []
+        holding.store.max_offset = readable  # type: ignore[method-assign]
+        await asyncio.sleep(6)
+        assert holding.executed == [request]
+        holding.service.close()
+
+    try:
+        runner.run(scenario())
+    finally:
+        runner.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -306,6 +307,38 @@ async def test_listeners_hear_of_each_message(bench: Any) -> None:
     store.unlisten("Topic", 0, listener)
     bench.put(store)
     assert len(heard) == 3
+
+
+async def test_arrivals_during_an_arrival_are_announced_after_it(bench: Any) -> None:
+    store = bench.open()
+    store.start()
+    heard: list[tuple[str, int]] = []
+    running: list[str] = []
+
+    def reading(topic: str, offset: int, *_: int) -> None:
+        heard.append((topic, offset))
+        assert not running, "one listener is called while another one runs"
+        running.append(topic)
+        bench.put(store, "C")
+        # Reading settles what was put, and enters it.
+        assert store.max_offset(topic, 0) == 3
+        running.pop()
+
+    def broken(*arrival: int) -> None:
+        raise RuntimeError("a listener's own fault")
+
+    for topic in "AB":
+        store.listen(topic, 0, broken)
+        store.listen(topic, 0, partial(reading, topic))
+    store.listen("C", 0, lambda offset, *_: heard.append(("C", offset)))
+    for topic in "ABBABA":
+        bench.put(store, topic)
+    assert heard == []
+    store.settle()
+
+    before = [("A", 0), ("B", 0), ("B", 1), ("A", 1), ("B", 2), ("A", 2)]
+    assert heard == [*before, *(("C", offset) for offset in range(6))]
+    await store.close()
 
 
 async def test_a_deleted_topic_begins_anew(bench: Any) -> None:

@@ -3,6 +3,10 @@
 An entry may be seen, by a pull or by a reader in another process, only when the log holds its
 record: with ASYNC_FLUSH when it is written, with SYNC_FLUSH when it is on the disk. Until then it
 waits here.
+
+Each entry is announced to the listeners of its queue. A listener may read the store, which may
+enter more entries. These wait until the ones before them are announced, so a listener never runs
+inside another one, and arrivals are announced in the order of the log.
 """
 
 from __future__ import annotations
@@ -32,6 +36,10 @@ class PendingEntries:
         self.entered = 0
         # (end offset, queue, queue offset, consume-queue entries, store timestamp)
         self._waiting: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
+        # What is entered but not announced: queue, queue offset, consume-queue entries, store
+        # timestamp.
+        self._arrivals: deque[tuple[ConsumeQueue, int, bytes, int]] = deque()
+        self._announcing = False
 
     def add(
         self,
@@ -64,9 +72,10 @@ class PendingEntries:
                 continue
             queue.append(entries)
             if queue.listeners:
-                for offset, (_, _, tags_code) in enumerate(iter_entries(entries), queue_offset):
-                    _tell(queue, offset, tags_code, timestamp)
+                self._arrivals.append((queue, queue_offset, entries, timestamp))
         self.entered = end
+        if self._arrivals and not self._announcing:
+            self._announce()
 
     def entered_until(self) -> tuple[int, int]:
         """The physical offset and the store timestamp up to which every message has its entry."""
@@ -76,10 +85,16 @@ class PendingEntries:
             timestamp = min(timestamp, self._waiting[0][4] - 1)
         return offset, timestamp
 
-
-def _tell(queue: ConsumeQueue, queue_offset: int, tags_code: int, timestamp: int) -> None:
-    for listener in queue.listeners:
+    def _announce(self) -> None:
+        self._announcing = True
         try:
-            listener(queue_offset, tags_code, timestamp)
-        except Exception:
-            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)
+            while self._arrivals:
+                queue, first, entries, timestamp = self._arrivals.popleft()
+                for offset, (_, _, tags_code) in enumerate(iter_entries(entries), first):
+                    for listener in queue.listeners:
+                        try:
+                            listener(offset, tags_code, timestamp)
+                        except Exception:
+                            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)
+        finally:
+            self._announcing = False
