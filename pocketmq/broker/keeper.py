@@ -7,8 +7,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from pocketmq.store.message_store import MessageStore
-
 log = logging.getLogger(__name__)
 
 
@@ -40,19 +38,3 @@ class Keeper:
                 await self._save()
             except Exception:
                 log.exception("%s failed", self._save)
-
-
-async def stored_is_on_disk(store: MessageStore) -> bool:
-    """Wait until everything stored so far is on the disk; False when that failed or took too long.
-
-    Progress is written only after what it stands for: a power cut must not leave a table that says
-    "delivered" beside a log without the delivered message.
-    """
-    outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def told(done: bool) -> None:
-        if not outcome.done():
-            outcome.set_result(done)
-
-    store.when_flushed(store.commit_log.end, told)
-    return await outcome

@@ -1,7 +1,7 @@
-"""The store as the broker sees it: its life, and what waits for it.
+"""The store as the broker uses it: opening, starting, putting, getting, closing.
 
-Everything runs on one event loop; what would block runs on the threads of `flush` and
-`allocation`. Putting is in `store_writer`, getting in `store_reader`. Reference:
+Everything runs on one event loop; what would block runs on the threads of `log.flush` and
+`log.allocation`. `writer` does the putting and `reader` the getting. Reference:
 DefaultMessageStore.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import StoreClosed
 from pocketmq.store.files import Files, Retirement, make_directories, raise_descriptor_limit
 from pocketmq.store.index.index_table import IndexTable
@@ -24,11 +25,13 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
-from pocketmq.store.queue.consume_queue import ArrivalListener
+from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus
-from pocketmq.store.run_writer import RunWriter
+from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.reader import StoreReader
+from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreCounters
 from pocketmq.store.store_lock import StoreLock
+from pocketmq.store.writer import StoreWriter
 
 __all__ = ["GetResult", "GetStatus", "MessageStore", "PutResult", "PutStatus"]
 
@@ -40,15 +43,26 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MessageStore(RunWriter):
+class MessageStore:
     """One store directory: `open`, `start`, use, `close`.
 
-    `store_host` is the broker's packed address, which is part of every record and message id;
-    `files` and `clock` (milliseconds) are for tests to replace.
+    `store_host` is the broker's packed address, which is part of every record and message id.
+    After a put fails because the disk is full, puts are refused for `disk_retry` seconds before the
+    disk is tried again. Tests replace `files` and `clock` (milliseconds).
 
     Attributes:
+        config: the settings.
+        delay_levels: messageDelayLevel as a table.
+        commit_log: for its `end` (how much is stored), `min_offset` and `file_size`.
+        counters: how much was put and got since the store was made.
         index: finds messages by their keys.
-        cleanup: removes what has expired.
+        cleanup: removes expired files.
+        settle: see `PendingEntries.settle`.
+        put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound here, so
+            that they cost no further call.
+        refuse, accept: see `StoreWriter`.
+        get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
+            properties_at, record_at: see `StoreReader`.
     """
 
     def __init__(
@@ -58,8 +72,12 @@ class MessageStore(RunWriter):
         store_host: bytes,
         files: Files | None = None,
         clock: Callable[[], int] = now_ms,
+        disk_retry: float = 1.0,
     ) -> None:
-        """Raises ValueError for a messageDelayLevel that can not be read."""
+        """Raises ValueError when messageDelayLevel cannot be parsed."""
+        self.config = config
+        self.delay_levels = DelayLevels(config.message_delay_level)
+        self.counters = StoreCounters()
         self._files = files = files or Files()
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
@@ -67,10 +85,11 @@ class MessageStore(RunWriter):
         self._lock = StoreLock(files, config.root)
         self._open = False
         self._closed = False
-        table = ConsumeQueueTable(
+        self._table = table = ConsumeQueueTable(
             files, config.consume_queue_directory, config.consume_queue_file_size, self._retired
         )
-        commit_log = CommitLog(
+        self._queues: Mapping[str, Mapping[int, ConsumeQueue]] = table.view
+        self.commit_log = commit_log = CommitLog(
             MappedFileQueue(
                 files,
                 config.commit_log_directory,
@@ -80,21 +99,22 @@ class MessageStore(RunWriter):
             ),
             self._allocator,
         )
-        flusher = CommitLogFlusher(
+        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._pending = PendingEntries(commit_log, after_flush=sync)
+        self._flusher = flusher = CommitLogFlusher(
             commit_log,
             self._checkpoint,
             config,
-            on_flushed=lambda end: self._arrivals.enter(end),
+            on_flushed=self._pending.enter,
             on_failed=self._flush_failed,
         )
         self._queue_flusher = ConsumeQueueFlusher(
             lambda: table.all,
             self._checkpoint,
             config,
-            entered=lambda: self._arrivals.entered_until(),
+            entered=self._pending.entered_until,
             after_round=self._retired.sweep,
         )
-        sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self.index = MessageIndex(
             IndexTable(
                 files,
@@ -113,7 +133,39 @@ class MessageStore(RunWriter):
         self.cleanup = Cleanup(
             config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock
         )
-        super().__init__(config, commit_log, table, flusher, store_host=store_host, clock=clock)
+        self.settle = self._pending.settle
+        self._writer = writer = StoreWriter(
+            config,
+            commit_log,
+            table,
+            self._pending,
+            self.counters,
+            delay_levels=self.delay_levels,
+            order_flush=flusher.order,
+            store_host=store_host,
+            clock=clock,
+            disk_retry=disk_retry,
+        )
+        self.put = writer.put
+        self.put_batch = writer.put_batch
+        self.put_many = writer.put_many
+        self.refuse = writer.refuse
+        self.accept = writer.accept
+        reader = StoreReader(commit_log, table, config, self._pending, self.counters)
+        self.get = reader.get
+        self.min_offset = reader.min_offset
+        self.max_offset = reader.max_offset
+        self.offset_by_time = reader.offset_by_time
+        self.earliest_store_time = reader.earliest_store_time
+        self.store_time_at = reader.store_time_at
+        self.properties_at = reader.properties_at
+        self.record_at = reader.record_at
+
+    @property
+    def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
+        """Topic → queue id → consume queue, of every queue that has or had a message."""
+        self.settle()
+        return self._queues
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         """Call `listener(queue offset, tags code, store timestamp)` for each message that becomes
@@ -132,7 +184,7 @@ class MessageStore(RunWriter):
     @property
     def dispatch_behind(self) -> int:
         """Bytes of the commit log whose messages are not in their queues, or not in the index."""
-        entered = self._arrivals.entered
+        entered = self._pending.entered
         if self.config.message_index_enable:
             entered = min(entered, self.index.position)
         return max(self.commit_log.end - entered, 0)
@@ -142,6 +194,22 @@ class MessageStore(RunWriter):
         once if it is, else later on the loop; with False when the flush failed or took longer
         than syncFlushTimeout."""
         self._flusher.when_flushed(end_offset, callback)
+
+    async def all_flushed(self) -> bool:
+        """Wait until everything stored so far is on the disk; return whether it is.
+
+        It is not when the flush failed or took longer than syncFlushTimeout. Save progress only
+        after this: a power cut must not leave a table that says "delivered" beside a log without
+        the delivered message.
+        """
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def flushed(done: bool) -> None:
+            if not outcome.done():
+                outcome.set_result(done)
+
+        self.when_flushed(self.commit_log.end, flushed)
+        return await outcome
 
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
@@ -181,7 +249,7 @@ class MessageStore(RunWriter):
             )
             recovery.run()
             self._flusher.flushed = self._checkpoint.confirm_physical_offset
-            self._arrivals.entered = self.commit_log.end
+            self._pending.entered = self.commit_log.end
             if not clean:
                 # What recovery cut off must not come back after the next crash.
                 self._flusher.flush()
@@ -192,7 +260,7 @@ class MessageStore(RunWriter):
             self._close_files()
             raise
         self._open = True
-        self._refusal = ""
+        self.accept()
 
     def start(self) -> None:
         """Start the threads; to be called on the event loop that will use the store."""
@@ -204,7 +272,7 @@ class MessageStore(RunWriter):
         self.index.start()
         self.cleanup.start()
         self.commit_log.watch()
-        self._call_soon = asyncio.get_running_loop().call_soon
+        self._writer.settle_on(asyncio.get_running_loop())
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, unlock. Does nothing the second time.
@@ -215,7 +283,7 @@ class MessageStore(RunWriter):
             return
         self._open = False
         self._closed = True
-        self._refuse("the store is closed")
+        self.refuse("the store is closed")
         await self.cleanup.stop()
         await self.index.stop()
         await self._flusher.stop()
@@ -224,7 +292,7 @@ class MessageStore(RunWriter):
             if self._flusher.failure is None:
                 self.settle()
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
-                self._arrivals.enter(self.commit_log.end)
+                self._pending.enter(self.commit_log.end)
                 await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
@@ -253,4 +321,4 @@ class MessageStore(RunWriter):
 
     def _flush_failed(self, error: OSError) -> None:
         log.critical("%s: flushing failed, no more messages are taken: %s", self.config.root, error)
-        self._refuse(f"flushing to the disk failed: {error}")
+        self.refuse(f"flushing to the disk failed: {error}")

@@ -139,11 +139,11 @@ async def test_a_store_that_refuses_gets_it_again(
     broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(b"m", DELAY="1")
-    broker.store._refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     time.advance(2_500)
     assert broker.bodies() == []
     assert "the disk is full" in caplog.text
-    broker.store._refuse("")
+    broker.store.accept()
     time.advance(1_000)
     assert broker.bodies() == [b"m"]
 

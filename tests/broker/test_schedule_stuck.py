@@ -89,9 +89,9 @@ async def test_a_store_that_refuses_all_keeps_the_order(
     unwritable.clear()
     for body in (b"1", b"2", b"3"):
         broker.send(body, DELAY="1")
-    broker.store._refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     time.advance(5_000)
-    broker.store._refuse("")
+    broker.store.accept()
     time.advance(1_000)
     assert broker.bodies() == [b"1", b"2", b"3"]
     assert waiting(broker, 2) == []

@@ -171,9 +171,9 @@ async def test_a_message_without_a_time_does_not_hold_up_the_others(
 async def test_a_store_that_refuses_gets_it_again(broker: LateBroker, time: FakeTime) -> None:
     broker.send(b"m", TIMER_DELAY_SEC="1")
     time.advance()
-    broker.store._refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     time.advance(3 * SECOND)
-    broker.store._refuse("")
+    broker.store.accept()
     time.advance(SECOND)
     assert broker.bodies() == [b"m"]
 

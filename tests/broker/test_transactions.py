@@ -197,14 +197,14 @@ async def test_a_store_that_takes_nothing_leaves_the_transaction_open(
     broker: Broker, producer: Producer, clock: Clock, topic: str
 ) -> None:
     half = await producer.begin(topic, clock)
-    broker.store._refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     answer = await producer.end(half)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (await producer.end(half, ROLLBACK)).code == 0
     broker.components.transactions.ops.write()
     clock.forward(60 * SECOND)
     assert await producer.asked(broker) == []
-    broker.store._refuse("")
+    broker.store.accept()
     assert ops(broker) == ["0,"]
 
 

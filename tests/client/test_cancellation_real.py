@@ -99,19 +99,19 @@ async def test_administration(real: RealCluster) -> None:
 
 
 async def test_a_full_broker_takes_no_send_from_the_others(real: RealCluster) -> None:
-    real.brokers["b0"].store._refuse("no space left on the disk")
+    real.brokers["b0"].store.refuse("no space left on the disk")
     async with Producer("PG", namesrv=real.namesrv) as producer:
         results = [await producer.send(Message(TOPIC, b"x")) for _ in range(20)]
         results += await producer.send_batch([Message(TOPIC, b"x") for _ in range(20)])
         assert {result.queue.broker_name for result in results} == {"b1"}
 
-        real.brokers["b1"].store._refuse("no space left on the disk")
+        real.brokers["b1"].store.refuse("no space left on the disk")
         with pytest.raises(SendError, match="no space left") as caught:
             await producer.send(Message(TOPIC, b"x"))
         assert caught.value.retriable
         assert {attempt.queue.broker_name for attempt in caught.value.tries} == {"b0", "b1"}
 
         for broker in real.brokers.values():
-            broker.store._refuse("", 0.0)
+            broker.store.accept()
         results = [await producer.send(Message(TOPIC, b"x")) for _ in range(20)]
         assert all(result.queue_offset >= 0 for result in results)

@@ -116,6 +116,7 @@ class StoreBench:
         self.root = root
         self.clock = Clock()
         self.files = FailingFiles()
+        self.disk_retry = 1.0
         self.opened: list[MessageStore] = []
 
     def config(self, **changes: Any) -> StoreConfig:
@@ -131,7 +132,11 @@ class StoreBench:
     def store(self, **changes: Any) -> MessageStore:
         """A store that is not opened yet."""
         store = MessageStore(
-            self.config(**changes), store_host=HOST, files=self.files, clock=self.clock
+            self.config(**changes),
+            store_host=HOST,
+            files=self.files,
+            clock=self.clock,
+            disk_retry=self.disk_retry,
         )
         self.opened.append(store)
         return store

@@ -11,9 +11,10 @@ from pocketmq.message.batch_body import BatchBodyError, encode_batch
 from pocketmq.message.record import Record, iter_records
 from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from pocketmq.message.tags import tag_hash
-from pocketmq.store.encoding import batch_encoder
-from pocketmq.store.encoding.batch_encoder import Batch, Shared, take_apart
+from pocketmq.store.encoding.batch import Batch, Shared
+from pocketmq.store.encoding.batch_encoder import take_apart, uniform_batches
 from pocketmq.store.encoding.record_encoder import TopicField
+from pocketmq.store.encoding.tags_codes import MOST_TAGS, known_tags
 from pocketmq.store.encoding.uniform_batch import UniformBatch, take_apart_uniform
 from pocketmq.store.queue.queue_entry import iter_entries
 
@@ -174,7 +175,7 @@ def test_what_is_no_batch_is_refused(body: bytes, reason: str) -> None:
 
 
 def test_large_batches_of_one_length_are_stored_as_columns() -> None:
-    batch_encoder._even.load().join()
+    uniform_batches.load().join()
     items = [(0, b"%04d" % n * 256, b"TAGS\x01tag\x02") for n in range(32)]
     assert isinstance(take_apart(encode_batch(items), shared(b""), 40, 1000), UniformBatch)
     assert not isinstance(take_apart(encode_batch(items[:3]), shared(b""), 40, 1000), UniformBatch)
@@ -187,4 +188,4 @@ def test_more_tags_than_are_remembered() -> None:
     """A peer that sends ever new tags costs no memory, and every code is right."""
     for start in range(0, 5000, 500):
         check([(0, b"", b"TAGS\x01tag%d\x02" % n) for n in range(start, start + 500)])
-    assert len(batch_encoder._known_tags) <= batch_encoder._MOST_TAGS
+    assert len(known_tags) <= MOST_TAGS

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from pocketmq.message.batch_body import encode_batch
-from pocketmq.store import store_writer
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.results import PutStatus
 
 
 @pytest.fixture
-def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "_DISK_RETRY_SECONDS", 0.0)
+def retry_at_once(bench: Any) -> None:
+    bench.disk_retry = 0.0
 
 
 @pytest.mark.usefixtures("retry_at_once")

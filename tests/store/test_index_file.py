@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.files import Files
-from pocketmq.store.index.index_file import IndexFile, file_size, key_hash
+from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.index.index_keys import KeyBatch
+from pocketmq.store.index.index_layout import file_size, key_hash
 from tests.store.conftest import FailingFiles
 
 SLOTS, CAPACITY = 7, 40

@@ -22,7 +22,7 @@ from pocketmq.message.record import decode
 from pocketmq.store.errors import StoreLocked
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.index import index_process, index_worker, message_index
-from pocketmq.store.index.index_file import HEADER_SIZE
+from pocketmq.store.index.index_layout import HEADER_SIZE
 from pocketmq.store.index.index_process import IndexProcess
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.index.index_worker import IndexWorker, WorkerFailed

@@ -15,7 +15,7 @@ from pocketmq.store.config import FlushDiskType
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
-from pocketmq.store.run_writer import Put
+from pocketmq.store.writer import Put
 from tests.store.conftest import BORN_HOST, StoreBench
 
 TOPICS = ("A", "B", "T" * 200)  # the last one makes records of version 2

@@ -28,7 +28,6 @@ from pocketmq.broker.alarm import Alarm, CallLater
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
-from pocketmq.broker.keeper import stored_is_on_disk
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
@@ -88,7 +87,7 @@ class ScheduleService:
         if content is None:
             return
         try:
-            if await stored_is_on_disk(self._store):
+            if await self._store.all_flushed():
                 await asyncio.to_thread(self._offsets.write, content)
                 return
         except OSError as error:

@@ -32,7 +32,6 @@ from typing import Final
 from pocketmq.broker.alarm import Alarm, CallLater
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
-from pocketmq.broker.keeper import stored_is_on_disk
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
@@ -125,7 +124,7 @@ class TimerService:
             return
         progress = self.index.progress()
         try:
-            if await stored_is_on_disk(self._store):
+            if await self._store.all_flushed():
                 expired = self.index.take_expired()
                 await asyncio.to_thread(self.index.checkpoint, progress, self._clock(), expired)
                 self._saved = progress

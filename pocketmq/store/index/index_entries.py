@@ -1,19 +1,18 @@
-"""Enters many keys into an index file at once, with the result that one after the other has.
+"""Enters many keys into an index file at once, with the same result as one after another.
 
 A module of its own, as `entry_array` is, because importing numpy costs an idle broker 16 MB.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from pocketmq.store.index.index_layout import ENTRY_SIZE, HEADER_SIZE, entries_at
 
 if TYPE_CHECKING:
-    from pocketmq.store.index.index_file import IndexFile
     from pocketmq.store.index.index_keys import KeyBatch
 
 _ENTRY: Final = np.dtype(
@@ -22,51 +21,76 @@ _ENTRY: Final = np.dtype(
 _MOST_SECONDS: Final = 2**31 - 1
 
 
-def write_entries(file: IndexFile, keys: KeyBatch) -> None:
-    """Write all of `keys` behind the last entry; there is room."""
-    count, first = len(keys), file.count
-    slots = np.ndarray(file.slots, ">i4", file.file.view, HEADER_SIZE)
-    # Entries of one slot side by side, in their order: each follows the one before it, and the
-    # first one what the slot holds by now.
-    slot = keys.hash % file.slots
+class WrittenEntries:
+    """Entries that are written but not yet found: `link` makes the slots lead to them.
+
+    Attributes:
+        new_slots: how many slots were empty before.
+    """
+
+    def __init__(
+        self,
+        slots: npt.NDArray[Any],
+        slot: npt.NDArray[np.int64],
+        number: npt.NDArray[np.int64],
+        new_slots: int,
+    ) -> None:
+        """`number` are the entries that the slots `slot` will lead to."""
+        self.new_slots = new_slots
+        self._slots = slots
+        self._slot = slot
+        self._number = number
+
+    def link(self) -> None:
+        """Make the slots lead to the entries."""
+        self._slots[self._slot] = self._number
+
+
+def write_entries(
+    view: memoryview, slot_count: int, first: int, begin_timestamp: int, keys: KeyBatch
+) -> WrittenEntries:
+    """Write all of `keys` as the entries from number `first` on; there must be room.
+
+    `view` is the file, `begin_timestamp` the one in its header.
+    """
+    count = len(keys)
+    slots = np.ndarray(slot_count, ">i4", view, HEADER_SIZE)
+    # Put the entries of one slot side by side, in their order. Each follows the one before it; the
+    # first follows the entry that the slot leads to now.
+    slot = keys.hash % slot_count
     order = np.argsort(slot, kind="stable")
     slot = slot[order]
     number = first + order
     previous = slots[slot].astype(np.int64)
-    # Remains of what was never counted are no entries.
+    # Numbers beyond the count are left over from a crash.
     previous[(previous < 0) | (previous > first)] = 0
     follows = slot[1:] == slot[:-1]
     np.copyto(previous[1:], number[:-1], where=follows)
 
-    entries_at = HEADER_SIZE + file.slots * SLOT_SIZE + first * ENTRY_SIZE
-    entries = np.ndarray(count, _ENTRY, file.file.view, entries_at)
+    entries = np.ndarray(count, _ENTRY, view, entries_at(slot_count) + first * ENTRY_SIZE)
     entries["key"] = keys.hash
     entries["physical"] = keys.physical
     entries["previous"][order] = previous
-    begin = file.begin_timestamp
-    first_timestamp = int(keys.timestamp[0])
     if first <= 1:
         # The reference relates the very first entry to the end of the file before.
-        entries["seconds"][0] = _seconds(keys.timestamp[:1], begin)[0]
-        entries["seconds"][1:] = _seconds(keys.timestamp[1:], first_timestamp)
+        entries["seconds"][0] = _seconds(keys.timestamp[:1], begin_timestamp)[0]
+        entries["seconds"][1:] = _seconds(keys.timestamp[1:], int(keys.timestamp[0]))
     else:
-        entries["seconds"] = _seconds(keys.timestamp, begin)
-    # First what the slots will lead to, then how far it is valid, then the slots: whoever asks
-    # meanwhile finds the old chain or the new one.
-    file.advance(keys, first_timestamp, int(np.count_nonzero(previous == 0)))
+        entries["seconds"] = _seconds(keys.timestamp, begin_timestamp)
     last = np.append(~follows, True)
-    slots[slot[last]] = number[last]
+    new_slots = int(np.count_nonzero(previous == 0))
+    return WrittenEntries(slots, slot[last], number[last], new_slots)
 
 
-def unlink_entries(file: IndexFile, behind: int) -> None:
-    """Make the slots lead to what they led to before the entries from `file.count` to `behind` were
-    written; entries to which no slot leads yet may be among them."""
-    slots = np.ndarray(file.slots, ">i4", file.file.view, HEADER_SIZE)
-    entries_at = HEADER_SIZE + file.slots * SLOT_SIZE + file.count * ENTRY_SIZE
-    entries = np.ndarray(max(0, behind - file.count), _ENTRY, file.file.view, entries_at)
-    # The first ones of their slots know what was there before.
-    first = entries[entries["previous"] < file.count]
-    slots[first["key"] % file.slots] = first["previous"]
+def unlink_entries(view: memoryview, slot_count: int, count: int, behind: int) -> None:
+    """Make the slots lead to where they led before the entries from `count` to `behind` were
+    written. Slots need not lead to all of these entries yet."""
+    slots = np.ndarray(slot_count, ">i4", view, HEADER_SIZE)
+    at = entries_at(slot_count) + count * ENTRY_SIZE
+    entries = np.ndarray(max(0, behind - count), _ENTRY, view, at)
+    # The oldest entry of each slot says where the slot led before.
+    first = entries[entries["previous"] < count]
+    slots[first["key"] % slot_count] = first["previous"]
 
 
 def _seconds(timestamp: npt.NDArray[np.int64], begin: int) -> npt.NDArray[np.int64]:

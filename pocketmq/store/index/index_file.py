@@ -1,17 +1,8 @@
-"""One file of the index: where in the commit log the messages with a key lie.
+"""One file of the index: it finds where in the commit log the messages with a key lie.
 
-A hash table, all numbers big-endian: a header of 40 bytes, `slots` slots of 4, `capacity` entries
-of 20. Entry 0 is never used::
-
-    header  beginTimestamp i64 · endTimestamp i64 · beginPhyOffset i64 · endPhyOffset i64
-            hashSlotCount i32 (slots in use) · indexCount i32 (number of the next entry)
-    slot    number of the newest entry of this slot, 0 for none
-    entry   keyHash i32 · physicalOffset i64 · seconds i32 since beginTimestamp
-            · number of the next older entry of the slot
-
-A key is `topic#key`; the file knows its hash only, so who asks must look at what is found. One
-thread appends, any may select; that one may be of another process (`index_worker`). Reference:
-IndexFile, IndexHeader.
+It is a hash table (`index_layout`). A key is `topic#key`, and the file holds only its hash, so the
+caller of `select` must compare the keys of the messages found. One thread appends, any may select;
+the appending thread may be in another process (`index_worker`). Reference: IndexFile.
 """
 
 from __future__ import annotations
@@ -20,32 +11,24 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.message.tags import string_hash
 from pocketmq.store.files import Files, MappedFile
+from pocketmq.store.index.index_layout import (
+    COUNT_AT,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    entries_at,
+    file_size,
+)
 
 if TYPE_CHECKING:
     from pocketmq.store.index.index_keys import KeyBatch
 
 _HEADER: Final = Struct(">4q2i")
-HEADER_SIZE: Final = 40
-_COUNT_AT: Final = 36
-SLOT_SIZE: Final = 4
-ENTRY_SIZE: Final = 20
 _slot: Final = Struct(">i").unpack_from
 _entry: Final = Struct(">iqii").unpack_from
 # Blocks of the disk are asked for in such steps: a file of the default size has 420 MB.
 _STEP: Final = 4 * 1024 * 1024
-
-
-def key_hash(topic: str, key: str) -> int:
-    """The hash under which a topic's key is entered: not negative, as the reference folds it."""
-    value = abs(string_hash(f"{topic}#{key}"))
-    return 0 if value == 2**31 else value
-
-
-def file_size(slots: int, capacity: int) -> int:
-    """Bytes of an index file with so many slots and entries."""
-    return HEADER_SIZE + slots * SLOT_SIZE + capacity * ENTRY_SIZE
 
 
 class IndexFile:
@@ -65,7 +48,7 @@ class IndexFile:
         self.file = file
         self.slots = slots
         self.capacity = capacity
-        self._entries_at = HEADER_SIZE + slots * SLOT_SIZE
+        self._entries_at = entries_at(slots)
         self._allocated = 0  # bytes that certainly have blocks
         self.refresh()
         file.expect_random()
@@ -97,8 +80,9 @@ class IndexFile:
         """Forget what another process, which has ended, entered after the last `refresh`."""
         from pocketmq.store.index.index_entries import unlink_entries
 
-        # Slots lead to what the header counts, at most, and that was written before.
-        unlink_entries(self, min(_slot(self.file.map, _COUNT_AT)[0], self.capacity))
+        # Slots lead to entries that the header counts, at most: the header was written first.
+        counted = min(_slot(self.file.map, COUNT_AT)[0], self.capacity)
+        unlink_entries(self.file.view, self.slots, self.count, counted)
         self._write_header()
 
     @classmethod
@@ -106,9 +90,8 @@ class IndexFile:
         cls, files: Files, path: Path, slots: int, capacity: int, previous: IndexFile | None
     ) -> IndexFile:
         """A new file that goes on behind `previous`. Raises DiskFull, FileExistsError."""
-        entries_at = HEADER_SIZE + slots * SLOT_SIZE
         size = file_size(slots, capacity)
-        mapped = files.create(path, 0, size, allocated=min(entries_at + _STEP, size))
+        mapped = files.create(path, 0, size, allocated=min(entries_at(slots) + _STEP, size))
         file = cls(mapped, slots, capacity)
         if previous is not None:
             file.begin_offset = file.end_offset = previous.end_offset
@@ -126,6 +109,7 @@ class IndexFile:
 
         Raises DiskFull; then nothing was entered.
         """
+        # Importing numpy, which `index_entries` uses, costs an idle broker 16 MB.
         from pocketmq.store.index.index_entries import write_entries
 
         taken = min(len(keys), self.capacity - self.count)
@@ -133,14 +117,18 @@ class IndexFile:
             return 0
         self._allocate(self._entries_at + (self.count + taken) * ENTRY_SIZE)
         keys = keys.slice(0, taken)
-        write_entries(self, keys)
+        entries = write_entries(self.file.view, self.slots, self.count, self.begin_timestamp, keys)
+        # First the entries, then the header, then the slots that lead to the entries: a reader sees
+        # the old chain or the new one.
+        self._advance(keys, entries.new_slots)
+        entries.link()
         return taken
 
-    def advance(self, keys: KeyBatch, first_timestamp: int, new_slots: int) -> None:
-        """Take note of entries that were written behind the last one."""
+    def _advance(self, keys: KeyBatch, new_slots: int) -> None:
+        """Count the entries that were written behind the last one."""
         if self.count <= 1:
             self.begin_offset = int(keys.physical[0])
-            self.begin_timestamp = first_timestamp
+            self.begin_timestamp = int(keys.timestamp[0])
         self.used_slots += new_slots
         self.count += len(keys)
         self.end_offset = int(keys.physical[-1])
@@ -168,7 +156,7 @@ class IndexFile:
         self, view: memoryview, key: int, most: int, begin: int, end: int, found: list[int]
     ) -> None:
         number = _slot(view, HEADER_SIZE + key % self.slots * SLOT_SIZE)[0]
-        limit = max(self.count, _slot(view, _COUNT_AT)[0])  # another process may be entering keys
+        limit = max(self.count, _slot(view, COUNT_AT)[0])  # another process may be entering keys
         # Chains lead to ever older entries; a damaged one must not lead in circles.
         while 0 < number < limit and len(found) < most:
             entry_key, physical, seconds, previous = _entry(

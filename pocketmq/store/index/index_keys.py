@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pocketmq.message.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import string_hash
-from pocketmq.store.index.index_file import key_hash
+from pocketmq.store.index.index_layout import key_hash
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint32]

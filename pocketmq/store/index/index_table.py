@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pocketmq.store.files import Files, Retirement
-from pocketmq.store.index.index_file import IndexFile, file_size, key_hash
+from pocketmq.store.index.index_file import IndexFile
+from pocketmq.store.index.index_layout import file_size, key_hash
 from pocketmq.store.log.checkpoint import Checkpoint
 
 if TYPE_CHECKING:

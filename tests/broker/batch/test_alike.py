@@ -57,7 +57,7 @@ async def test_what_is_stored_is_that_of_single_sends(
 
     stored = []
     for queue_id in 0, 1:
-        queue = broker.store._by_topic[topic][queue_id]
+        queue = broker.store.queues[topic][queue_id]
         codes = [entry[2] for entry in queue.read(0, len(texts))]
         records: list[Record] = []
         while len(records) < len(texts):

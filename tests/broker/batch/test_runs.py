@@ -54,7 +54,7 @@ async def test_a_store_that_refuses(
     broker: Broker, client: Client, topic: str, runs: CountedRuns
 ) -> None:
     await client.send(topic)
-    broker.store._refuse("the disk is full")
+    broker.store.refuse("the disk is full")
     assert 0 not in codes(await batch(client, [send(topic)] * COUNT))
     assert sum(runs.taken) == 0
     assert sum(runs.handed) <= ENOUGH * COUNT

@@ -25,7 +25,7 @@ from pocketmq.remoting.headers import (
     SendMessageResponseHeader,
 )
 from pocketmq.remoting.request import Response
-from pocketmq.store.run_writer import Put, Stored
+from pocketmq.store.writer import Put, Stored
 
 #: Bytes of a record that are not in the request, at most; for the limit of bytes in flight.
 _RECORD_OVERHEAD: Final = 512

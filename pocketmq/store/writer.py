@@ -1,19 +1,20 @@
-"""The putting half of a store: straight-line code on the event loop, without locks.
+"""Puts messages into a store: straight-line code on the event loop, without locks.
 
-Check, reserve a place in the commit log, encode, one copy into its buffer; once that is written,
-enter into the consume queue and tell who waits. Budget: 5 µs for a message of 1 KiB, half of that
-within a batch.
+A put checks the message, reserves a place in the commit log, encodes the record, and copies it into
+the log's buffer. The message gets its consume-queue entry when the buffer is written. Budget: 5 µs
+for a message of 1 KiB, half of that within a batch.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pocketmq.message.buffers import ReadableBuffer
-from pocketmq.message.checksum import body_crc
+from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.sysflag import (
     BORN_HOST_V6,
@@ -26,35 +27,44 @@ from pocketmq.message.sysflag import (
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import delivery_time
-from pocketmq.store.encoding.batch_encoder import Shared, take_apart
-from pocketmq.store.encoding.record_encoder import encode_record, head_size
+from pocketmq.store.encoding.batch import Shared
+from pocketmq.store.encoding.batch_encoder import take_apart
+from pocketmq.store.encoding.record_encoder import (
+    encode_record,
+    head_packer,
+    head_size,
+    pack_length,
+)
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.log.flush import CommitLogFlusher
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
-from pocketmq.store.queue.queue_entry import pack_entry
-from pocketmq.store.results import PutResult, PutStatus
-from pocketmq.store.store_reader import StoreReader
+from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
+from pocketmq.store.results import PutResult, PutStatus, StoreCounters
 
 log = logging.getLogger(__name__)
 
 _PUT_OK: Final = PutStatus.PUT_OK
-IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
+_IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
-SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
-NO_HOSTS: Final = ~HOST_MASK  # what a sysFlag may bring along
-_DISK_RETRY_SECONDS: Final = 1.0
+_SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
+_NO_HOSTS: Final = ~HOST_MASK  # what a sysFlag may bring along
 _NEVER: Final = float("inf")
+_OVERHEAD: Final = 512  # bytes of a record that are not its body, in most cases
+
+#: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), reconsume times,
+#: tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is made per message.
+Put = tuple[str, int, ReadableBuffer, str, int, int, int, int, int]
+
+#: Physical offset, size of the record, queue offset: where a message is stored. Also a plain tuple.
+Stored = tuple[int, int, int]
 
 
-class StoreWriter(StoreReader):
-    """The putting half of a `MessageStore`.
+class StoreWriter:
+    """Puts messages for a `MessageStore`. Every put is refused until `accept` is called.
 
-    Attributes:
-        config: the settings.
-        delay_levels: messageDelayLevel as a table.
+    With SYNC_FLUSH each put calls `order_flush`, which has the flush thread flush the log soon.
     """
 
     def __init__(
@@ -62,30 +72,48 @@ class StoreWriter(StoreReader):
         config: StoreConfig,
         commit_log: CommitLog,
         table: ConsumeQueueTable,
-        flusher: CommitLogFlusher,
+        pending: PendingEntries,
+        counters: StoreCounters,
         *,
+        delay_levels: DelayLevels,
+        order_flush: Callable[[], None],
         store_host: bytes,
         clock: Callable[[], int],
+        disk_retry: float,
     ) -> None:
-        """Raises ValueError for a messageDelayLevel that can not be read."""
-        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        super().__init__(
-            commit_log, table, config, PendingEntries(commit_log, after_flush=self._sync)
-        )
-        self.config = config
-        self.delay_levels = DelayLevels(config.message_delay_level)
+        self._config = config
+        self._log = commit_log
         self._table = table
-        self._flusher = flusher
+        self._by_topic = table.by_topic
+        self._pending = pending
+        self._counters = counters
+        self._delay_levels = delay_levels
+        self._order_flush = order_flush
+        self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._store_host = store_host
-        self._store_host_flag = 0 if len(store_host) == IPV4_HOST else STORE_HOST_V6
+        self._store_host_flag = 0 if len(store_host) == _IPV4_HOST else STORE_HOST_V6
         self._clock = clock
-        # What settles at the end of a turn of the event loop; None without one.
+        self._disk_retry = disk_retry
+        # How to settle at the end of a turn of the event loop; None without one.
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._due = False
         # Why nothing can be put at the moment, and until when that need not be tried again.
         self._refusal = "the store is not open"
         self._retry_at = _NEVER
         self._silent_until = 0.0  # no line in the log for every message of a queue without a file
+
+    def accept(self) -> None:
+        """Accept puts (again)."""
+        self._refusal = ""
+
+    def refuse(self, reason: str, retry_at: float = _NEVER) -> None:
+        """Refuse puts with `reason`, until `accept` or the monotonic time `retry_at`."""
+        self._refusal = reason
+        self._retry_at = retry_at
+
+    def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Settle once at the end of each turn of `loop`, not within each put."""
+        self._call_soon = loop.call_soon
 
     def put(
         self,
@@ -123,21 +151,21 @@ class StoreWriter(StoreReader):
             except ValueError as error:
                 return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
         property_bytes = properties.encode("utf-8", "replace")
-        sys_flag = sys_flag & NO_HOSTS | self._store_host_flag
-        if len(born_host) != IPV4_HOST:
+        sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
+        if len(born_host) != _IPV4_HOST:
             sys_flag |= BORN_HOST_V6
         topic_field = queue.topic_field
         size = head_size(sys_flag) + topic_field[2] + len(body) + len(property_bytes)
-        commit_log = self.commit_log
+        commit_log = self._log
         if (
-            (len(body) > self.config.max_message_size and not accepted)
+            (len(body) > self._config.max_message_size and not accepted)
             or len(property_bytes) > MAX_PROPERTIES
             or size > commit_log.max_record_size
             or sys_flag & INNER_BATCH
         ):
             return self._illegal(len(body), len(property_bytes), size, sys_flag)
         try:
-            if queue.next_offset >= queue.room and not sys_flag & SPECIAL:
+            if queue.next_offset >= queue.room and not sys_flag & _SPECIAL:
                 queue.make_room()
         except (DiskFull, OSError) as error:
             return self._no_queue_file(queue, error)
@@ -146,19 +174,19 @@ class StoreWriter(StoreReader):
         except (DiskFull, OSError) as error:
             return self._no_room(error)
         timestamp = self._clock()
-        queue_offset = 0 if sys_flag & SPECIAL else queue.next_offset
+        queue_offset = 0 if sys_flag & _SPECIAL else queue.next_offset
         data = encode_record(
             size, topic_field, body_crc(body), queue_id, flag, queue_offset, physical_offset,
             sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
             prepared_transaction_offset, body, property_bytes,
         )  # fmt: skip
         commit_log.append(data, timestamp)
-        if not sys_flag & SPECIAL:
+        if not sys_flag & _SPECIAL:
             queue.next_offset = queue_offset + 1
             if queue.delayed:
-                due = delivery_time(properties, timestamp, self.delay_levels)
+                due = delivery_time(properties, timestamp, self._delay_levels)
                 tags_code = tags_code if due is None else due
-            self._arrivals.add(
+            self._pending.add(
                 physical_offset + size,
                 queue,
                 queue_offset,
@@ -166,7 +194,7 @@ class StoreWriter(StoreReader):
                 timestamp,
             )
         self._put_done()
-        counters = self.counters
+        counters = self._counters
         counters.messages_put += 1
         counters.bytes_put += size
         return PutResult(_PUT_OK, physical_offset, queue_offset, physical_offset + size, timestamp)
@@ -198,13 +226,13 @@ class StoreWriter(StoreReader):
             queue = self._table.find_or_create(topic, queue_id)
         except ValueError as error:
             return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
-        sys_flag = sys_flag & NO_HOSTS | self._store_host_flag
-        if len(born_host) != IPV4_HOST:
+        sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
+        if len(born_host) != _IPV4_HOST:
             sys_flag |= BORN_HOST_V6
-        commit_log = self.commit_log
+        commit_log = self._log
         timestamp = self._clock()
         suffix = properties_suffix.encode("utf-8", "replace")
-        if len(body) > self.config.max_message_size or sys_flag & (TRANSACTION_MASK | INNER_BATCH):
+        if len(body) > self._config.max_message_size or sys_flag & (TRANSACTION_MASK | INNER_BATCH):
             return self._illegal(len(body), len(suffix), len(body), sys_flag)
         shared = Shared(
             queue.topic_field, suffix, queue_id, sys_flag, born_timestamp, born_host, timestamp,
@@ -228,9 +256,9 @@ class StoreWriter(StoreReader):
         entries, physical_offsets = batch.encode_into(buffer, at, physical_offset)
         commit_log.seal(size, timestamp)
         queue.next_offset = queue_offset + count
-        self._arrivals.add(physical_offset + size, queue, queue_offset, entries, timestamp)
+        self._pending.add(physical_offset + size, queue, queue_offset, entries, timestamp)
         self._put_done()
-        counters = self.counters
+        counters = self._counters
         counters.messages_put += count
         counters.bytes_put += size
         return PutResult(
@@ -242,14 +270,108 @@ class StoreWriter(StoreReader):
             physical_offsets,
         )
 
+    def put_many(self, puts: Sequence[Put], born_host: bytes) -> list[Stored]:
+        """Store the first of these messages, as many as one write can take.
+
+        The messages may belong to any queues. They share one clock reading, one append to the log,
+        and one order to flush. Each record is the one that `put` would have written, except that
+        all have the same store timestamp.
+
+        Storing stops before the first message that needs more than an append: a new commit-log or
+        consume-queue file, a queue not seen yet, or a size that is refused. Give that message to
+        `put`, then call `put_many` with the rest.
+
+        Returns one result for each stored message; the list may be empty. When the log is flushed
+        up to the end of the last one, all of them are on the disk.
+        """
+        results: list[Stored] = []
+        if self._refusal:
+            return results
+        by_topic = self._by_topic
+        commit_log = self._log
+        most_body = self._config.max_message_size
+        store_host = self._store_host
+        common_flag = self._store_host_flag
+        if len(born_host) != _IPV4_HOST:
+            common_flag |= BORN_HOST_V6
+        pack_head = head_packer(common_flag)
+        fixed_size = head_size(common_flag)
+        timestamp = self._clock()
+        try:
+            # Without room for all, storing stops half-way and the rest is examined twice.
+            commit_log.widen(sum([len(put[2]) for put in puts]) + _OVERHEAD * len(puts))
+        except OSError:
+            return results
+        physical = begin = commit_log.end
+        stop = begin + commit_log.room
+        parts: list[ReadableBuffer] = []
+        # For each queue the first offset, and its entries: physical offset, size and tags code of
+        # each message, flat.
+        entries: dict[ConsumeQueue, tuple[int, list[int]]] = {}
+        try:
+            for put in puts:
+                topic, queue_id, body, properties, flag, sys_flag, born, reconsume_times, code = put
+                try:
+                    queue = by_topic[topic][queue_id]
+                except KeyError:
+                    break
+                encoded = properties.encode("utf-8", "replace")
+                magic, topic_bytes, overhead = queue.topic_field
+                body_length = len(body)
+                properties_length = len(encoded)
+                size = fixed_size + overhead + body_length + properties_length
+                queue_offset = queue.next_offset
+                end = physical + size
+                if (
+                    end > stop
+                    or queue_offset >= queue.room
+                    or body_length > most_body
+                    or properties_length > MAX_PROPERTIES
+                    or sys_flag & _SPECIAL
+                    or queue.delayed
+                ):
+                    break
+                parts += (
+                    pack_head(
+                        size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical,
+                        sys_flag & _NO_HOSTS | common_flag, born, born_host, timestamp,
+                        store_host, reconsume_times, 0, body_length,
+                    ),
+                    body,
+                    topic_bytes,
+                    pack_length(properties_length),
+                    encoded,
+                )  # fmt: skip
+                queue.next_offset = queue_offset + 1
+                known = entries.get(queue)
+                if known is None:
+                    entries[queue] = queue_offset, [physical, size, code]
+                else:
+                    known[1].extend((physical, size, code))
+                results.append((physical, size, queue_offset))
+                physical = end
+        except BaseException:
+            # Nothing was written, so the queues go back to where they were.
+            for queue, (first_offset, _) in entries.items():
+                queue.next_offset = first_offset
+            raise
+        if results:
+            commit_log.append(b"".join(parts), timestamp)
+            for queue, (first_offset, flat) in entries.items():
+                self._pending.add(physical, queue, first_offset, pack_entries(flat), timestamp)
+            self._put_done()
+            self._counters.messages_put += len(results)
+            self._counters.bytes_put += physical - begin
+        return results
+
     # --- at the end of a put ------------------------------------------------------------------
 
     def _put_done(self) -> None:
         """See that what was put is settled before long."""
         if self._call_soon is None:
-            self.settle()
+            self._pending.settle()
         elif self._sync:
-            self._flusher.order()
+            self._order_flush()
         elif not self._due:
             self._due = True
             self._call_soon(self._settle_due)
@@ -257,15 +379,11 @@ class StoreWriter(StoreReader):
     def _settle_due(self) -> None:
         self._due = False
         try:
-            self.settle()
+            self._pending.settle()
         except OSError as error:  # who waits for an answer tries again, and gets the error
             log.error("the commit log can not be written: %s", error)
 
     # --- refusing -----------------------------------------------------------------------------
-
-    def _refuse(self, reason: str, retry_at: float = _NEVER) -> None:
-        self._refusal = reason
-        self._retry_at = retry_at
 
     def _try_again(self) -> bool:
         if time.monotonic() < self._retry_at:
@@ -274,12 +392,11 @@ class StoreWriter(StoreReader):
         return True
 
     def _refused(self, status: PutStatus, remark: str) -> PutResult:
-        self.counters.puts_refused += 1
+        self._counters.puts_refused += 1
         return PutResult(status, remark=remark)
 
     def _no_room(self, error: DiskFull | OSError) -> PutResult:
-        # Once a second is enough to ask a full disk again.
-        self._refuse(str(error), time.monotonic() + _DISK_RETRY_SECONDS)
+        self.refuse(str(error), time.monotonic() + self._disk_retry)
         log.error("no message is taken: %s", error)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
 
@@ -290,7 +407,7 @@ class StoreWriter(StoreReader):
         reason = f"queue {queue.topic}/{queue.queue_id} can not get a file: {error.strerror}"
         now = time.monotonic()
         if now >= self._silent_until:
-            self._silent_until = now + _DISK_RETRY_SECONDS
+            self._silent_until = now + self._disk_retry
             log.error("a message is not taken: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 
@@ -299,8 +416,8 @@ class StoreWriter(StoreReader):
             reason = "inner batches are not supported"
         else:
             reason = (
-                f"a body of {body} bytes ({self.config.max_message_size} are allowed), properties "
+                f"a body of {body} bytes ({self._config.max_message_size} are allowed), properties "
                 f"of {properties} ({MAX_PROPERTIES}), {size} bytes in all "
-                f"({self.commit_log.max_record_size}), sysFlag {sys_flag:#x}"
+                f"({self._log.max_record_size}), sysFlag {sys_flag:#x}"
             )
         return self._refused(PutStatus.MESSAGE_ILLEGAL, reason)

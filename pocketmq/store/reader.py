@@ -23,11 +23,9 @@ MAX_PULL_BYTES: Final = 256 * 1024
 
 
 class StoreReader:
-    """The reading half of a `MessageStore`. Offsets are queue offsets unless called physical.
+    """Reads for a `MessageStore`. Offsets are queue offsets unless called physical.
 
-    Attributes:
-        commit_log: for its `end` (what is stored), `min_offset` and `file_size`.
-        counters: what was put and got since the store was made.
+    Every method settles pending puts first, so it sees all messages that were put before it.
     """
 
     def __init__(
@@ -35,25 +33,14 @@ class StoreReader:
         commit_log: CommitLog,
         table: ConsumeQueueTable,
         config: StoreConfig,
-        arrivals: PendingEntries,
+        pending: PendingEntries,
+        counters: StoreCounters,
     ) -> None:
-        self.commit_log = commit_log
-        self._arrivals = arrivals
-        self._queues: Mapping[str, Mapping[int, ConsumeQueue]] = table.view
-        self.counters = StoreCounters()
+        self._log = commit_log
+        self._settle = pending.settle
         self._by_topic = table.by_topic
+        self._counters = counters
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT
-
-    @property
-    def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
-        """Topic → queue id → consume queue, of every queue that has or had a message."""
-        self.settle()
-        return self._queues
-
-    def settle(self) -> None:
-        """Write what was put into the files, and enter it into its queues unless it must be flushed
-        before. From here on it survives the process, and may be acknowledged. Raises OSError."""
-        self._arrivals.settle()
 
     def get(
         self,
@@ -73,7 +60,7 @@ class StoreReader:
         those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
         scanned for them. One call never reads beyond the consume-queue file that `offset` lies in.
         """
-        self._arrivals.settle()
+        self._settle()
         queues = self._by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None:
@@ -81,7 +68,7 @@ class StoreReader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return self._out_of_range(offset, low, high)
-        log = self.commit_log
+        log = self._log
         limit = max_messages
         if codes is not None or accept is not None:
             limit = max(self._scan_limit, max_messages)
@@ -131,7 +118,7 @@ class StoreReader:
         if not count or view is None:
             return self._missed(status, next_offset, low, high)
         buffers.append(view[run_begin - file_begin : run_end - file_begin])
-        counters = self.counters
+        counters = self._counters
         counters.gets_found += 1
         counters.messages_got += count
         counters.bytes_got += total
@@ -164,7 +151,7 @@ class StoreReader:
         queue = self._find(topic, queue_id)
         if queue is None:
             return 0
-        time_of = self.commit_log.store_timestamp_at
+        time_of = self._log.store_timestamp_at
         if boundary == "lower":
             return queue.first_where(lambda physical, size: time_of(physical, size) >= timestamp)
         later = queue.first_where(lambda physical, size: time_of(physical, size) > timestamp)
@@ -178,7 +165,7 @@ class StoreReader:
         """The store timestamp (ms) of the message at `offset`; -1 where there is none."""
         queue = self._find(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None
-        return self.commit_log.store_timestamp_at(entry[0], entry[1]) if entry is not None else -1
+        return self._log.store_timestamp_at(entry[0], entry[1]) if entry is not None else -1
 
     def properties_at(self, topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
         """The properties of the message at `offset`; None where there is none."""
@@ -188,17 +175,17 @@ class StoreReader:
 
     def record_at(self, physical_offset: int) -> memoryview:
         """The record that begins at a physical offset. Raises `RecordNotFound`."""
-        return self.commit_log.record_at(physical_offset)
+        return self._log.record_at(physical_offset)
 
     def _properties(self, physical: int, size: int) -> dict[str, str] | None:
-        record = self.commit_log.read(physical, size)
+        record = self._log.read(physical, size)
         try:
             return properties_of(record) if record is not None else None
         except RecordError:
             return None
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        self._arrivals.settle()
+        self._settle()
         queues = self._by_topic.get(topic)
         return queues.get(queue_id) if queues is not None else None
 
@@ -212,5 +199,5 @@ class StoreReader:
         return self._missed(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
     def _missed(self, status: GetStatus, next_offset: int, low: int, high: int) -> GetResult:
-        self.counters.gets_missed += 1
+        self._counters.gets_missed += 1
         return GetResult(status, next_offset, low, high)
