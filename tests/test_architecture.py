@@ -263,7 +263,6 @@ ONE_SUBCLASS = {
     "EmbeddedServer": "public by itself; the test plugin adds faults and a clock",
     "ResetOffsetBody": "two bodies of the protocol, one of which has more fields",
     # To be composed instead.
-    "SendProcessor": "",
     "PullOffsets": "",
     "PushTopics": "",
 }

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from pocketmq.broker.address import reserve_port, resolve_advertised
-from pocketmq.broker.alarm import CallLater, call_later
+from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_groups import ConsumerGroup
-from pocketmq.broker.periodic import every
 from pocketmq.broker.registration import BrokerIdentity, Registration
 from pocketmq.broker.tables import Tables
 from pocketmq.message.identity import pack_host

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from pocketmq.broker.alarm import CallLater
+from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import PutHooks
@@ -34,8 +34,8 @@ from pocketmq.broker.processors.send.checks import SendChecks
 from pocketmq.broker.processors.send.end_transaction import EndTransactionProcessor
 from pocketmq.broker.processors.send.recall import RecallProcessor
 from pocketmq.broker.processors.send.reply import ReplyProcessor
+from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.processors.send.send_back import SendBackProcessor
-from pocketmq.broker.processors.send.send_many import SendManyProcessor
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
@@ -79,27 +79,27 @@ class Components:
         self._clock = clock
         self._announced = announced
         self._live = LiveConfig(config, on_settings, clock)
-        drafts = self._drafts = PutHooks(store)
+        put_hooks = self._put_hooks = PutHooks(store)
         self.transactions = Transactions(
             config,
             store,
-            drafts,
+            put_hooks,
             tables.topics,
             tables.producers,
             tables.offsets,
             store_host,
             clock,
         )
-        self._late = DelayedDelivery(
-            config, store, drafts, tables.statistics, tables.directory, clock, call_later
+        self._delayed = DelayedDelivery(
+            config, store, put_hooks, tables.statistics, tables.directory, clock, call_later
         )
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
-        self.sends = SendManyProcessor(
-            config, store, drafts, checks, tables.statistics, store_host, announced
+        self.sends = SendProcessor(
+            config, store, put_hooks, checks, tables.statistics, store_host, announced
         )
         self.put_times = PutTimes(store, self.sends.unflushed, clock)
         self._replies = ReplyProcessor(
-            config, store, drafts, checks, tables.producers, tables.statistics, store_host, clock
+            config, store, put_hooks, checks, tables.producers, tables.statistics, store_host, clock
         )
         self.pulls = PullProcessor(
             config,
@@ -122,22 +122,22 @@ class Components:
             EndTransactionProcessor(
                 config,
                 store,
-                self._drafts,
+                self._put_hooks,
                 self.transactions.ops,
                 tables.statistics,
                 clock,
             ),
             SendBackProcessor(
-                config, store, self._drafts, tables.topics, tables.groups, tables.statistics
+                config, store, self._put_hooks, tables.topics, tables.groups, tables.statistics
             ),
-            RecallProcessor(config, tables.topics, self._drafts, tables.statistics, clock),
+            RecallProcessor(config, tables.topics, self._put_hooks, tables.statistics, clock),
             OffsetProcessor(
                 config,
                 store,
                 tables.topics,
                 tables.groups,
                 tables.offsets,
-                self._late.delay_offsets,
+                self._delayed.delay_offsets,
             ),
             QueueLockProcessor(tables.locks),
             MessageQueryProcessor(config, store, tables.consumers, tables.filters),
@@ -147,7 +147,7 @@ class Components:
                 tables.groups,
                 tables.consumers,
                 tables.producers,
-                tables.late_save.ask,
+                tables.delayed_save.ask,
                 clock,
             ),
         )
@@ -162,7 +162,7 @@ class Components:
             self.sends,
             self.pulls,
             self.put_times,
-            self._late,
+            self._delayed,
             clock,
         )
         wake_topic = self.pulls.holds.wake_topic
@@ -224,4 +224,4 @@ class Components:
         self.transactions.start()
         stack.callback(self.transactions.stop)
         stack.callback(self.pulls.holds.close)
-        self._late.start(stack)
+        self._delayed.start(stack)

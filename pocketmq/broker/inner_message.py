@@ -1,8 +1,8 @@
-"""A message about to be stored, and the detours that keep it from where it was sent for a while.
+"""A message about to be stored, and the put hooks that may store it in another topic first.
 
-The hot path of sends stores ordinary messages itself. What may not be readable at once (delayed,
-timed and half messages), and what the broker writes on its own account (messages sent back, due
-or committed ones), passes through `PutHooks`.
+The hot path of sends stores ordinary messages itself. `PutHooks` stores all others: messages that
+consumers must not read at once (delayed, timed and half messages), and messages that the broker
+itself writes (sent back, due or committed ones). Reference: MessageExtBrokerInner, PutMessageHook.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class InnerMessage(msgspec.Struct):
-    """A message that is not stored yet; `born_host` packed, times in Unix ms.
+    """A message that is not stored yet; `born_host` is packed, times are in Unix ms.
 
-    `tags_code` is what the consume queue will hold: None for the hash of the TAGS property.
-    `accepted`: it is of a message that was stored once, and acknowledged.
+    Attributes:
+        tags_code: the tags code in the consume queue; None takes the hash of the TAGS property.
+        accepted: the message was stored and acknowledged before, so it passes no checks.
     """
 
     topic: str
@@ -45,29 +46,33 @@ class InnerMessage(msgspec.Struct):
 
 
 PutHook: TypeAlias = Callable[[InnerMessage], object]
-"""Looks at a draft and moves it to another topic if it is for that; raises RemotingError to
-refuse it."""
+"""Moves a message to another topic if it must wait there; raises RemotingError to refuse it."""
 
 
 class PutHooks:
-    """Stores drafts. `detours` are tried in their order until one moves the draft: when it comes
-    back from there, the others have their turn."""
+    """Stores messages after their put hooks.
+
+    Attributes:
+        hooks: called in this order until one moves the message. When the message comes back from
+            there, the hooks are called again.
+    """
 
     def __init__(self, store: MessageStore) -> None:
-        self.detours: list[PutHook] = []
+        self.hooks: list[PutHook] = []
         self._store = store
 
     def put(self, draft: InnerMessage, *, direct: bool = False) -> PutResult:
-        """Store it, after the detours unless `direct`; waiting for the disk is the caller's.
+        """Store a message, without calling the hooks if `direct`; do not wait for the disk.
 
-        Raises RemotingError when a detour refuses it, or it is said to be an inner batch.
+        Raises:
+            RemotingError: a hook refuses the message, or it claims to be an inner batch.
         """
         if not draft.accepted:
             refuse_inner(draft.properties)
         if not direct:
             topic = draft.topic
-            for detour in self.detours:
-                detour(draft)
+            for hook in self.hooks:
+                hook(draft)
                 if draft.topic != topic:
                     break
         tags_code = draft.tags_code
@@ -90,8 +95,14 @@ class PutHooks:
 
 
 def refuse_inner(properties: Mapping[str, str]) -> None:
-    """Raises MESSAGE_ILLEGAL for what says how many messages it is. Official brokers take that for
-    a number wherever they read it in a log, and do not read on when it is none."""
+    """Refuse a message with the property INNER_NUM.
+
+    Official brokers parse this property as a number wherever they read it in a commit log, and
+    stop reading when it is not a number.
+
+    Raises:
+        RemotingError: MESSAGE_ILLEGAL.
+    """
     if names.INNER_NUM in properties:
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL, f"property {names.INNER_NUM} is for inner batches only"
@@ -99,7 +110,7 @@ def refuse_inner(properties: Mapping[str, str]) -> None:
 
 
 def inner_message_of(record: Record) -> InnerMessage:
-    """A stored message, to be stored once more; its body is copied out of the commit log."""
+    """Return a stored message as one to store again; its body is copied out of the commit log."""
     return InnerMessage(
         record.topic,
         record.queue_id,

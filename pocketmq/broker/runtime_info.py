@@ -40,7 +40,7 @@ class RuntimeInfo:
         sends: SendProcessor,
         pulls: PullProcessor,
         put_times: PutTimes,
-        late: DelayedDelivery,
+        delayed: DelayedDelivery,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class RuntimeInfo:
         self._sends = sends
         self._pulls = pulls
         self._put_times = put_times
-        self._late = late
+        self._delayed = delayed
         self._clock = clock
         self._boot = clock()
 
@@ -61,7 +61,7 @@ class RuntimeInfo:
             **self._queues(),
             **self._disk(),
             **self._put_times.figures(),
-            **self._late.figures(),
+            **self._delayed.figures(),
         }
         return {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)

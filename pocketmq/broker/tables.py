@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from pocketmq.broker.background import DelayedSave, PeriodicSave
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_filter import ConsumerFilters
 from pocketmq.broker.consumer_groups import ConsumerGroup, ConsumerGroups
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.keeper import Keeper
-from pocketmq.broker.late_save import LateSave
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.broker.statistics import Statistics
@@ -37,7 +36,7 @@ class Tables:
 
     Attributes:
         directory: where the files are.
-        late_save: for what need not be on the disk before an answer.
+        delayed_save: saves changes that no answer acknowledges.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Tables:
         self.consumers = ConsumerGroups(on_members, clock, self.filters)
         self.producers = ProducerGroups(clock)
         self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
-        self.late_save = LateSave(self._save)
+        self.delayed_save = DelayedSave(self._save)
 
     def load(self) -> None:
         """Read the files. Raises ConfigFileError."""
@@ -70,16 +69,16 @@ class Tables:
     def keep(self, stack: contextlib.AsyncExitStack) -> None:
         """Write what changes from now on, and once more when `stack` is closed."""
         self._keep(stack, self._config.flush_consumer_offset_interval / 1000, self.offsets.flush)
-        stack.callback(self.late_save.finish)
+        stack.callback(self.delayed_save.finish)
         self._keep(stack, SAVE_FILTERS_SECONDS, self.filters.save)
 
     @staticmethod
     def _keep(
         stack: contextlib.AsyncExitStack, seconds: float, save: Callable[[], Awaitable[None]]
     ) -> None:
-        keeper = Keeper(seconds, save)
-        keeper.start()
-        stack.push_async_callback(keeper.stop)
+        periodic = PeriodicSave(seconds, save)
+        periodic.start()
+        stack.push_async_callback(periodic.stop)
 
     def expire(self) -> None:
         """Forget clients that are silent, and locks that nobody renewed."""

@@ -22,7 +22,7 @@ Answer = Response | bytes | None | Awaitable[Response | None]
 Handler = Callable[[Request[Any]], Answer]
 
 
-RunHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | None]]
+ManyHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | None]]
 """Serves the first of several requests of one connection, as many as it can in one go, and gives
 one answer for each: a response, its whole frame, or None (by `reply`, later). The one after them
 is to be dispatched alone. If it raises, none of them was executed."""
@@ -37,7 +37,7 @@ class Route(NamedTuple):
     handler: Handler
     header: type[Header] | None
     registered: Handler
-    run: RunHandler | None = None
+    many: ManyHandler | None = None
 
 
 class _HeaderTypes(Mapping[int, type[Header] | None]):
@@ -75,9 +75,9 @@ class Dispatcher:
         handler: Handler,
         header: type[Header] | None = None,
         *,
-        run: RunHandler | None = None,
+        many: ManyHandler | None = None,
     ) -> None:
-        """Serves `code` by `handler`; many of it that come at once, as in a batch, by `run`.
+        """Serves `code` by `handler`; many of it that come at once, as in a batch, by `many`.
 
         Raises:
             ValueError: the code has a handler already.
@@ -87,7 +87,7 @@ class Dispatcher:
             raise ValueError(
                 f"request code {code} is served by {self._routes[code].handler} already"
             )
-        self._routes[code] = Route(code, handler, header, handler, run)
+        self._routes[code] = Route(code, handler, header, handler, many)
 
     def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
         """Serves `code` by `wrapper(its handler)` from now on, also in batches, one by one.
@@ -98,7 +98,7 @@ class Dispatcher:
         route = self._routes.get(int(code))
         if route is None:
             raise ValueError(f"request code {int(code)} is served by nobody")
-        self._routes[route.code] = route._replace(handler=wrapper(route.handler), run=None)
+        self._routes[route.code] = route._replace(handler=wrapper(route.handler), many=None)
 
     def dispatch(self, request: Request[Any]) -> Answer:
         """Runs the request's handler; never raises.

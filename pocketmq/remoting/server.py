@@ -59,15 +59,15 @@ class ServerConnection(FrameStream):
         )
         self._server = server
         self._first: bytes | None = b""
-        # Frames of the last read that wait for the client to take its answers.
-        self._parked: Iterator[bytes | memoryview] | None = None
+        # Frames that are not executed yet, because the client does not read its answers.
+        self._deferred: Iterator[bytes | memoryview] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._server.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._parked = None
+        self._deferred = None
         super().connection_lost(exc)
         self._server.connection_lost(self)
 
@@ -84,10 +84,10 @@ class ServerConnection(FrameStream):
                 return
             self._first = None
         frames = iter(self._splitter.feed(data))
-        if self._parked is None:
+        if self._deferred is None:
             self._process(frames)
         else:
-            self._parked = itertools.chain(self._parked, frames)
+            self._deferred = itertools.chain(self._deferred, frames)
 
     def _process(self, frames: Iterator[bytes | memoryview]) -> None:
         """Executes frames in turn until they end, or the client is too slow for the answers."""
@@ -120,8 +120,8 @@ class ServerConnection(FrameStream):
                 if self._out_size >= FLUSH_SIZE:
                     self._flush()
                     self._flush_due = True
-                    if self._parked is not None:
-                        self._parked = frames
+                    if self._deferred is not None:
+                        self._deferred = frames
                         break
         except FrameError as error:
             self.close(error.remark)
@@ -181,15 +181,15 @@ class ServerConnection(FrameStream):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._parked = iter(())
+        self._deferred = iter(())
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        parked, self._parked = self._parked, None
-        if parked is not None:
-            self._process(parked)
-        if self._parked is None and not self.closed:
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            self._process(deferred)
+        if self._deferred is None and not self.closed:
             self._transport.resume_reading()
 
 

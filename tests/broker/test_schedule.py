@@ -13,13 +13,13 @@ from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.remoting.errors import RemotingError
+from tests.broker.delayed_broker import DelayedBroker, broker, time
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import LateBroker, broker, time
 
 __all__ = ["broker", "time"]
 
 
-async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: LateBroker) -> None:
+async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: DelayedBroker) -> None:
     broker.send(b"later", queue_id=7, DELAY="3", TAGS="A")
 
     assert broker.bodies() == []
@@ -37,13 +37,15 @@ async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: LateBro
     assert entry[2] == START + 10_000
 
 
-async def test_it_comes_when_it_is_due_and_not_before(broker: LateBroker, time: FakeTime) -> None:
+async def test_it_comes_when_it_is_due_and_not_before(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     draft = InnerMessage(
         "T", 3, b"later", {"DELAY": "3", "TAGS": "A"}, 5, b"\x0a\0\0\1\0\0\0\7", flag=9
     )
     draft.reconsume_times = 2
     draft.sys_flag = 0x100
-    broker.drafts.put(draft)
+    broker.put_hooks.put(draft)
 
     time.advance(9_999)
     assert broker.records(queue_id=3) == []
@@ -58,7 +60,7 @@ async def test_it_comes_when_it_is_due_and_not_before(broker: LateBroker, time: 
     assert record.store_timestamp == START + 10_000
 
 
-async def test_levels_do_not_wait_for_each_other(broker: LateBroker, time: FakeTime) -> None:
+async def test_levels_do_not_wait_for_each_other(broker: DelayedBroker, time: FakeTime) -> None:
     for level in (3, 1, 2, 1):
         broker.send(b"level %d" % level, DELAY=str(level))
     time.advance(1_000)
@@ -67,34 +69,34 @@ async def test_levels_do_not_wait_for_each_other(broker: LateBroker, time: FakeT
     assert broker.bodies() == [b"level 1", b"level 1", b"level 2", b"level 3"]
 
 
-async def test_a_level_above_the_highest_is_the_highest(broker: LateBroker) -> None:
+async def test_a_level_above_the_highest_is_the_highest(broker: DelayedBroker) -> None:
     broker.send(b"late", DELAY="99")
     [waiting] = broker.records(SCHEDULE_TOPIC, 17)
     assert waiting.properties["DELAY"] == "18"
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-async def test_no_delay(broker: LateBroker, level: str) -> None:
+async def test_no_delay(broker: DelayedBroker, level: str) -> None:
     broker.send(b"now", DELAY=level)
     assert broker.bodies() == [b"now"]
 
 
 @pytest.mark.parametrize("level", ["soon", "1.5", "٣", "9" * 30, " 3"])
-async def test_a_level_that_is_no_number_is_refused(broker: LateBroker, level: str) -> None:
+async def test_a_level_that_is_no_number_is_refused(broker: DelayedBroker, level: str) -> None:
     with pytest.raises(RemotingError, match="DELAY") as refusal:
         broker.send(b"never", DELAY=level)
     assert refusal.value.code == 13
     assert broker.bodies() == []
 
 
-async def test_a_level_counts_more_than_a_time(broker: LateBroker) -> None:
+async def test_a_level_counts_more_than_a_time(broker: DelayedBroker) -> None:
     broker.send(b"m", DELAY="1", TIMER_DELAY_SEC="7", TIMER_DELIVER_MS="8", TIMER_DELAY_MS="9")
     [waiting] = broker.records(SCHEDULE_TOPIC, 0)
     assert not [name for name in waiting.properties if name.startswith("TIMER")]
 
 
 async def test_the_levels_are_a_setting(tmp_path: Path, time: FakeTime) -> None:
-    async with LateBroker(tmp_path, time, message_delay_level="2s 1m") as broker:
+    async with DelayedBroker(tmp_path, time, message_delay_level="2s 1m") as broker:
         broker.send(b"two seconds", DELAY="1")
         broker.send(b"a minute", DELAY="3")
         time.advance(2_000)
@@ -103,7 +105,7 @@ async def test_the_levels_are_a_setting(tmp_path: Path, time: FakeTime) -> None:
         assert broker.bodies() == [b"two seconds", b"a minute"]
 
 
-async def test_an_idle_broker_sleeps(broker: LateBroker, time: FakeTime) -> None:
+async def test_an_idle_broker_sleeps(broker: DelayedBroker, time: FakeTime) -> None:
     assert time.sleeping == 0
     broker.send(b"m", DELAY="1")
     assert time.sleeping == 1
@@ -113,7 +115,7 @@ async def test_an_idle_broker_sleeps(broker: LateBroker, time: FakeTime) -> None
 
 
 async def test_a_flood_is_delivered_in_turns_and_in_order(
-    broker: LateBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime
 ) -> None:
     bodies = [b"%d" % n for n in range(500)]
     for body in bodies:
@@ -125,18 +127,18 @@ async def test_a_flood_is_delivered_in_turns_and_in_order(
 
 
 async def test_a_clock_set_back_does_not_hold_up_what_waits(
-    broker: LateBroker, tmp_path: Path, time: FakeTime
+    broker: DelayedBroker, tmp_path: Path, time: FakeTime
 ) -> None:
     broker.send(b"m", DELAY="1")
     await broker.stop()
     time.now -= 3_600_000
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance()
         assert again.bodies() == [b"m"]
 
 
 async def test_a_store_that_refuses_gets_it_again(
-    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
+    broker: DelayedBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(b"m", DELAY="1")
     broker.store.refuse("the disk is full")
@@ -151,7 +153,7 @@ async def test_a_store_that_refuses_gets_it_again(
 # --- progress on the disk ---------------------------------------------------------------------
 
 
-def offsets(broker: LateBroker) -> dict[str, int]:
+def offsets(broker: DelayedBroker) -> dict[str, int]:
     text = (broker.root / "config" / "delayOffset.json").read_text()
     document = json.loads(text.replace("{1:", '{"1":').replace(",2:", ',"2":'))
     assert set(document) == {"dataVersion", "offsetTable"}
@@ -159,7 +161,7 @@ def offsets(broker: LateBroker) -> dict[str, int]:
     return table
 
 
-async def test_a_clean_stop_forgets_nothing(broker: LateBroker, time: FakeTime) -> None:
+async def test_a_clean_stop_forgets_nothing(broker: DelayedBroker, time: FakeTime) -> None:
     for n in range(5):
         broker.send(b"first %d" % n, DELAY="1")
         broker.send(b"second %d" % n, DELAY="2")
@@ -168,7 +170,7 @@ async def test_a_clean_stop_forgets_nothing(broker: LateBroker, time: FakeTime) 
     assert offsets(broker) == {"1": 2}
 
     time.advance(60_000)
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance()
         assert sorted(again.bodies()) == sorted(
             b"%s %d" % (word, n) for word in (b"first", b"second") for n in range(5)
@@ -178,7 +180,7 @@ async def test_a_clean_stop_forgets_nothing(broker: LateBroker, time: FakeTime) 
 
 
 async def test_after_a_kill_only_what_came_since_the_last_save_comes_again(
-    broker: LateBroker, time: FakeTime, tmp_path: Path
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
     for n in range(3):
         broker.send(b"%d" % n, DELAY="1")
@@ -188,13 +190,13 @@ async def test_after_a_kill_only_what_came_since_the_last_save_comes_again(
     broker.store.settle()
     killed = shutil.copytree(broker.root, tmp_path / "killed")
 
-    async with LateBroker(killed, time) as again:
+    async with DelayedBroker(killed, time) as again:
         time.advance()
         assert again.bodies() == [b"0", b"1", b"2", b"1", b"2"]
 
 
 async def test_offsets_outside_of_the_queue_are_corrected(
-    broker: LateBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime
 ) -> None:
     broker.send(b"old", DELAY="1")
     time.advance(1_000)
@@ -202,11 +204,11 @@ async def test_offsets_outside_of_the_queue_are_corrected(
     path = broker.root / "config" / "delayOffset.json"
     path.write_text('{"dataVersion":{"counter":7,"timestamp":1},"offsetTable":{1:900,25:3}}')
 
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         again.send(b"new", DELAY="1")
         time.advance(1_000)
         assert again.bodies() == [b"old", b"new"]
-        assert again.late.schedule.progress() == {1: (2, 2), 25: (3, 0)}
+        assert again.delayed.schedule.progress() == {1: (2, 2), 25: (3, 0)}
     # A level that is not configured any more, and the version, go on.
     content = path.read_text()
     assert "25:3" in content
@@ -214,10 +216,10 @@ async def test_offsets_outside_of_the_queue_are_corrected(
 
 
 async def test_a_message_that_can_not_be_delivered_does_not_hold_up_the_others(
-    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
+    broker: DelayedBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = InnerMessage(SCHEDULE_TOPIC, 0, b"nowhere to go", {names.DELAY: "1"}, 1, bytes(8))
-    broker.drafts.put(lost, direct=True)
+    broker.put_hooks.put(lost, direct=True)
     broker.send(b"m", DELAY="1")
     time.advance(1_000)
     assert broker.bodies() == [b"m"]
@@ -226,7 +228,7 @@ async def test_a_message_that_can_not_be_delivered_does_not_hold_up_the_others(
 
 @pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
 async def test_a_smaller_limit_of_size_is_for_those_that_come_then(
-    broker: LateBroker, time: FakeTime, delay: dict[str, Any]
+    broker: DelayedBroker, time: FakeTime, delay: dict[str, Any]
 ) -> None:
     body = bytes(2000)
     broker.send(body, **delay)

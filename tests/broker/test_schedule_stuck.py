@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from pocketmq.message.limits import SCHEDULE_TOPIC
+from tests.broker.delayed_broker import DelayedBroker, broker, time, unwritable
 from tests.broker.fake_time import FakeTime
-from tests.broker.late_broker import LateBroker, broker, time, unwritable
 
 __all__ = ["broker", "time", "unwritable"]
 
 
-def waiting(broker: LateBroker, level: int) -> list[bytes]:
+def waiting(broker: DelayedBroker, level: int) -> list[bytes]:
     """The bodies in the queue of a level, those delivered as well."""
     return broker.bodies(SCHEDULE_TOPIC, level - 1)
 
 
 async def test_it_does_not_hold_up_those_behind_it(
-    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, unwritable: list[str]
 ) -> None:
     broker.send(b"stuck", topic="Stuck", queue_id=3, DELAY="1", TAGS="A")
     broker.send(b"behind", DELAY="1")
@@ -48,11 +48,11 @@ async def test_it_does_not_hold_up_those_behind_it(
 
 
 @pytest.mark.usefixtures("unwritable")
-async def test_it_survives_a_restart(broker: LateBroker, time: FakeTime) -> None:
+async def test_it_survives_a_restart(broker: DelayedBroker, time: FakeTime) -> None:
     broker.send(b"stuck", topic="Stuck", DELAY="1")
     time.advance(1_000)
     await broker.stop()
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance(5_000)
         assert waiting(again, 2) == [b"stuck"]
         assert waiting(again, 3) == [b"stuck"]
@@ -61,7 +61,7 @@ async def test_it_survives_a_restart(broker: LateBroker, time: FakeTime) -> None
 async def test_at_the_highest_level_it_stays(
     tmp_path: Path, time: FakeTime, unwritable: list[str]
 ) -> None:
-    async with LateBroker(tmp_path, time, message_delay_level="1s 1m") as broker:
+    async with DelayedBroker(tmp_path, time, message_delay_level="1s 1m") as broker:
         broker.send(b"stuck", topic="Stuck", DELAY="2")
         time.advance(3 * 60_000)
         assert waiting(broker, 2) == [b"stuck"] * 4
@@ -71,7 +71,7 @@ async def test_at_the_highest_level_it_stays(
 
 
 async def test_the_queue_of_the_longer_level_can_not_get_a_file_either(
-    broker: LateBroker, time: FakeTime, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, unwritable: list[str]
 ) -> None:
     unwritable.append(f"{SCHEDULE_TOPIC}/1")
     broker.send(b"stuck", topic="Stuck", DELAY="1")
@@ -84,7 +84,7 @@ async def test_the_queue_of_the_longer_level_can_not_get_a_file_either(
 
 
 async def test_a_store_that_refuses_all_keeps_the_order(
-    broker: LateBroker, time: FakeTime, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, unwritable: list[str]
 ) -> None:
     unwritable.clear()
     for body in (b"1", b"2", b"3"):

@@ -12,15 +12,17 @@ import pytest
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.timer.timer_wheel import SIZE
+from tests.broker.delayed_broker import DelayedBroker, broker, time
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import LateBroker, broker, time
 
 __all__ = ["broker", "time"]
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 24 * 3_600_000
 
 
-async def test_a_timed_message_waits_in_the_timer_topic(broker: LateBroker, time: FakeTime) -> None:
+async def test_a_timed_message_waits_in_the_timer_topic(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     time.advance(250)
     broker.send(b"m", queue_id=5, TIMER_DELAY_MS="10000", TAGS="A")
 
@@ -36,7 +38,9 @@ async def test_a_timed_message_waits_in_the_timer_topic(broker: LateBroker, time
     }
 
 
-async def test_it_is_delivered_when_its_slot_has_passed(broker: LateBroker, time: FakeTime) -> None:
+async def test_it_is_delivered_when_its_slot_has_passed(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     time.advance(250)
     broker.send(b"m", queue_id=5, TIMER_DELAY_SEC="10")
     time.advance(10_749)
@@ -56,7 +60,7 @@ async def test_it_is_delivered_when_its_slot_has_passed(broker: LateBroker, time
 
 
 async def test_a_time_that_is_a_whole_slot_is_met_exactly(
-    broker: LateBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime
 ) -> None:
     broker.send(b"m", TIMER_DELIVER_MS=str(START + 5_000))
     time.advance(4_999)
@@ -66,7 +70,7 @@ async def test_a_time_that_is_a_whole_slot_is_met_exactly(
 
 
 async def test_the_precision_is_a_setting(tmp_path: Path, time: FakeTime) -> None:
-    async with LateBroker(tmp_path, time, timer_precision_ms=150) as broker:
+    async with DelayedBroker(tmp_path, time, timer_precision_ms=150) as broker:
         broker.send(b"m", TIMER_DELIVER_MS=str(START + 5_001))
         time.advance(5_099)
         assert broker.bodies() == []
@@ -74,14 +78,16 @@ async def test_the_precision_is_a_setting(tmp_path: Path, time: FakeTime) -> Non
         assert broker.bodies() == [b"m"]
 
 
-async def test_the_first_of_several_properties_counts(broker: LateBroker, time: FakeTime) -> None:
+async def test_the_first_of_several_properties_counts(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     broker.send(b"m", TIMER_DELIVER_MS="no number", TIMER_DELAY_MS="2000", TIMER_DELAY_SEC="1")
     time.advance(1_000)
     assert broker.bodies() == [b"m"]
 
 
 @pytest.mark.parametrize("deliver", [START, START - 1, -5])
-async def test_a_time_that_has_come_is_no_delay(broker: LateBroker, deliver: int) -> None:
+async def test_a_time_that_has_come_is_no_delay(broker: DelayedBroker, deliver: int) -> None:
     broker.send(b"m", TIMER_DELIVER_MS=str(deliver))
     assert broker.bodies() == [b"m"]
 
@@ -96,7 +102,9 @@ async def test_a_time_that_has_come_is_no_delay(broker: LateBroker, deliver: int
         {"TIMER_DELIVER_MS": str(START), "TIMER_DEL_UNIQKEY": "T+m"},
     ],
 )
-async def test_an_illegal_time_is_refused(broker: LateBroker, properties: dict[str, Any]) -> None:
+async def test_an_illegal_time_is_refused(
+    broker: DelayedBroker, properties: dict[str, Any]
+) -> None:
     with pytest.raises(RemotingError) as refusal:
         broker.send(b"m", **properties)
     assert refusal.value.code == 13
@@ -104,20 +112,20 @@ async def test_an_illegal_time_is_refused(broker: LateBroker, properties: dict[s
 
 
 async def test_timed_messages_can_be_switched_off(tmp_path: Path, time: FakeTime) -> None:
-    async with LateBroker(tmp_path, time, timer_wheel_enable=False) as broker:
+    async with DelayedBroker(tmp_path, time, timer_wheel_enable=False) as broker:
         with pytest.raises(RemotingError, match="timerWheelEnable") as refusal:
             broker.send(b"m", TIMER_DELAY_SEC="1")
         assert refusal.value.code == 1
 
 
-def fill(broker: LateBroker, time: FakeTime) -> None:
+def fill(broker: DelayedBroker, time: FakeTime) -> None:
     for n in range(20):
         broker.send(b"more %d" % n, TIMER_DELAY_SEC="60")
         time.advance()
 
 
 async def test_a_slot_that_is_full_refuses(tmp_path: Path, time: FakeTime) -> None:
-    async with LateBroker(tmp_path, time, timer_congest_num_each_slot=5) as broker:
+    async with DelayedBroker(tmp_path, time, timer_congest_num_each_slot=5) as broker:
         for n in range(6):
             broker.send(b"%d" % n, TIMER_DELAY_SEC="60")
         time.advance()
@@ -127,7 +135,9 @@ async def test_a_slot_that_is_full_refuses(tmp_path: Path, time: FakeTime) -> No
         broker.send(b"another time", TIMER_DELAY_SEC="50")
 
 
-async def test_files_come_with_the_first_timed_message(broker: LateBroker, time: FakeTime) -> None:
+async def test_files_come_with_the_first_timed_message(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     broker.send(b"m", DELAY="1")
     time.advance()
     assert not (broker.root / "timerwheel").exists()
@@ -138,7 +148,7 @@ async def test_files_come_with_the_first_timed_message(broker: LateBroker, time:
     assert (broker.root / "config" / "timercheck").stat().st_size == 4096
 
 
-async def test_an_idle_broker_sleeps(broker: LateBroker, time: FakeTime) -> None:
+async def test_an_idle_broker_sleeps(broker: DelayedBroker, time: FakeTime) -> None:
     broker.send(b"m", TIMER_DELAY_SEC="1")
     assert time.sleeping == 1
     time.advance(SECOND)
@@ -147,7 +157,7 @@ async def test_an_idle_broker_sleeps(broker: LateBroker, time: FakeTime) -> None
 
 
 async def test_slots_come_in_order_and_each_in_order_of_arrival(
-    broker: LateBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime
 ) -> None:
     for n in range(200):
         broker.send(b"%d late" % n, TIMER_DELAY_SEC="20")
@@ -159,7 +169,7 @@ async def test_slots_come_in_order_and_each_in_order_of_arrival(
 
 
 async def test_a_message_without_a_time_does_not_hold_up_the_others(
-    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
+    broker: DelayedBroker, time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.send(b"lost", topic=TIMER_TOPIC, TIMER_OUT_MS="x")
     broker.send(b"m", TIMER_DELAY_SEC="1")
@@ -168,7 +178,7 @@ async def test_a_message_without_a_time_does_not_hold_up_the_others(
     assert "TIMER_OUT_MS='x'" in caplog.text
 
 
-async def test_a_store_that_refuses_gets_it_again(broker: LateBroker, time: FakeTime) -> None:
+async def test_a_store_that_refuses_gets_it_again(broker: DelayedBroker, time: FakeTime) -> None:
     broker.send(b"m", TIMER_DELAY_SEC="1")
     time.advance()
     broker.store.refuse("the disk is full")
@@ -181,7 +191,7 @@ async def test_a_store_that_refuses_gets_it_again(broker: LateBroker, time: Fake
 # --- taking back ------------------------------------------------------------------------------
 
 
-async def test_a_message_is_taken_back(broker: LateBroker, time: FakeTime) -> None:
+async def test_a_message_is_taken_back(broker: DelayedBroker, time: FakeTime) -> None:
     deliver = str(START + 10_000)
     for name in (b"a", b"b"):
         broker.send(name, TIMER_DELIVER_MS=deliver)
@@ -192,7 +202,9 @@ async def test_a_message_is_taken_back(broker: LateBroker, time: FakeTime) -> No
     assert broker.bodies("Other") == [b"a"]
 
 
-async def test_only_one_of_the_same_slot_is_taken_back(broker: LateBroker, time: FakeTime) -> None:
+async def test_only_one_of_the_same_slot_is_taken_back(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     broker.send(b"a", TIMER_DELIVER_MS=str(START + 10_000))
     broker.send(b"-", TIMER_DELIVER_MS=str(START + 9_000), TIMER_DEL_UNIQKEY="T+a")
     time.advance(10_000)
@@ -203,7 +215,7 @@ async def test_only_one_of_the_same_slot_is_taken_back(broker: LateBroker, time:
 
 
 async def test_a_long_wait_is_stored_anew_in_between(tmp_path: Path, time: FakeTime) -> None:
-    async with LateBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
+    async with DelayedBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
         broker.send(b"m", TIMER_DELAY_SEC=str(3 * 3600 + 600))
         time.advance(3 * HOUR + 599 * SECOND)
         assert broker.bodies() == []
@@ -218,7 +230,7 @@ async def test_a_long_wait_is_stored_anew_in_between(tmp_path: Path, time: FakeT
 
 
 async def test_a_long_wait_is_taken_back_too(tmp_path: Path, time: FakeTime) -> None:
-    async with LateBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
+    async with DelayedBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
         deliver = str(START + 3 * HOUR)
         broker.send(b"m", TIMER_DELIVER_MS=deliver)
         time.advance(HOUR // 2)
@@ -230,13 +242,13 @@ async def test_a_long_wait_is_taken_back_too(tmp_path: Path, time: FakeTime) -> 
 # --- progress on the disk ---------------------------------------------------------------------
 
 
-async def test_a_clean_stop_forgets_nothing(broker: LateBroker, time: FakeTime) -> None:
+async def test_a_clean_stop_forgets_nothing(broker: DelayedBroker, time: FakeTime) -> None:
     for n in range(1, 7):
         broker.send(b"%d" % n, TIMER_DELAY_SEC=str(n))
     time.advance(3 * SECOND)
     await broker.stop()
     time.advance(2 * SECOND)
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance()
         assert again.bodies() == [b"1", b"2", b"3", b"4", b"5"]
         time.advance(MINUTE)
@@ -244,7 +256,7 @@ async def test_a_clean_stop_forgets_nothing(broker: LateBroker, time: FakeTime) 
 
 
 async def test_a_stop_within_a_slot_delivers_the_rest_of_it(
-    broker: LateBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime
 ) -> None:
     bodies = [b"%d" % n for n in range(300)]
     for body in bodies:
@@ -253,13 +265,13 @@ async def test_a_stop_within_a_slot_delivers_the_rest_of_it(
         time.step()
     assert len(broker.bodies()) < 300
     await broker.stop()
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance(MINUTE)
         assert again.bodies() == bodies
 
 
 async def test_after_a_kill_only_slots_since_the_last_save_come_again(
-    broker: LateBroker, time: FakeTime, tmp_path: Path
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
     for n in range(1, 5):
         broker.send(b"%d" % n, TIMER_DELAY_SEC=str(n))
@@ -270,13 +282,13 @@ async def test_after_a_kill_only_slots_since_the_last_save_come_again(
     time.advance()
     killed = shutil.copytree(broker.root, tmp_path / "killed")
 
-    async with LateBroker(killed, time) as again:
+    async with DelayedBroker(killed, time) as again:
         time.advance(MINUTE)
         assert again.bodies() == [b"1", b"2", b"2", b"3", b"4", b"5"]
 
 
 async def test_a_wheel_that_is_lost_is_made_anew(
-    broker: LateBroker, time: FakeTime, tmp_path: Path
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
     """A power cut: the log lost the newest units, which the wheel knows."""
     for n in range(100):  # more than one file of the timer log
@@ -286,39 +298,41 @@ async def test_a_wheel_that_is_lost_is_made_anew(
     broker.send(b"last", TIMER_DELAY_SEC="10")
     time.advance()
     killed = shutil.copytree(broker.root, tmp_path / "killed")
-    end = broker.late.timer.index.progress()[1] - 52
+    end = broker.delayed.timer.index.progress()[1] - 52
     file = sorted((killed / "timerlog").iterdir())[-1]
     with file.open("r+b") as stream:
         stream.seek(end - int(file.name))
         stream.write(bytes(52))
 
-    async with LateBroker(killed, time) as again:
+    async with DelayedBroker(killed, time) as again:
         time.advance(MINUTE)
         assert sorted(again.bodies()) == sorted([b"last", *(b"%d" % n for n in range(100))])
 
 
 async def test_without_index_files_the_queue_is_read_from_its_beginning(
-    broker: LateBroker, time: FakeTime, tmp_path: Path
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
     broker.send(b"m", TIMER_DELAY_SEC="10")
     killed = shutil.copytree(broker.root, tmp_path / "killed")  # before it was entered
     assert not (killed / "timerwheel").exists()
-    async with LateBroker(killed, time) as again:
+    async with DelayedBroker(killed, time) as again:
         time.advance(10 * SECOND)
         assert again.bodies() == [b"m"]
 
 
-async def test_what_was_due_during_a_stop_comes_at_once(broker: LateBroker, time: FakeTime) -> None:
+async def test_what_was_due_during_a_stop_comes_at_once(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
     broker.send(b"m", TIMER_DELAY_SEC="10")
     broker.send(b"n", TIMER_DELAY_SEC="200")
     await broker.stop()
     time.advance(3 * DAY)
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance()
         assert again.bodies() == [b"m", b"n"]
 
 
-async def test_timer_log_files_expire_with_the_wheel(broker: LateBroker, time: FakeTime) -> None:
+async def test_timer_log_files_expire_with_the_wheel(broker: DelayedBroker, time: FakeTime) -> None:
     def files() -> list[str]:
         return sorted(path.name for path in (broker.root / "timerlog").iterdir())
 
@@ -334,18 +348,18 @@ async def test_timer_log_files_expire_with_the_wheel(broker: LateBroker, time: F
     await broker.save()
     assert files() == first[-1:]
     await broker.stop()
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         again.send(b"more", TIMER_DELAY_SEC="1")
         time.advance(SECOND)
         assert len(again.bodies()) == 302
 
 
-async def test_figures_for_the_operator(broker: LateBroker, time: FakeTime) -> None:
+async def test_figures_for_the_operator(broker: DelayedBroker, time: FakeTime) -> None:
     broker.send(b"level", DELAY="1")
     for delay in (5, 5, 9):
         broker.send(b"m", TIMER_DELAY_SEC=str(delay))
     time.advance(SECOND)
-    assert broker.late.figures() == {
+    assert broker.delayed.figures() == {
         "scheduleMessageOffset_1": "1,1",
         "timerReadBehind": 0,
         "timerOffsetBehind": 0,
@@ -353,14 +367,14 @@ async def test_figures_for_the_operator(broker: LateBroker, time: FakeTime) -> N
     }
     await broker.stop()
     time.advance(7 * SECOND)
-    async with LateBroker(broker.root, time) as again:
-        assert again.late.figures()["timerCongestNum"] == 3
-        assert again.late.figures()["timerReadBehind"] == 3
+    async with DelayedBroker(broker.root, time) as again:
+        assert again.delayed.figures()["timerCongestNum"] == 3
+        assert again.delayed.figures()["timerReadBehind"] == 3
         time.advance()
-        assert again.late.figures()["timerCongestNum"] == 1
+        assert again.delayed.figures()["timerCongestNum"] == 1
 
 
-async def test_the_checkpoint_is_the_official_one(broker: LateBroker, time: FakeTime) -> None:
+async def test_the_checkpoint_is_the_official_one(broker: DelayedBroker, time: FakeTime) -> None:
     broker.send(b"m", TIMER_DELAY_SEC="10")
     broker.send(b"n", TIMER_DELAY_SEC="20")
     time.advance(10 * SECOND)
@@ -375,25 +389,25 @@ async def test_progress_written_before_the_queue_is_read_again_doubles_nothing(
     tmp_path: Path, time: FakeTime
 ) -> None:
     """After a kill the queue is read again; what it entered before is known until that is done."""
-    async with LateBroker(tmp_path / "a", time) as broker:
+    async with DelayedBroker(tmp_path / "a", time) as broker:
         broker.send(b"m", TIMER_DELAY_SEC="10")
         time.advance(1_000)
         copy = shutil.copytree(tmp_path / "a", tmp_path / "b")  # entered, but no progress written
     for _ in range(2):
-        async with LateBroker(copy, time) as broker:
+        async with DelayedBroker(copy, time) as broker:
             await broker.save()
-    async with LateBroker(copy, time) as broker:
+    async with DelayedBroker(copy, time) as broker:
         time.advance(20_000)
         assert broker.bodies() == [b"m"]
 
 
-async def test_figures_of_a_timer(broker: LateBroker, time: FakeTime) -> None:
+async def test_figures_of_a_timer(broker: DelayedBroker, time: FakeTime) -> None:
     statistics = broker.statistics
     for seconds in ("10", "10", "20"):
         broker.send(b"m", TIMER_DELAY_SEC=seconds)
     time.advance(0)
     assert (statistics.timer_enqueued, statistics.timer_dequeued) == (3, 0)
-    assert broker.late.timer.figures()["timerCongestNum"] == 3
+    assert broker.delayed.timer.figures()["timerCongestNum"] == 3
     statistics.tick()
     time.advance(11_000)
     statistics.tick()
@@ -401,7 +415,7 @@ async def test_figures_of_a_timer(broker: LateBroker, time: FakeTime) -> None:
     assert (statistics.timer_enqueued, statistics.timer_dequeued) == (3, 2)
     assert statistics.timer_dequeue_rate.rate(10) == pytest.approx(2 / 11)
     assert statistics.timer_enqueue_rate.rate(10) == 0
-    assert broker.late.timer.figures() == {
+    assert broker.delayed.timer.figures() == {
         "timerReadBehind": 0,
         "timerOffsetBehind": 0,
         "timerCongestNum": 1,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.delayed_broker import DelayedBroker, broker, time
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import LateBroker, broker, time
 
 __all__ = ["broker", "time"]
 
@@ -16,7 +16,7 @@ SECOND, HOUR = 1_000, 3_600_000
 
 
 async def test_what_was_taken_back_in_a_life_that_was_killed(
-    broker: LateBroker, time: FakeTime, tmp_path: Path
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
     """The queue is read again when both are long due, and the message comes first there."""
     killed = tmp_path / "killed"
@@ -34,10 +34,10 @@ async def test_what_was_taken_back_in_a_life_that_was_killed(
     shutil.rmtree(killed / "timerlog")
 
     time.advance(HOUR)
-    async with LateBroker(killed, time) as again:
+    async with DelayedBroker(killed, time) as again:
         time.advance()
         assert again.bodies() == [b"n"] * 200
-    async with LateBroker(before, time) as again:
+    async with DelayedBroker(before, time) as again:
         time.advance()
         assert again.bodies() == [b"m"] + [b"n"] * 200
 
@@ -49,13 +49,13 @@ async def test_what_was_taken_back_while_it_waited_for_long(
     """Both are to be stored anew in between, perhaps not at the same time."""
     deliver = str(START + 3 * HOUR)
     settings = {"timer_roll_window_slot": 3600}
-    async with LateBroker(tmp_path, time, **settings) as broker:
+    async with DelayedBroker(tmp_path, time, **settings) as broker:
         broker.send(b"m", TIMER_DELIVER_MS=deliver)
         time.advance(later)
         broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
         broker.send(b"n", TIMER_DELIVER_MS=deliver)
         time.advance(SECOND)
     time.advance(5 * HOUR)
-    async with LateBroker(tmp_path, time, **settings) as broker:
+    async with DelayedBroker(tmp_path, time, **settings) as broker:
         time.advance(SECOND)
         assert broker.bodies() == [b"n"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq.message.limits import TIMER_TOPIC
+from tests.broker.delayed_broker import DelayedBroker, FastFiles, broker, time, unwritable
 from tests.broker.fake_time import START, FakeTime
-from tests.broker.late_broker import FastFiles, LateBroker, broker, time, unwritable
 
 __all__ = ["broker", "time", "unwritable"]
 
@@ -21,7 +21,7 @@ DAY = 86_400_000
 
 
 async def test_a_queue_without_a_file_does_not_hold_up_the_others(
-    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, unwritable: list[str]
 ) -> None:
     broker.send(b"stuck", topic="Stuck", queue_id=3, TIMER_DELAY_SEC="1", TAGS="A")
     broker.send(b"same slot", TIMER_DELAY_SEC="1")
@@ -39,7 +39,7 @@ async def test_a_queue_without_a_file_does_not_hold_up_the_others(
 
 
 async def test_what_stays_unwritable_is_tried_ever_less_often(
-    broker: LateBroker, time: FakeTime, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, unwritable: list[str]
 ) -> None:
     broker.send(b"stuck", topic="Stuck", TIMER_DELAY_SEC="1")
     time.advance(DAY)
@@ -54,20 +54,20 @@ async def test_what_stays_unwritable_is_tried_ever_less_often(
 
 
 async def test_one_that_waits_again_survives_a_restart(
-    broker: LateBroker, time: FakeTime, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, unwritable: list[str]
 ) -> None:
     broker.send(b"stuck", topic="Stuck", TIMER_DELAY_SEC="1")
     time.advance(SECOND)
     assert broker.bodies(TIMER_TOPIC) == [b"stuck"] * 2
     await broker.stop()
     unwritable.clear()
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         time.advance(2 * SECOND)
         assert again.bodies("Stuck") == [b"stuck"]
 
 
 async def test_overdue_ones_do_not_hold_up_the_queue_either(
-    broker: LateBroker, time: FakeTime, unwritable: list[str]
+    broker: DelayedBroker, time: FakeTime, unwritable: list[str]
 ) -> None:
     broker.send(b"stuck", topic="Stuck", TIMER_DELAY_SEC="1")
     broker.send(b"m", TIMER_DELAY_SEC="1")
@@ -83,7 +83,7 @@ async def test_overdue_ones_do_not_hold_up_the_queue_either(
 async def test_properties_without_room_for_more_are_delivered_as_they_are(
     tmp_path: Path, time: FakeTime
 ) -> None:
-    async with LateBroker(tmp_path, time, timer_roll_window_slot=60) as broker:
+    async with DelayedBroker(tmp_path, time, timer_roll_window_slot=60) as broker:
         # With REAL_TOPIC, REAL_QID and TIMER_OUT_MS that is a few bytes short of the limit.
         full = "x" * 32_660
         for delay in ("10", "600"):  # the second one is stored anew in between
@@ -97,7 +97,7 @@ async def test_properties_without_room_for_more_are_delivered_as_they_are(
 async def test_roll_times_that_are_no_number_hold_up_nothing(
     tmp_path: Path, time: FakeTime, rolled: str
 ) -> None:
-    async with LateBroker(tmp_path, time, timer_roll_window_slot=60) as broker:
+    async with DelayedBroker(tmp_path, time, timer_roll_window_slot=60) as broker:
         broker.send(b"odd", TIMER_DELAY_SEC="600", TIMER_ROLL_TIMES=rolled)
         time.advance(65 * SECOND)  # it should have been stored anew
         assert len(broker.records(TIMER_TOPIC)) == 2
@@ -108,7 +108,7 @@ async def test_roll_times_that_are_no_number_hold_up_nothing(
 
 @pytest.mark.parametrize("queue_id", ["9" * 5000, "9" * 20, "9999999999", "2147483648"])
 async def test_a_queue_id_that_no_record_holds_holds_up_nothing(
-    broker: LateBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, queue_id: str
+    broker: DelayedBroker, time: FakeTime, caplog: pytest.LogCaptureFixture, queue_id: str
 ) -> None:
     # A client may send into the timer topic itself.
     slot = str(START + 5 * SECOND)
@@ -120,7 +120,7 @@ async def test_a_queue_id_that_no_record_holds_holds_up_nothing(
 
 
 async def test_nothing_is_lost_when_the_broker_was_down_for_weeks(
-    broker: LateBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime
 ) -> None:
     broker.send(b"past", TIMER_DELAY_SEC="1")
     time.advance(2 * SECOND)
@@ -129,7 +129,7 @@ async def test_nothing_is_lost_when_the_broker_was_down_for_weeks(
     time.advance()
     await broker.stop()
     time.now += 40 * DAY
-    async with LateBroker(broker.root, time) as again:
+    async with DelayedBroker(broker.root, time) as again:
         # Of the same place on the wheel as the first, 42 days later.
         again.send(b"new", TIMER_DELIVER_MS=str(START + 42 * DAY + 12 * SECOND))
         time.advance()
@@ -139,7 +139,7 @@ async def test_nothing_is_lost_when_the_broker_was_down_for_weeks(
 
 
 async def test_a_timer_log_file_that_can_not_be_removed_leaves_no_gap(
-    broker: LateBroker, time: FakeTime, monkeypatch: pytest.MonkeyPatch
+    broker: DelayedBroker, time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(300):
         broker.send(b"%d" % n, TIMER_DELAY_SEC="1")

@@ -28,7 +28,7 @@ from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import GROUP, TransactionChecks
-from pocketmq.broker.transactions.half_message import HalfDetour
+from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode, iter_records
@@ -115,19 +115,21 @@ class TransactionMachine(RuleBasedStateMachine):
         self.store.open()
         self.offsets = ConsumerOffsets(directory / "consumerOffset.json", clock)
         self.offsets.load()
-        drafts = self.drafts = PutHooks(self.store)
-        drafts.detours.append(HalfDetour(config))
+        put_hooks = self.put_hooks = PutHooks(self.store)
+        put_hooks.hooks.append(HalfMessageHook(config))
         self.connection = ProducerConnection()
         producers = ProducerGroups(clock)
         producers.register("PG", ClientInfo(self.connection, "p", "JAVA", 479, 0))
         topics = TopicConfigs(config, directory / "topics.json", clock, lambda names: None)
-        self.ops = Ops(self.store, drafts, HOST, clock, 12)
+        self.ops = Ops(self.store, put_hooks, HOST, clock, 12)
         self.checks = TransactionChecks(
-            config, self.store, drafts, self.ops, topics, producers, self.offsets, HOST, clock
+            config, self.store, put_hooks, self.ops, topics, producers, self.offsets, HOST, clock
         )
         self.checks.load()
         statistics = Statistics("c0", clock)
-        self.ends = EndTransactionProcessor(config, self.store, drafts, self.ops, statistics, clock)
+        self.ends = EndTransactionProcessor(
+            config, self.store, put_hooks, self.ops, statistics, clock
+        )
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class TransactionMachine(RuleBasedStateMachine):
         properties = {"TRAN_MSG": "true", "PGROUP": "PG"}
         if immunity is not None:
             properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity)
-        result = self.drafts.put(
+        result = self.put_hooks.put(
             InnerMessage("T", 0, new.body, properties, new.born, HOST, sys_flag=4)
         )
         new.places.append((result.queue_offset, result.physical_offset))

@@ -1,5 +1,4 @@
-"""Everything of a broker that delivers messages later than they came: its detours, its services,
-and the files that hold how far they are."""
+"""The delayed and timed messages of a broker: put hooks, delivery services, progress files."""
 
 from __future__ import annotations
 
@@ -7,27 +6,31 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from pocketmq.broker.alarm import CallLater
+from pocketmq.broker.background import CallLater, PeriodicSave
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
 from pocketmq.broker.delayed.put_hooks import DelayLevelHook, TimerHook
 from pocketmq.broker.delayed.schedule import ScheduleService
 from pocketmq.broker.delayed.timer import TimerService
 from pocketmq.broker.inner_message import PutHooks
-from pocketmq.broker.keeper import Keeper
 from pocketmq.broker.statistics import Statistics
 from pocketmq.store.message_store import MessageStore
 
 
 class DelayedDelivery:
-    """The delayed and timed messages of one broker; the constructor reads config/delayOffset.json
-    in `directory` and adds the detours to `drafts`. Raises ConfigFileError."""
+    """The delayed and timed messages of one broker.
+
+    The constructor reads delayOffset.json in `directory` and adds its hooks to `put_hooks`.
+
+    Raises:
+        ConfigFileError: delayOffset.json is damaged.
+    """
 
     def __init__(
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         statistics: Statistics,
         directory: Path,
         clock: Callable[[], int],
@@ -38,15 +41,15 @@ class DelayedDelivery:
             directory / "delayOffset.json", clock, config.delay_offset_update_version_step
         )
         offsets.load()
-        self.schedule = ScheduleService(store, drafts, offsets, statistics, clock, call_later)
-        self.timer = TimerService(store, drafts, statistics, clock, call_later)
-        drafts.detours += (
+        self.schedule = ScheduleService(store, put_hooks, offsets, statistics, clock, call_later)
+        self.timer = TimerService(store, put_hooks, statistics, clock, call_later)
+        put_hooks.hooks += (
             TimerHook(config, self.timer.index.congestion, clock),
             DelayLevelHook(store.delay_levels),
         )
 
     def figures(self) -> dict[str, object]:
-        """What brokerStatus shows: `delivered,stored` of each level, and of timed messages."""
+        """Return what brokerStatus shows: `delivered,stored` by level, and the timer's figures."""
         levels = self.schedule.progress().items()
         return {
             **{
@@ -56,13 +59,13 @@ class DelayedDelivery:
         }
 
     def start(self, stack: contextlib.AsyncExitStack) -> None:
-        """Deliver from now on, until `stack` is closed. Raises StoreError."""
+        """Deliver until `stack` is closed. Raises StoreError."""
         config = self._config
-        delays = Keeper(config.flush_delay_offset_interval / 1000, self.schedule.save)
+        delays = PeriodicSave(config.flush_delay_offset_interval / 1000, self.schedule.save)
         stack.push_async_callback(delays.stop)
         stack.callback(self.schedule.stop)
         stack.callback(self.timer.close)
-        times = Keeper(config.timer_flush_interval_ms / 1000, self.timer.save)
+        times = PeriodicSave(config.timer_flush_interval_ms / 1000, self.timer.save)
         stack.push_async_callback(times.stop)
         stack.push_async_callback(self.timer.stop)
         self.schedule.start()

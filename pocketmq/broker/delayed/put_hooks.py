@@ -1,4 +1,4 @@
-"""The detours of messages that must not be readable at once: delay levels and delivery times.
+"""The put hooks of messages that consumers must not read at once: delay levels and delivery times.
 
 A delayed message (property DELAY) waits in SCHEDULE_TOPIC_XXXX, in the queue of its level; a timed
 one (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) in rmq_sys_wheel_timer. Both take their
@@ -66,7 +66,7 @@ class TimerHook:
         self._clock = clock
 
     def __call__(self, draft: InnerMessage) -> None:
-        """A time that has come needs no detour. Raises RemotingError: MESSAGE_ILLEGAL for a time
+        """A time in the past is not a delay. Raises RemotingError: MESSAGE_ILLEGAL for a time
         that is no number or too far away, SYSTEM_ERROR for too many messages of one time."""
         properties = draft.properties
         if draft.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pocketmq.broker.alarm import Alarm, CallLater
+from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
@@ -48,14 +48,14 @@ class ScheduleService:
     def __init__(
         self,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         offsets: DelayOffsets,
         statistics: Statistics,
         clock: Callable[[], int],
         call_later: CallLater,
     ) -> None:
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._offsets = offsets
         self._statistics = statistics
         self._clock = clock
@@ -161,7 +161,7 @@ class ScheduleService:
         draft = returned(record) if record is not None else None
         if record is None or draft is None:
             return True
-        result = self._drafts.put(draft, direct=True)
+        result = self._put_hooks.put(draft, direct=True)
         if result.status is PutStatus.PUT_OK:
             self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
             return True
@@ -178,4 +178,4 @@ class ScheduleService:
         draft = inner_message_of(record)
         draft.queue_id = level - 1
         draft.properties[names.DELAY] = str(level)
-        return self._drafts.put(draft, direct=True).ok
+        return self._put_hooks.put(draft, direct=True).ok

@@ -29,7 +29,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pocketmq.broker.alarm import Alarm, CallLater
+from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.statistics import Statistics
@@ -81,14 +81,14 @@ class TimerService:
     def __init__(
         self,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         statistics: Statistics,
         clock: Callable[[], int],
         call_later: CallLater,
     ) -> None:
         self.index = TimerIndex(store.config)
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._statistics = statistics
         self._clock = clock
         self._alarm = Alarm(clock, call_later, self._work)
@@ -326,10 +326,10 @@ class TimerService:
         message was accepted, and they only tell its way."""
         own = draft.properties
         draft.properties = {**own, **stamps}
-        result = self._drafts.put(draft, direct=True)
+        result = self._put_hooks.put(draft, direct=True)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             draft.properties = own
-            result = self._drafts.put(draft, direct=True)
+            result = self._put_hooks.put(draft, direct=True)
         return result
 
     def _waits_again(self, record: Record) -> bool:
@@ -339,7 +339,7 @@ class TimerService:
         later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
         draft.properties[names.TIMER_OUT_MS] = str(self.index.floor(later))
         draft.properties[names.TIMER_ROLL_TIMES] = str(rolled + 1)
-        return self._drafts.put(draft, direct=True).ok
+        return self._put_hooks.put(draft, direct=True).ok
 
 
 def delete_key(properties: dict[str, str]) -> str:

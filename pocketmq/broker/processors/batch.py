@@ -29,7 +29,7 @@ from pocketmq.broker.processors.pull import COMMIT_OFFSET
 from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, BatchError, Children
 from pocketmq.remoting.batch_answers import BatchAnswers, MergeStrategy
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher, Route, RunHandler
+from pocketmq.remoting.dispatch import Dispatcher, ManyHandler, Route
 from pocketmq.remoting.headers import BatchRequestHeader
 from pocketmq.remoting.request import Request, RequestDecoder, Response
 
@@ -42,9 +42,9 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 #: Seconds after which children of a base batch that never answer are answered for.
 BASE_DEADLINE: Final = 30.0
 
-#: Children that a run gets at least, also when the one before took none: a run of so few costs no
-#: more than they cost alone.
-LEAST_RUN: Final = 2
+#: The fewest children that are tried together, also after a try that took none: trying so few costs
+#: no more than executing them one by one.
+LEAST_MANY: Final = 2
 
 
 class BaseStrategy:
@@ -161,35 +161,35 @@ class BatchProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"system error in processor: dispatchCode {code} can not be batched",
             )
-        parked: HeldPulls | None = None
+        held: HeldPulls | None = None
         if code in PULL_CODES and request.header.omit_not_found:
-            parked = HeldPulls.of(request.connection, self._holds)
+            held = HeldPulls.of(request.connection, self._holds)
         try:
             children = Children(
                 request.body,
                 self._decoder,
                 self._max_children,
-                parked.by_head if parked is not None else {},
+                held.by_head if held is not None else {},
             )
         except BatchError as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"system error in processor: {error.remark}")
-        if parked is not None:
-            parked.take(children.resumed)
+        if held is not None:
+            held.take(children.resumed)
         strategy: MergeStrategy = self._pull if code in PULL_CODES else self._base
         answers = BatchAnswers(children, strategy, request.connection)
         answers.heard = not request.oneway
-        if route.run is not None:
-            self._execute_runs(children.requests, answers, route, route.run)
+        if route.many is not None:
+            self._execute_many(children.requests, answers, route, route.many)
         else:
             order = iter(strategy.order(children.requests))
             for child in order:
                 if not self._execute(child, answers, route, strategy):
                     _refuse(order, answers)
         if answers.executed():
-            response = _merge(answers, parked)
-            _park_soon(answers, parked)
+            response = _merge(answers, held)
+            _hold_soon(answers, held)
             return response
-        self._answer_later(request, answers, strategy is self._base, parked)
+        self._answer_later(request, answers, strategy is self._base, held)
         return None
 
     def _execute(
@@ -219,12 +219,12 @@ class BatchProcessor:
             answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
         return True
 
-    def _execute_runs(
+    def _execute_many(
         self,
         children: list[Request[Any]],
         answers: BatchAnswers,
         route: Route,
-        run: RunHandler,
+        many: ManyHandler,
     ) -> None:
         """Children that can be executed many at a time, with those between that can not."""
         at, most = 0, len(children)
@@ -233,9 +233,9 @@ class BatchProcessor:
             done: Sequence[Response | bytes | None] = ()
             if some[0].code == route.code and len(some) > 1:
                 try:
-                    done = run(some)
-                    # What a run gets and does not take is prepared once more: not too often.
-                    most = max(2 * len(done), LEAST_RUN)
+                    done = many(some)
+                    # Children that are given and not taken are prepared again: keep them few.
+                    most = max(2 * len(done), LEAST_MANY)
                 except Exception:
                     log.exception("%d requests %d failed together", len(some), route.code)
                     most = 1
@@ -257,7 +257,7 @@ class BatchProcessor:
         request: Request[BatchRequestHeader],
         answers: BatchAnswers,
         with_deadline: bool,
-        parked: HeldPulls | None,
+        held: HeldPulls | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         answered = False
@@ -268,8 +268,8 @@ class BatchProcessor:
                 answered = True
                 if timer is not None:
                     timer.cancel()
-                request.reply(_merge(answers, parked))
-                _park_soon(answers, parked)
+                request.reply(_merge(answers, held))
+                _hold_soon(answers, held)
 
         # Pulls have deadlines of their own.
         timer = loop.call_later(self._base_deadline, answer) if with_deadline else None
@@ -277,15 +277,15 @@ class BatchProcessor:
         answers.on_complete = lambda: loop.call_soon(answer)
 
 
-def _merge(answers: BatchAnswers, parked: HeldPulls | None) -> Response:
-    return answers.merge() if parked is None else answers.merge_answered()
+def _merge(answers: BatchAnswers, held: HeldPulls | None) -> Response:
+    return answers.merge() if held is None else answers.merge_answered()
 
 
-def _park_soon(answers: BatchAnswers, parked: HeldPulls | None) -> None:
-    """Park the children that an answer leaves out, when it has left: hundreds of them take longer
-    than the one that somebody waits for."""
-    if parked is not None:
-        asyncio.get_running_loop().call_soon(lambda: parked.park(answers.leave(parked)))
+def _hold_soon(answers: BatchAnswers, held: HeldPulls | None) -> None:
+    """Hold the children that an answer leaves out, but only after the answer has left: holding
+    hundreds of them takes longer than the answer."""
+    if held is not None:
+        asyncio.get_running_loop().call_soon(lambda: held.keep(answers.leave(held)))
 
 
 def _refuse(children: Iterable[Request[Any]], answers: BatchAnswers) -> None:

@@ -33,7 +33,7 @@ UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 class ClientProcessor:
     """Client requests of one broker; `clock` gives milliseconds.
 
-    `save_late` is told that heartbeats changed the tables of groups and topics.
+    `save_soon` is told that heartbeats changed the tables of groups and topics.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ClientProcessor:
         groups: SubscriptionGroups,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
-        save_late: Callable[[], None],
+        save_soon: Callable[[], None],
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class ClientProcessor:
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
-        self._save_late = save_late
+        self._save_soon = save_soon
         self._clock = clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -75,8 +75,8 @@ class ClientProcessor:
         )
         fingerprint = data.heartbeat_fingerprint
         changed = False
-        late = self._save_late
-        with self._groups.collecting(late), self._topics.collecting(late):
+        save_soon = self._save_soon
+        with self._groups.collecting(save_soon), self._topics.collecting(save_soon):
             for consumer in data.consumer_data_set:
                 if (
                     self._config.reject_pull_consumer_enable

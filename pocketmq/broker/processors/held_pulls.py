@@ -19,7 +19,7 @@ from pocketmq.remoting.request import Request, RequestConnection, Response
 #: Seconds that a pull waits for being taken over.
 KEEP_SECONDS: Final = 1.0
 
-_ATTRIBUTE: Final = "parked pulls"
+_ATTRIBUTE: Final = "held pulls of a batch"
 
 
 class HeldPulls:
@@ -36,12 +36,12 @@ class HeldPulls:
     @classmethod
     def of(cls, connection: RequestConnection, holds: HoldService) -> HeldPulls:
         """The connection's, made when there is none."""
-        parked: HeldPulls | None = connection.attributes.get(_ATTRIBUTE)
-        if parked is None:
-            parked = connection.attributes[_ATTRIBUTE] = cls(holds)
-        return parked
+        held: HeldPulls | None = connection.attributes.get(_ATTRIBUTE)
+        if held is None:
+            held = connection.attributes[_ATTRIBUTE] = cls(holds)
+        return held
 
-    def park(self, pulls: Sequence[Request[Any]]) -> None:
+    def keep(self, pulls: Sequence[Request[Any]]) -> None:
         """Keep these for a moment, as far as they are held; their channel is this object already.
 
         Not held are those that were not executed, because there was enough without them, and those
@@ -63,13 +63,13 @@ class HeldPulls:
             del self.by_head[pull.head]
 
     def respond(self, request: Request[Any], response: Response) -> None:
-        """A parked pull came to its end: there is nobody to tell."""
+        """Drop the answer of a held pull: no request waits for it."""
         if self.by_head.get(request.head) is request:
             del self.by_head[request.head]
 
     def _expire(self, pulls: Sequence[Request[Any]]) -> None:
         for pull in pulls:
-            # Taken over, and maybe parked once more: that a pull ends early then does no harm.
+            # It may have been taken over and held again since; ending it early then is harmless.
             if pull.channel is self and self.by_head.get(pull.head) is pull:
                 del self.by_head[pull.head]
                 self._holds.cancel(pull)

@@ -63,7 +63,7 @@ class TransactionChecks:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         ops: Ops,
         topics: TopicConfigs,
         producers: ProducerGroups,
@@ -73,7 +73,7 @@ class TransactionChecks:
     ) -> None:
         self._config = config
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._ops = ops
         self._topics = topics
         self._producers = producers
@@ -182,7 +182,7 @@ class TransactionChecks:
 
     def _put(self, half: Record, draft: InnerMessage) -> PutResult:
         """When the store takes nothing the next round goes on from there."""
-        result = self._drafts.put(draft, direct=True)
+        result = self._put_hooks.put(draft, direct=True)
         if result.ok:
             self._handled.add(origin_of(half))
         else:

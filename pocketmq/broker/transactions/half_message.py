@@ -34,8 +34,8 @@ from pocketmq.store.message_store import MessageStore
 QUEUE_ID: Final = 0
 
 
-class HalfDetour:
-    """The detour of sends that begin a transaction."""
+class HalfMessageHook:
+    """The put hook of sends that begin a transaction."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

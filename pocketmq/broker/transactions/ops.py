@@ -49,14 +49,14 @@ class Ops:
     def __init__(
         self,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         store_host: bytes,
         clock: Callable[[], int],
         max_size: int,
     ) -> None:
         self.ended: set[int] = set()
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._store_host = store_host
         self._clock = clock
         self._max_size = max_size
@@ -107,7 +107,7 @@ class Ops:
                 self._clock(),
                 self._store_host,
             )
-            result = self._drafts.put(draft, direct=True)
+            result = self._put_hooks.put(draft, direct=True)
             if not result.ok:
                 log.warning("%d ended transactions wait: %s", len(self._waiting), result.remark)
                 return

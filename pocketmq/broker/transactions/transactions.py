@@ -12,7 +12,7 @@ from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import TransactionChecks
-from pocketmq.broker.transactions.half_message import HalfDetour
+from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
 from pocketmq.store.message_store import MessageStore
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Transactions:
-    """Adds the detour of half messages to `drafts`, and reads the ops of an open store.
+    """Adds the hook of half messages to `put_hooks`, and reads the ops of an open store.
 
     `store_host` is the broker's packed address, `clock` gives milliseconds.
     """
@@ -29,17 +29,17 @@ class Transactions:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         topics: TopicConfigs,
         producers: ProducerGroups,
         offsets: ConsumerOffsets,
         store_host: bytes,
         clock: Callable[[], int],
     ) -> None:
-        drafts.detours.append(HalfDetour(config))
-        self.ops = Ops(store, drafts, store_host, clock, config.transaction_op_msg_max_size)
+        put_hooks.hooks.append(HalfMessageHook(config))
+        self.ops = Ops(store, put_hooks, store_host, clock, config.transaction_op_msg_max_size)
         self.checks = TransactionChecks(
-            config, store, drafts, self.ops, topics, producers, offsets, store_host, clock
+            config, store, put_hooks, self.ops, topics, producers, offsets, store_host, clock
         )
         self.checks.load()
         self._config = config

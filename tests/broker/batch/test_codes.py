@@ -27,7 +27,7 @@ async def server(broker: Broker) -> AsyncIterator[RemotingServer]:
     dispatcher = Dispatcher()
     for route in broker.dispatcher.codes.values():
         if route.code != RequestCode.COMMON_BATCH_REQUEST:
-            dispatcher.register(route.code, route.handler, route.header, run=route.run)
+            dispatcher.register(route.code, route.handler, route.header, many=route.many)
     processor = BatchProcessor(
         broker.config, dispatcher, broker.components.pulls.holds, base_deadline=DEADLINE
     )

@@ -33,7 +33,7 @@ from pocketmq.remoting.headers import BatchRequestHeader
 from pocketmq.remoting.request import Buffer, Request, RequestDecoder, Response
 from pocketmq.store.message_store import MessageStore
 from tests.broker.batch.batches import PULL, Child, body_of, pull
-from tests.broker.late_broker import FastFiles
+from tests.broker.delayed_broker import FastFiles
 from tests.broker.virtual_loop import VirtualRunner
 
 TOPIC = "T"

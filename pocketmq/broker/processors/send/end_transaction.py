@@ -52,14 +52,14 @@ class EndTransactionProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         ops: Ops,
         statistics: Statistics,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._ops = ops
         self._statistics = statistics
         self._clock = clock
@@ -97,7 +97,7 @@ class EndTransactionProcessor:
             self._ops.end(half)
             return Response()
         draft = committed(half)
-        result = self._drafts.put(draft)
+        result = self._put_hooks.put(draft)
         if not result.ok:
             code, remark = NOT_STORED[result.status]
             return Response(code, f"{remark}: {result.remark}")
@@ -148,7 +148,7 @@ class EndTransactionProcessor:
         draft.topic = HALF_TOPIC
         draft.queue_id = QUEUE_ID
         draft.properties[names.TRANSACTION_CHECK_TIMES] = "0"
-        result = self._drafts.put(draft, direct=True)
+        result = self._put_hooks.put(draft, direct=True)
         if not result.ok:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {result.remark}")
         return Response()

@@ -34,13 +34,13 @@ class RecallProcessor:
         self,
         config: BrokerConfig,
         topics: TopicConfigs,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         statistics: Statistics,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
         self._topics = topics
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._statistics = statistics
         self._clock = clock
 
@@ -103,7 +103,7 @@ class RecallProcessor:
         if request.header.producer_group:
             properties[names.PGROUP] = request.header.producer_group
         draft = InnerMessage(handle.topic, 0, b"0", properties, now, request.connection.peer_packed)
-        result = self._drafts.put(draft)
+        result = self._put_hooks.put(draft)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
         self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)

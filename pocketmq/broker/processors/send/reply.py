@@ -50,7 +50,7 @@ class ReplyProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         checks: SendChecks,
         producers: ProducerGroups,
         statistics: Statistics,
@@ -59,7 +59,7 @@ class ReplyProcessor:
     ) -> None:
         self._config = config
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._checks = checks
         self._producers = producers
         self._statistics = statistics
@@ -157,7 +157,7 @@ class ReplyProcessor:
             reconsume_times=header.reconsume_times,
         )
         try:
-            result = self._drafts.put(draft)
+            result = self._put_hooks.put(draft)
         except RemotingError as error:
             log.warning("a reply for %s is not stored: %s", header.topic, error)
             return

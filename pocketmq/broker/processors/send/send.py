@@ -17,66 +17,56 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
-from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.broker.processors.send.checks import (
     SendChecks,
     SendHeader,
     leaves_the_line,
     refuse_special,
 )
-from pocketmq.broker.statistics import Statistics, Traffic
+from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target
+from pocketmq.broker.processors.send.send_many import SendMany
+from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
 from pocketmq.message import properties as names
-from pocketmq.message import sysflag
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.limits import DEFAULT_REGION, RETRY_PREFIX
+from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.properties import find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.registration import TopicConfig
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.dispatch import Answer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Answer, Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
 from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.stored_answer import StoredAnswer
-from pocketmq.store.config import FlushDiskType
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
-
-SEPARATOR: Final = "\x02"
-MULTI_TAG: Final = "MULTI_TAG"
 
 SendRequest = Request[Any]  # header: SendHeader
 
 _PUT_OK: Final = PutStatus.PUT_OK
 
 
-class Target:
-    """A topic that passed the checks of a send, and what the hot path needs of it."""
-
-    __slots__ = ("queue_limit", "sys_flag", "traffic", "write_queues")
-
-    def __init__(self, topic: TopicConfig, traffic: Traffic) -> None:
-        self.queue_limit = max(topic.read_queue_nums, topic.write_queue_nums)
-        self.write_queues = topic.write_queue_nums
-        self.sys_flag = sysflag.MULTI_TAGS if topic.topic_filter_type == MULTI_TAG else 0
-        self.traffic = traffic
-
-
 class SendProcessor:
-    """Sends of one broker. `store_host` is the broker's packed address, as in message ids;
-    `announced` ends when the name servers know every topic."""
+    """The sends of one broker.
+
+    `store_host` is the broker's packed address, as in message ids; `announced` returns when the
+    name servers know every topic.
+
+    Attributes:
+        unflushed: the sends that wait for the disk.
+    """
 
     def __init__(
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         checks: SendChecks,
         statistics: Statistics,
         store_host: bytes,
@@ -85,25 +75,30 @@ class SendProcessor:
         self._announced = announced
         self._config = config
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._checks = checks
         self._statistics = statistics
-        self._targets: dict[str, Target] = {}
-        self._answers = SendAnswers(config, store_host)
-        self._sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
-        # Added to every message. On the straight line, a name that the producer set too ends up
-        # twice: the last counts.
-        self._added = {
-            names.MSG_REGION: config.region_id,
-            names.TRACE_ON: "true" if config.trace_on else "false",
-            names.CLUSTER: config.broker_cluster_name,
-        }
-        self._suffix = names.encode(self._added)
-        # Answers that are prepared, and whether they say the right region.
-        self._stored_message = StoredAnswer.of_message(store_host, config.trace_on)
-        self._stored_batch = StoredAnswer.of_batch(config.trace_on)
-        self._plain = config.region_id == DEFAULT_REGION
-        self.unflushed = GroupCommit(config, store)
+        context = SendContext(config, store, store_host)
+        self.unflushed = context.unflushed
+        self._many = SendMany(store, statistics, context)
+        # The hot path reads these from here: one attribute less for each.
+        self._targets = context.targets
+        self._answers = context.answers
+        self._sync_flush = context.sync_flush
+        self._added = context.added
+        self._suffix = context.suffix
+        self._stored_message = context.stored_message
+        self._stored_batch = context.stored_batch
+        self._plain = context.plain
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the send codes here."""
+        for code, header in (
+            (RequestCode.SEND_MESSAGE, SendMessageRequestHeader),
+            (RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2),
+            (RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2),
+        ):
+            dispatcher.register(code, self.send, header, many=self._many.send_many)
 
     def forget_targets(self) -> None:
         """A topic or a permission changed: every topic passes the checks again."""
@@ -250,10 +245,10 @@ class SendProcessor:
             sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times,
         )
-        result = self._drafts.put(draft)
+        result = self._put_hooks.put(draft)
         if result.status is not _PUT_OK:
             return self._answers.not_stored(result)
-        # A detour may have taken it elsewhere.
+        # A put hook may have moved it to another topic.
         self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
         answer = self._answers.header(
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id

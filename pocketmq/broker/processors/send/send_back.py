@@ -46,14 +46,14 @@ class SendBackProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        drafts: PutHooks,
+        put_hooks: PutHooks,
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         statistics: Statistics,
     ) -> None:
         self._config = config
         self._store = store
-        self._drafts = drafts
+        self._put_hooks = put_hooks
         self._topics = topics
         self._groups = groups
         self._statistics = statistics
@@ -134,7 +134,7 @@ class SendBackProcessor:
             ) from None
 
     def _put(self, draft: InnerMessage) -> None:
-        result = self._drafts.put(draft)
+        result = self._put_hooks.put(draft)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)
         self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)

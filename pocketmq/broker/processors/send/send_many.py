@@ -1,62 +1,58 @@
-"""The sends of one batch, stored as a run: what `SendProcessor.send` does, many times at once.
+"""The sends of one batch request, stored together: `SendProcessor.send` for many at once.
 
-A child of a batch request passes the same checks as a send that came alone, changes the same
-statistics and gets the same answer. What the children share is done once for all: the write into
-the commit log, the wait for the disk. Only ordinary messages take part; the run ends before a send
-that leaves the straight line of `SendProcessor.send`, which then goes that way itself.
+A child of a batch request passes the same checks as a single send, changes the same statistics and
+gets the same answer. The children share one write into the commit log and one wait for the disk.
+Only ordinary messages take part: `send_many` stops before a send that leaves the straight line of
+`SendProcessor.send`, and the dispatcher passes that one to `SendProcessor.send`.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker.processors.send.checks import leaves_the_line
-from pocketmq.broker.processors.send.send import SEPARATOR, SendProcessor, SendRequest, Target
+from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target
+from pocketmq.broker.statistics import Statistics
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.properties import find
 from pocketmq.message.tags import tag_hash
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.headers import (
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.headers import SendMessageResponseHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put, Stored
 
-#: Bytes of a record that are not in the request, at most; for the limit of bytes in flight.
+#: The most bytes of a record that are not in the request; for the limit of bytes in flight.
 _RECORD_OVERHEAD: Final = 512
 
 
-#: A send that goes into the run, its topic, its queue id and its unique id.
+SendRequest = Request[Any]  # header: SendHeader
+
+#: A send to store, its topic, its queue id and its unique id.
 Planned = tuple[SendRequest, Target, int, str]
 
 
-class SendManyProcessor(SendProcessor):
-    """Sends of one broker, also many in one go."""
+class SendMany:
+    """Stores several sends of one connection with one write."""
 
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Route the send codes here."""
-        for code, header in (
-            (RequestCode.SEND_MESSAGE, SendMessageRequestHeader),
-            (RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2),
-            (RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2),
-        ):
-            dispatcher.register(code, self.send, header, run=self.send_run)
+    def __init__(self, store: MessageStore, statistics: Statistics, context: SendContext) -> None:
+        self._store = store
+        self._statistics = statistics
+        self._context = context
 
-    def send_run(self, requests: Sequence[SendRequest]) -> Sequence[Response | bytes | None]:
-        """Store the first of these sends, as many as go in one write, and answer each of them.
+    def send_many(self, requests: Sequence[SendRequest]) -> Sequence[Response | bytes | None]:
+        """Store the first of these sends, as many as fit in one write, and answer each of them.
 
-        All come from one connection. Who waits for the disk is answered later (None).
+        All requests are from one connection. The answer of a send that waits for the disk is None:
+        it follows later.
         """
-        if self.unflushed.full or (self._sync_flush and self._near_limits(requests)):
+        context = self._context
+        if context.unflushed.full or (context.sync_flush and self._near_limits(requests)):
             return ()
         code = requests[0].code
-        targets = self._targets
-        suffix = self._suffix
+        targets = context.targets
+        suffix = context.suffix
         puts: list[Put] = []
         planned: list[Planned] = []
         known_before: str | None = None
@@ -75,8 +71,8 @@ class SendManyProcessor(SendProcessor):
                 break
             if queue_id < 0:
                 queue_id = random.randrange(target.write_queues)
-            # Children are mostly alike but for their unique ids: what stands around these is judged
-            # once for all that follow each other, which saves a tenth of a child's time.
+            # Most children differ only in their unique ids. The properties around the unique id are
+            # examined once for all equal neighbours, which saves a tenth of a child's time.
             before, found, after = properties.rpartition("UNIQ_KEY\x01")
             unique_id, _, rest = after.partition(SEPARATOR)
             if before != known_before or rest != known_rest or not (found and unique_id):
@@ -111,22 +107,22 @@ class SendManyProcessor(SendProcessor):
         if not puts:
             return ()
         stored = self._store.put_many(puts, requests[0].connection.peer_packed)
-        self._count_run(planned, stored)
-        if self._plain and not self._sync_flush:
+        self._count(planned, stored)
+        if context.plain and not context.sync_flush:
             return self._answers_at_once(planned, stored)
         return self._answers_or_waits(planned, puts, stored)
 
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
-        """Whether a run might pass the limits of what is in flight, which stop single sends."""
+        """Whether these sends might pass the limits of sends in flight."""
         size = sum(len(r.body) + len(r.head) for r in requests) + _RECORD_OVERHEAD * len(requests)
-        return self.unflushed.nearly_full(len(requests), size)
+        return self._context.unflushed.nearly_full(len(requests), size)
 
-    def _count_run(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
+    def _count(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
         if not stored:
             return
         count = len(stored)
         last, last_size, _ = stored[-1]
-        total = last + last_size - stored[0][0]  # one write: no record apart from the others
+        total = last + last_size - stored[0][0]  # one write: the records are adjacent
         self._statistics.put.add(count, count, total)
         if len({row[1] for row in planned}) == 1:
             planned[0][1].traffic.add(count, count, total)
@@ -137,8 +133,8 @@ class SendManyProcessor(SendProcessor):
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
-        """The answers where none waits for the disk."""
-        prepared = self._stored_message.encode
+        """Return the answers if no send waits for the disk."""
+        prepared = self._context.stored_message.encode
         return [
             prepared(request.opaque, physical, queue_id, queue_offset, unique_id)
             if request.serialize_type == 0
@@ -151,7 +147,7 @@ class SendManyProcessor(SendProcessor):
     def _answers_or_waits(
         self, planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
-        """The answers of those that need not wait for the disk, and None for the others."""
+        """Return the answers of sends that need not wait for the disk, and None for the others."""
         answers: list[Response | bytes | None] = []
         waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
         waiting_size = 0
@@ -159,7 +155,7 @@ class SendManyProcessor(SendProcessor):
             planned, puts, stored, strict=False
         ):
             answer = self._header(physical, queue_id, queue_offset, unique_id)
-            if self._sync_flush and find(put[3], "WAIT") != "false":
+            if self._context.sync_flush and find(put[3], "WAIT") != "false":
                 waiting.append((request, answer))
                 waiting_size += size
                 answers.append(None)
@@ -167,11 +163,11 @@ class SendManyProcessor(SendProcessor):
                 answers.append(Response(0, None, answer))
         if waiting:
             physical, size, _ = stored[-1]
-            self.unflushed.answer_when_flushed(waiting, physical + size, waiting_size)
+            self._context.unflushed.answer_when_flushed(waiting, physical + size, waiting_size)
         return answers
 
     def _header(
         self, physical: int, queue_id: int, queue_offset: int, unique_id: str
     ) -> SendMessageResponseHeader:
-        msg_id = self._answers.msg_id(physical)
-        return self._answers.header(msg_id, queue_id, queue_offset, unique_id)
+        answers = self._context.answers
+        return answers.header(answers.msg_id(physical), queue_id, queue_offset, unique_id)

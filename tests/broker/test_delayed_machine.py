@@ -1,5 +1,7 @@
-"""Late deliveries against a model, over restarts and kills: nothing is lost, nothing comes early,
-and nothing comes twice but after a kill."""
+"""Delayed deliveries against a model, over restarts and kills.
+
+Nothing is lost, nothing comes early, and nothing comes twice except after a kill.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pocketmq.message.limits import TIMER_TOPIC
+from tests.broker.delayed_broker import DelayedBroker
 from tests.broker.fake_time import FakeTime
-from tests.broker.late_broker import LateBroker
 
 T = TypeVar("T")
 
@@ -26,13 +28,13 @@ PRECISION = 1_000
 WINDOW = 30_000  # of rolling
 
 
-class LateMachine(RuleBasedStateMachine):
+class DelayedMachine(RuleBasedStateMachine):
     """The model: when each message is due at the latest, and whether a kill may have doubled it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.directory = Path(tempfile.mkdtemp(prefix="late-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="delayed-"))
         self.lives = 0
         self.time = FakeTime()
         self.due: dict[bytes, int] = {}
@@ -49,8 +51,8 @@ class LateMachine(RuleBasedStateMachine):
 
         return self.runner.run(awaited())
 
-    def start(self, root: Path) -> LateBroker:
-        broker = LateBroker(
+    def start(self, root: Path) -> DelayedBroker:
+        broker = DelayedBroker(
             root,
             self.time,
             message_delay_level=" ".join(f"{level // 1000}s" for level in LEVELS),
@@ -154,8 +156,8 @@ class LateMachine(RuleBasedStateMachine):
         assert not lost
 
 
-TestLateMachine = LateMachine.TestCase
-TestLateMachine.settings = settings(
+TestDelayedMachine = DelayedMachine.TestCase
+TestDelayedMachine.settings = settings(
     max_examples=10,
     stateful_step_count=20,
     deadline=None,

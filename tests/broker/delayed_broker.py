@@ -1,4 +1,4 @@
-"""The late deliveries of a broker without its network: a store, its drafts, and both services."""
+"""A broker's delayed deliveries without its network: a store, put hooks, and both services."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FastFiles(Files):
         pass
 
 
-class LateBroker:
+class DelayedBroker:
     """One life of a broker over the store in `root`; `send` stores as a producer's send would."""
 
     def __init__(self, root: Path, time: FakeTime, **settings: Any) -> None:
@@ -49,34 +49,34 @@ class LateBroker:
         self.store = MessageStore(
             self.config, store_host=bytes(8), files=FastFiles(), clock=time.clock
         )
-        self.drafts = PutHooks(self.store)
+        self.put_hooks = PutHooks(self.store)
         self._stack = AsyncExitStack()
-        self.late: DelayedDelivery
+        self.delayed: DelayedDelivery
         self.statistics: Statistics
 
-    async def start(self) -> LateBroker:
+    async def start(self) -> DelayedBroker:
         self.store.open()
         self._stack.push_async_callback(self.store.close)
         self.store.start()
         self.statistics = Statistics("C0", self.time.clock)
         config = self.root / "config"
         config.mkdir(exist_ok=True)
-        self.late = DelayedDelivery(
+        self.delayed = DelayedDelivery(
             self.config,
             self.store,
-            self.drafts,
+            self.put_hooks,
             self.statistics,
             config,
             self.time.clock,
             self.time.call_later,
         )
-        self.late.start(self._stack)
+        self.delayed.start(self._stack)
         return self
 
     async def stop(self) -> None:
         await self._stack.aclose()
 
-    async def __aenter__(self) -> LateBroker:
+    async def __aenter__(self) -> DelayedBroker:
         return await self.start()
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -84,15 +84,15 @@ class LateBroker:
 
     async def save(self) -> None:
         """Write the progress now."""
-        await self.late.schedule.save()
-        await self.late.timer.save()
+        await self.delayed.schedule.save()
+        await self.delayed.timer.save()
 
     def send(
         self, body: bytes, *, topic: str = "T", queue_id: int = 0, **properties: str
     ) -> PutResult:
         values = {names.UNIQ_KEY: body.decode(), **properties}
         draft = InnerMessage(topic, queue_id, body, values, self.time.now, bytes(8))
-        result = self.drafts.put(draft)
+        result = self.put_hooks.put(draft)
         self.store.settle()
         return result
 
@@ -117,8 +117,8 @@ def time() -> FakeTime:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[LateBroker]:
-    async with LateBroker(tmp_path / "store", time) as broker:
+async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[DelayedBroker]:
+    async with DelayedBroker(tmp_path / "store", time) as broker:
         yield broker
 
 

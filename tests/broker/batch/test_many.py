@@ -1,4 +1,4 @@
-"""A parent's work is linear in its children, whatever a run of them takes: counted, not timed."""
+"""A parent's work is linear in its children, however many are taken at once: counted, not timed."""
 
 from __future__ import annotations
 
@@ -17,47 +17,49 @@ COUNT = 500
 ENOUGH = 4  # times that a child is handed over, on average
 
 
-class CountedRuns:
-    """How many children each run got, and how many of them it took."""
+class CountedTogether:
+    """How many children each call got, and how many of them it took."""
 
     def __init__(self, broker: Broker) -> None:
         self.handed: list[int] = []
         self.taken: list[int] = []
         routes = broker.dispatcher._routes
-        self._run = routes[SEND].run
-        routes[SEND] = routes[SEND]._replace(run=self.run)
+        self._many = routes[SEND].many
+        routes[SEND] = routes[SEND]._replace(many=self.many)
 
-    def run(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
-        assert self._run is not None
-        done = self._run(requests)
+    def many(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
+        assert self._many is not None
+        done = self._many(requests)
         self.handed.append(len(requests))
         self.taken.append(len(done))
         return done
 
 
 @pytest.fixture
-def runs(broker: Broker) -> CountedRuns:
-    return CountedRuns(broker)
+def together(broker: Broker) -> CountedTogether:
+    return CountedTogether(broker)
 
 
 def codes(answers: list[Command]) -> list[int]:
     return [answer.code for answer in answers]
 
 
-async def test_good_children_are_one_run(client: Client, topic: str, runs: CountedRuns) -> None:
+async def test_good_children_are_stored_together(
+    client: Client, topic: str, together: CountedTogether
+) -> None:
     await client.send(topic)
     assert set(codes(await batch(client, [send(topic)] * COUNT))) == {0}
-    assert (runs.handed, runs.taken) == ([COUNT], [COUNT])
+    assert (together.handed, together.taken) == ([COUNT], [COUNT])
 
 
 async def test_a_store_that_refuses(
-    broker: Broker, client: Client, topic: str, runs: CountedRuns
+    broker: Broker, client: Client, topic: str, together: CountedTogether
 ) -> None:
     await client.send(topic)
     broker.store.refuse("the disk is full")
     assert 0 not in codes(await batch(client, [send(topic)] * COUNT))
-    assert sum(runs.taken) == 0
-    assert sum(runs.handed) <= ENOUGH * COUNT
+    assert sum(together.taken) == 0
+    assert sum(together.handed) <= ENOUGH * COUNT
 
 
 @pytest.mark.parametrize(
@@ -71,12 +73,12 @@ async def test_a_store_that_refuses(
     ],
 )
 async def test_every_second_child_is_unfit(
-    client: Client, topic: str, runs: CountedRuns, unfit: Callable[[str], Child]
+    client: Client, topic: str, together: CountedTogether, unfit: Callable[[str], Child]
 ) -> None:
     await client.send(topic)
     children = [send(topic), unfit(topic)] * (COUNT // 2)
     assert codes(await batch(client, children))[::2] == [0] * (COUNT // 2)
-    assert sum(runs.handed) <= ENOUGH * COUNT
+    assert sum(together.handed) <= ENOUGH * COUNT
 
 
 async def test_queues_that_were_not_seen_yet(
@@ -85,29 +87,29 @@ async def test_queues_that_were_not_seen_yet(
     broker = await start_broker(default_topic_queue_nums=COUNT)
     client = await connect(broker)
     await client.send(topic, default_topic_queue_nums=COUNT)
-    runs = CountedRuns(broker)
+    together = CountedTogether(broker)
     children = [send(topic, queue_id=n) for n in range(1, COUNT)]
     assert set(codes(await batch(client, children))) == {0}
-    assert sum(runs.handed) <= ENOUGH * COUNT
+    assert sum(together.handed) <= ENOUGH * COUNT
 
 
-async def test_runs_grow_again_after_an_unfit_child(
-    client: Client, topic: str, runs: CountedRuns
+async def test_calls_grow_again_after_an_unfit_child(
+    client: Client, topic: str, together: CountedTogether
 ) -> None:
     await client.send(topic)
     await batch(client, [send(topic, b""), *[send(topic)] * COUNT])
-    assert runs.handed[-1] >= COUNT // 4
-    assert len(runs.handed) < 10
+    assert together.handed[-1] >= COUNT // 4
+    assert len(together.handed) < 10
 
 
-async def test_a_run_that_fails_is_not_tried_again(
-    client: Client, topic: str, runs: CountedRuns, caplog: pytest.LogCaptureFixture
+async def test_a_call_that_fails_is_not_tried_again(
+    client: Client, topic: str, together: CountedTogether, caplog: pytest.LogCaptureFixture
 ) -> None:
     await client.send(topic)
 
     def broken(requests: Sequence[Request[Any]]) -> Sequence[bytes]:
         raise ZeroDivisionError
 
-    runs._run = broken
+    together._many = broken
     assert set(codes(await batch(client, [send(topic)] * 20))) == {0}
     assert len(caplog.records) == 1

@@ -1,0 +1,172 @@
+"""Background work of a broker on its event loop: alarms, repeated actions, saving tables.
+
+- `Alarm` calls an action at a time of the broker's clock;
+- `every` repeats a small action until the broker stops;
+- `PeriodicSave` awaits a save every few seconds and once more at the end;
+- `DelayedSave` saves a table once, a moment after its first change.
+
+The broker's clock is the wall clock, which can be set while a timer of the loop is running. So an
+alarm looks at the clock again when its timer ends, and never sleeps longer than a few seconds.
+Tests pass a clock and a `call_later` of their own, and advance both without sleeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+LONGEST_SLEEP_MS: Final = 5_000
+RETRY_MS: Final = 1_000  # after an alarm's action failed
+DELAYED_SAVE_SECONDS: Final = 0.5
+
+
+class Timer(Protocol):
+    """What `CallLater` returns."""
+
+    def cancel(self) -> None:
+        """Do not call the callback."""
+
+
+#: Seconds from now, callback.
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+    """Call `callback` by a timer of the running event loop."""
+    return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+class Alarm:
+    """Calls `action` when `clock` (ms) reaches the time that was set.
+
+    If the action raises, the error is logged and the action is called again after a second.
+    """
+
+    def __init__(
+        self, clock: Callable[[], int], call_later: CallLater, action: Callable[[], None]
+    ) -> None:
+        self._clock = clock
+        self._call_later = call_later
+        self._action = action
+        self._at: int | None = None
+        self._timer: Timer | None = None
+
+    def set(self, at: int) -> None:
+        """Ring at `at` (ms), unless an earlier time is set already.
+
+        For a time in the past the alarm rings in the next turn of the event loop, never within
+        this call.
+        """
+        if self._at is None or at < self._at:
+            self._at = at
+            self._arm(at)
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        self._at = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, at: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        wait = min(max(at - self._clock(), 0), LONGEST_SLEEP_MS)
+        self._timer = self._call_later(wait / 1000, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._at is None:
+            return
+        if self._clock() < self._at:
+            self._arm(self._at)
+            return
+        self._at = None
+        try:
+            self._action()
+        except Exception:
+            log.exception("%s failed; trying again in %d ms", self._action, RETRY_MS)
+            self.set(self._clock() + RETRY_MS)
+
+
+def every(stack: contextlib.AsyncExitStack, seconds: float, action: Callable[[], None]) -> None:
+    """Call `action` every `seconds` until `stack` is closed; it must not block."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                action()
+            except Exception:
+                # A full disk, a bug: the next round may succeed.
+                log.exception("%s failed; trying again in %g s", action, seconds)
+
+    task = asyncio.get_running_loop().create_task(repeat())
+    stack.callback(task.cancel)
+
+
+class PeriodicSave:
+    """Awaits `save()` every `seconds` until it is stopped; a failed save is repeated next time."""
+
+    def __init__(self, seconds: float, save: Callable[[], Awaitable[None]]) -> None:
+        self._seconds = seconds
+        self._save = save
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; call this on the event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._repeat())
+
+    async def stop(self) -> None:
+        """Save once more and end."""
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    async def _repeat(self) -> None:
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await self._stopping.wait()
+            try:
+                await self._save()
+            except Exception:
+                log.exception("%s failed", self._save)
+
+
+class DelayedSave:
+    """Calls `save` once within `seconds` after the first `ask`; `save` blocks and may raise.
+
+    This is for tables that change without an admin, such as the groups that heartbeats create.
+    Writing a file for each of a thousand groups would hold up every client, and the next heartbeat
+    restores what a crash loses. Changes that an answer acknowledges are written before the answer.
+    """
+
+    def __init__(self, save: Callable[[], None], seconds: float = DELAYED_SAVE_SECONDS) -> None:
+        self._save = save
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ask(self) -> None:
+        """Save soon, because something changed."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self.finish)
+
+    def finish(self) -> None:
+        """Save now if something changed."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        try:
+            self._save()
+        except OSError as error:
+            # The next change writes the whole table again.
+            log.error("cannot save a table; the next change tries again: %s", error)

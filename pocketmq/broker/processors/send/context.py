@@ -1,0 +1,63 @@
+"""What single sends and `SendMany` share: checked topics, the answers, the wait for the disk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.group_commit import GroupCommit
+from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.statistics import Traffic
+from pocketmq.message import properties as names
+from pocketmq.message import sysflag
+from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.stored_answer import StoredAnswer
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.message_store import MessageStore
+
+SEPARATOR: Final = "\x02"
+MULTI_TAG: Final = "MULTI_TAG"
+
+
+class Target:
+    """A topic that passed the checks of a send, with what the hot path needs of it."""
+
+    __slots__ = ("queue_limit", "sys_flag", "traffic", "write_queues")
+
+    def __init__(self, topic: TopicConfig, traffic: Traffic) -> None:
+        self.queue_limit = max(topic.read_queue_nums, topic.write_queue_nums)
+        self.write_queues = topic.write_queue_nums
+        self.sys_flag = sysflag.MULTI_TAGS if topic.topic_filter_type == MULTI_TAG else 0
+        self.traffic = traffic
+
+
+class SendContext:
+    """The shared part of one broker's sends; `store_host` is the broker's packed address.
+
+    Attributes:
+        targets: the checked topics by name. The dict is cleared in place, never replaced.
+        added: properties that the broker adds to every message. On the straight line a name that
+            the producer also set occurs twice: the last one counts.
+        suffix: `added`, encoded.
+        answers: the answers of sends.
+        stored_message, stored_batch: prepared frames of the usual answers.
+        plain: the prepared frames name the right region.
+        sync_flush: sends are answered when they are on the disk.
+        unflushed: the sends that wait for the disk.
+    """
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, store_host: bytes) -> None:
+        self.targets: dict[str, Target] = {}
+        self.added = {
+            names.MSG_REGION: config.region_id,
+            names.TRACE_ON: "true" if config.trace_on else "false",
+            names.CLUSTER: config.broker_cluster_name,
+        }
+        self.suffix = names.encode(self.added)
+        self.answers = SendAnswers(config, store_host)
+        self.stored_message = StoredAnswer.of_message(store_host, config.trace_on)
+        self.stored_batch = StoredAnswer.of_batch(config.trace_on)
+        self.plain = config.region_id == DEFAULT_REGION
+        self.sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
+        self.unflushed = GroupCommit(config, store)
