@@ -9,10 +9,12 @@
 | BrokerNotFound | the routes name no address of that broker |
 | SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
 | BatchSendError | parts of a batch failed; `results` holds what was stored, `tries` as above |
-| RequestTimeout | a request was sent, and no reply came in time |
+| SendTimeout | a SendError whose `timeout` passed; also a TimeoutError |
+| RequestTimeout | a request was stored, and no reply came in time; also a TimeoutError |
 | TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
 | TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
-| RemotingConnectError, RemotingTimeout, RemotingClosed | no answer |
+| RemotingConnectError, RemotingClosed | no connection, or it was lost; ConnectionErrors |
+| RemotingTimeout | no answer in time; also a TimeoutError |
 
 Every error carries `code` (a response code, or one of ClientErrorCode), `remark`, `broker` and
 `retriable`: whether doing the same again may succeed.
@@ -21,11 +23,10 @@ Every error carries `code` (a response code, or one of ClientErrorCode), `remark
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.message.message import Message, MessageQueue
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import Code, ResponseCode
 from pocketmq.remoting.errors import (
     BodyError,
     ConsumerNotOnline,
@@ -77,6 +78,7 @@ __all__ = [
     "RequestTimeout",
     "SendAttempt",
     "SendError",
+    "SendTimeout",
     "ServiceNotAvailable",
     "SubscriptionGroupNotExist",
     "SubscriptionParseFailed",
@@ -88,7 +90,7 @@ __all__ = [
 ]
 
 
-class ClientErrorCode(IntEnum):
+class ClientErrorCode(Code):
     """Codes of errors that no server answered; the reference's numbers."""
 
     CONNECT_BROKER = 10001
@@ -120,11 +122,19 @@ class InvalidName(ClientError, ValueError):
         super().__init__(ResponseCode.INVALID_PARAMETER, remark)
 
 
-class NotRunning(ClientError, RuntimeError):
-    """The client is not started, or already shut down."""
+#: Why a client is not running.
+NOT_STARTED = "call start() first, or use it in `async with`"
+SHUT_DOWN = "it was shut down; make a new one"
 
-    def __init__(self, what: str) -> None:
-        super().__init__(ResponseCode.SERVICE_NOT_AVAILABLE, f"{what} is not running")
+
+class NotRunning(ClientError, RuntimeError):
+    """The client is not started, or already shut down; `why` says which, and what to do."""
+
+    def __init__(self, what: str, why: str = "") -> None:
+        super().__init__(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"the {what} is not running" + (f": {why}" if why else ""),
+        )
 
 
 class NoNameServer(ClientError):
@@ -162,12 +172,12 @@ class BrokerNotFound(ClientError):
         )
 
 
-#: Tries named in the text of a SendError.
-TRIES_TOLD = 8
+#: Different failures named in the text of a SendError.
+FAILURES_TOLD = 4
 
 
 class SendAttempt(NamedTuple):
-    """One attempt of a send: where to, how long it took (s), and how it failed."""
+    """One attempt of a send: its queue, how long it took (seconds), and how it failed."""
 
     queue: MessageQueue
     elapsed: float
@@ -175,9 +185,11 @@ class SendAttempt(NamedTuple):
 
 
 class SendError(ClientError):
-    """A send failed. `code`, `remark`, `broker` and `retriable` are those of the last try.
+    """A send failed. `tries` has every attempt.
 
-    A message whose tries ended without an answer may have been stored all the same.
+    `code`, `remark`, `broker` and `retriable` are those of the last one.
+
+    A message whose attempts ended without an answer may have been stored all the same.
     """
 
     def __init__(
@@ -190,14 +202,24 @@ class SendError(ClientError):
         self.retriable = last.retriable
 
     def __str__(self) -> str:
+        # An outage makes the same failure again and again: each text stands once.
+        failures: dict[str, list[SendAttempt]] = {}
+        for tried in self.tries:
+            text = f"{tried.queue.broker_name}: {tried.error}"
+            failures[text] = [*failures.pop(text, ()), tried]
         told = "; ".join(
-            f"{queue.broker_name} queue {queue.queue_id}: {error}"
-            for queue, _, error in self.tries[-TRIES_TOLD:]
+            f"{text} ({len(tries)} times)" if len(tries) > 1 else text
+            for text, tries in list(failures.items())[-FAILURES_TOLD:]
         )
-        return (
-            f"send to topic {self.topic} failed after {len(self.tries)} tries "
-            f"in {self.elapsed:.3f} s: {told}"
-        )
+        attempts = "1 attempt" if len(self.tries) == 1 else f"{len(self.tries)} attempts"
+        return f"send to topic {self.topic} failed after {attempts} in {self.elapsed:.3f} s: {told}"
+
+
+class SendTimeout(SendError, TimeoutError):
+    """A send found no broker that took the message within its `timeout`.
+
+    `tries` has every attempt, as of every SendError.
+    """
 
 
 class BatchSendError(ClientError):
@@ -226,7 +248,7 @@ class BatchSendError(ClientError):
         return f"{len(self.failed)} of {len(self.results)} messages not stored; {self._why}"
 
 
-class RequestTimeout(ClientError):
+class RequestTimeout(ClientError, TimeoutError):
     """No reply to a request came within its timeout; the request itself was stored."""
 
     retriable = True
@@ -234,7 +256,7 @@ class RequestTimeout(ClientError):
     def __init__(self, topic: str, timeout: float) -> None:
         super().__init__(
             ClientErrorCode.REQUEST_TIMEOUT,
-            f"the request to topic {topic} was sent, no reply came within {timeout:.3f} s",
+            f"the request to topic {topic} was stored, but no reply came within {timeout:.3f} s",
         )
         self.topic = topic
 
@@ -258,6 +280,7 @@ def once_more(error: RemotingError) -> RemotingError:
     """The same error for somebody else who waits: raising the one that all share would have it keep
     what each of them has at hand."""
     own: RemotingError = type(error).__new__(type(error), *error.args)
+    own.args = error.args  # those that are also OSErrors lose them
     own.__dict__.update(error.__dict__)
     own.__cause__ = error.__cause__
     return own

@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 
 from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.credentials import Credentials
-from pocketmq.client.errors import NoRouteInfo, NotRunning, RemotingError, error_for
+from pocketmq.client.errors import (
+    NOT_STARTED,
+    SHUT_DOWN,
+    NoRouteInfo,
+    NotRunning,
+    RemotingError,
+    error_for,
+)
 from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
 from pocketmq.client.log_fields import fields
 from pocketmq.client.name_server_list import REFRESH_PERIOD, NameServerList
@@ -116,7 +123,7 @@ class ClientInstance:
             return
         await self._list.fetch()
         if self._closed:
-            raise NotRunning("a client that was shut down")
+            raise NotRunning("client", SHUT_DOWN)
         if self.running:
             return  # by another caller, while the list was fetched
         self.running = True
@@ -146,7 +153,7 @@ class ClientInstance:
 
     def check_running(self, what: str) -> None:
         if not self.running:
-            raise NotRunning(what)
+            raise NotRunning(what, SHUT_DOWN if self._closed else NOT_STARTED)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that shutdown ends. Its errors are its waiter's; see `every` for the rest."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from pocketmq.client.errors import NotRunning
+from pocketmq.client.errors import SHUT_DOWN, NotRunning
 
 __all__ = ["Lifecycle"]
 
@@ -59,7 +59,7 @@ class Lifecycle:
 
     def _check_open(self) -> None:
         if self._closing is not None:
-            raise NotRunning("a client that was shut down")
+            raise NotRunning("client", SHUT_DOWN)
 
     async def shutdown(self) -> None:
         """Close, or wait until it is closed; a caller who is cancelled only waits no more."""

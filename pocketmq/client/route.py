@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from pocketmq.client.errors import (
+    SHUT_DOWN,
     BrokerNotFound,
     NoRouteInfo,
     NotRunning,
@@ -245,7 +246,7 @@ class RouteTable:
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if task.cancelled() and not (current and current.cancelling()):
-                raise NotRunning("a client that was shut down") from None
+                raise NotRunning("client", SHUT_DOWN) from None
             raise
 
     def _asking_task(self, topic: str, create: bool) -> asyncio.Task[TopicRoute | None]:

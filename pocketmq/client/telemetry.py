@@ -176,5 +176,7 @@ def _describe_message(span: Span, tags: str | None, keys: tuple[str, ...]) -> No
 def _fail(span: Span, error: BaseException) -> None:
     span.record_exception(error)
     kind = type(error).__qualname__
-    span.set_attribute("error.type", str(error.code) if isinstance(error, RemotingError) else kind)
+    span.set_attribute(
+        "error.type", str(int(error.code)) if isinstance(error, RemotingError) else kind
+    )
     span.set_status(Status(StatusCode.ERROR, str(error)))

@@ -10,7 +10,17 @@ VERSION = 479
 """The ordinal of release 5.3.3: what a compatible peer reports as its version."""
 
 
-class RequestCode(IntEnum):
+class Code(IntEnum):
+    """A number of the protocol that prints as its name; `int(code)` and `%d` give the number."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec) if spec else self.name
+
+
+class RequestCode(Code):
     """What a request asks for. Codes above 32 767 only fit a JSON header."""
 
     SEND_MESSAGE = 10
@@ -174,7 +184,7 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
-class ResponseCode(IntEnum):
+class ResponseCode(Code):
     """How a request went; 0 is success. 10, 11 and 12 mean stored, but not as safely as asked."""
 
     RPC_TIME_OUT = -1006
@@ -245,7 +255,7 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
-class LanguageCode(IntEnum):
+class LanguageCode(Code):
     """The language of a peer: a name in JSON headers, a number in binary ones."""
 
     JAVA = 0

@@ -2,7 +2,8 @@
 
 Three kinds: a peer's error answer (one class per response code that a caller may want to tell
 apart), no answer at all (connect, timeout, closed), and bytes that do not follow the protocol
-(FrameError, HeaderError, BodyError, EncodeError).
+(FrameError, HeaderError, BodyError, EncodeError). `RemotingTimeout` is a TimeoutError;
+`RemotingConnectError` and `RemotingClosed` are ConnectionErrors.
 
 A handler raises the first kind to answer with that code and remark; `error_for` makes it
 from an answer. `retriable` says whether a producer may send the same message again, to another
@@ -30,7 +31,9 @@ class RemotingError(Exception):
     retriable: bool = False
 
     def __init__(self, code: int, remark: str | None = None, broker: str | None = None) -> None:
-        super().__init__(code, remark, broker)
+        # Not OSError's, which TimeoutError and ConnectionError bring: it takes three arguments for
+        # errno, text and a file name.
+        Exception.__init__(self, code, remark, broker)
         self.code = code
         self.remark = remark or ""
         self.broker = broker
@@ -67,19 +70,21 @@ class CodedError(RemotingError):
 # No answer
 
 
-class RemotingConnectError(CodedError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED):
-    """No connection could be made; the request was not sent."""
+class RemotingConnectError(
+    CodedError, ConnectionError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED
+):
+    """No connection could be made, so the request was not sent."""
 
     retriable = True
 
 
-class RemotingTimeout(CodedError, code=ResponseCode.RPC_TIME_OUT):
+class RemotingTimeout(CodedError, TimeoutError, code=ResponseCode.RPC_TIME_OUT):
     """No answer in time. The peer may have executed the request."""
 
     retriable = True
 
 
-class RemotingClosed(CodedError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED):
+class RemotingClosed(CodedError, ConnectionError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED):
     """The connection closed before the answer. The peer may have executed the request."""
 
     retriable = True

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pocketmq.remoting.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Connection, Signer
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
+from pocketmq.remoting.errors import RemotingClosed, RemotingConnectError
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.base import Header
 
@@ -167,7 +167,7 @@ class ConnectionPool:
             async with asyncio.timeout(timeout):
                 connection = await self.get(address)
         except TimeoutError:
-            raise RemotingTimeout(f"not connected within {timeout:g} s", address) from None
+            raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
         return connection, deadline - loop.time()
 
     async def close(self) -> None:

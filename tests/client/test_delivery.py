@@ -119,7 +119,7 @@ async def test_every_queue_is_tried_one_by_one_before_the_send_fails() -> None:
     assert error.topic == "T"
     assert isinstance(error.__cause__, SystemBusy)
     assert (error.code, error.broker, error.retriable) == (2, "b", True)
-    assert "8 tries" in str(error)
+    assert "8 attempts" in str(error)
 
 
 async def test_one_queue_that_works_is_found_behind_all_that_do_not() -> None:

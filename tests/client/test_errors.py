@@ -1,18 +1,29 @@
 """What errors tell besides their class."""
 
+import pickle
+
 import pytest
 
+from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.errors import (
     BatchSendError,
     BrokerNotFound,
     NoRouteInfo,
     NotRunning,
+    RemotingClosed,
+    RemotingConnectError,
     RemotingError,
+    RemotingTimeout,
+    RequestTimeout,
     SendAttempt,
     SendError,
+    SendTimeout,
     once_more,
 )
+from pocketmq.client.producer.result import SendStatus
+from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import SystemBusy
 
 QUEUE = MessageQueue("T", "broker-a", 3)
@@ -47,6 +58,9 @@ BUSY = SystemBusy("too many", "broker-a")
         BrokerNotFound("broker-a"),
         NotRunning("producer"),
         RemotingError(1, "as it is", "broker-a"),
+        RemotingConnectError("refused", "127.0.0.1:1"),
+        RemotingTimeout("no answer", "127.0.0.1:1"),
+        SendTimeout("T", 0.5, [SendAttempt(QUEUE, 0.5, BUSY)], BUSY),
     ],
 )
 def test_an_error_for_somebody_else_tells_the_same(error: RemotingError) -> None:
@@ -57,3 +71,52 @@ def test_an_error_for_somebody_else_tells_the_same(error: RemotingError) -> None
     assert (str(other), repr(other), vars(other)) == (str(error), repr(error), vars(error))
     assert other.__cause__ is BUSY
     assert other.__traceback__ is None
+
+
+@pytest.mark.parametrize("error", [RemotingTimeout("too late", "a:1"), RequestTimeout("T", 3.0)])
+def test_what_took_too_long_is_a_timeout_error(error: RemotingError) -> None:
+    assert isinstance(error, TimeoutError)
+    assert error.remark
+    assert getattr(error, "errno", None) is None
+
+
+@pytest.mark.parametrize("kind", [RemotingConnectError, RemotingClosed])
+def test_a_connection_that_fails_is_a_connection_error(
+    kind: type[RemotingConnectError | RemotingClosed],
+) -> None:
+    error = kind("refused", "127.0.0.1:10911")
+    assert isinstance(error, ConnectionError)
+    assert str(error) == "RPC_SEND_TO_CHANNEL_FAILED(-1004): refused [127.0.0.1:10911]"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.remark, copy.broker) == (str(error), "refused", "127.0.0.1:10911")
+
+
+def test_a_send_that_ran_out_of_time_lists_its_attempts_in_a_short_text() -> None:
+    refused = RemotingConnectError("refused", "127.0.0.1:1")
+    tries = [SendAttempt(QUEUE, 0.5, BUSY), *[SendAttempt(QUEUE, 0.1, refused)] * 14]
+    error = SendTimeout("T", 10.0, tries, refused)
+    assert isinstance(error, SendError)
+    assert isinstance(error, TimeoutError)
+    assert error.tries == tuple(tries)
+    assert str(error) == (
+        "send to topic T failed after 15 attempts in 10.000 s: "
+        f"broker-a: {BUSY}; broker-a: {refused} (14 times)"
+    )
+
+
+def test_codes_print_their_names_and_count_as_numbers() -> None:
+    for code, number in (
+        (TransactionState.COMMIT, 8),
+        (SendStatus.FLUSH_DISK_TIMEOUT, 10),
+        (PullStatus.FOUND, 0),
+        (RequestCode.SEND_MESSAGE_V2, 310),
+        (ResponseCode.SYSTEM_BUSY, 2),
+    ):
+        assert str(code) == f"{code}" == code.name
+        assert (f"{code:d}", code) == (str(number), number)
+
+
+def test_what_is_not_running_says_what_to_do() -> None:
+    assert str(NotRunning("producer", "call start() first")) == (
+        "the producer is not running: call start() first"
+    )

@@ -16,7 +16,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.producer import request_reply
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.recall import RecallHandle
+from pocketmq.client.producer.recall import broker_of
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.message import Message, MessageExt
@@ -141,7 +141,7 @@ async def test_many_requests_at_once_get_their_own_replies(
 
 async def test_no_reply_in_time(cluster: FakeCluster, push: Callable[..., None]) -> None:
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        with pytest.raises(RequestTimeout, match="topic T was sent"):
+        with pytest.raises(RequestTimeout, match="topic T was stored"):
             await p.request(Message("T", b"x"), timeout=1.0)
         [request] = received(cluster["a"])
         # Too late, and then one that nobody can read: neither does harm.
@@ -285,10 +285,10 @@ HANDLE = "djEgVCBhIDE3MDAwMDAwMDAwMDAgSUQ="
 
 
 def test_a_recall_handle() -> None:
-    assert RecallHandle.decode(HANDLE) == ("T", "a", 1_700_000_000_000, "ID")
+    assert broker_of(HANDLE) == "a"
     for text in ("", "x", "djE=", "djIgVCBhIDEgSUQ=", "消息", HANDLE[:-4]):
         with pytest.raises(InvalidMessage, match="recall handle"):
-            RecallHandle.decode(text)
+            broker_of(text)
 
 
 async def test_recalling(cluster: FakeCluster) -> None:

@@ -116,7 +116,7 @@ async def test_a_caller_that_gives_up_does_not_take_the_connect_from_others(
         monkeypatch.setattr(loop, "create_connection", slow)
         first = asyncio.ensure_future(pool.request(address(server), ECHO))
         second = asyncio.ensure_future(pool.request(address(server), ECHO))
-        with pytest.raises(RemotingTimeout):
+        with pytest.raises(RemotingConnectError):
             await pool.request(address(server), ECHO, timeout=0.05)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -16,7 +16,7 @@ from pocketmq.message.record import MAGIC_V2
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.scan import ALL_COLUMNS, COLUMNS, Request, scan
+from pocketmq.store.scan import ALL_COLUMNS, COLUMNS, ScanRequest, scan
 from pocketmq.store.scan.plan import is_internal_topic
 from pocketmq.store.scan.selection import Range, Selection
 from tests.store.made_store import (
@@ -31,7 +31,7 @@ from tests.store.made_store import (
     unpack_golden,
 )
 
-EVERY_TOPIC = Request(wants=lambda topic, queue_id: True)
+EVERY_TOPIC = ScanRequest(wants=lambda topic, queue_id: True)
 V6 = pack_host("2001:db8::77", 40002)
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=20)
@@ -152,7 +152,7 @@ def test_light_queues_hold_records_of_other_queues(tmp_path: Path) -> None:
 
 
 def selected(root: Path, **ranges: Any) -> list[int]:
-    request = Request(selection=Selection(**ranges))
+    request = ScanRequest(selection=Selection(**ranges))
     return [row["queueOffset"] for row in rows_of(scan(root, ["queueOffset"], request))]
 
 
@@ -179,7 +179,7 @@ def test_tags_of_delayed_messages_are_not_in_their_entries(tmp_path: Path) -> No
     physical = store.put("SCHEDULE_TOPIC_XXXX", properties={"TAGS": "TagA"}, entry=False)
     store.enter("SCHEDULE_TOPIC_XXXX", 0, physical, len(store.log) - physical, NOW + 5000)
     selection = Selection(tag_codes=frozenset([tag_hash("TagA")]))
-    rows = rows_of(scan(store.write(), request=Request(EVERY_TOPIC.wants, selection=selection)))
+    rows = rows_of(scan(store.write(), request=ScanRequest(EVERY_TOPIC.wants, selection=selection)))
     assert [row["tags"] for row in rows] == ["TagA"]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
-from pocketmq.store.scan.partitioning import Limits
-from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.selection import Range, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
@@ -53,14 +53,14 @@ EVERYTHING = sorted(
 
 @given(
     st.builds(
-        Limits,
+        PartitionLimits,
         least=st.integers(1, 300),
         cores=st.integers(1, 8),
         most_records=st.none() | st.integers(1, 300),
     )
 )
-def test_every_record_is_in_one_partition(store: StoreSnapshot, limits: Limits) -> None:
-    partitions = plan(store, Request(), limits)
+def test_every_record_is_in_one_partition(store: StoreSnapshot, limits: PartitionLimits) -> None:
+    partitions = plan(store, ScanRequest(), limits)
     assert covered(partitions) == EVERYTHING
     assert all(len(part) for slices in partitions for part in slices)
     assert len(partitions) >= min(limits.least, len(EVERYTHING))
@@ -71,7 +71,7 @@ def test_every_record_is_in_one_partition(store: StoreSnapshot, limits: Limits) 
 def test_partitions_are_of_about_equal_bytes(store: StoreSnapshot) -> None:
     sizes = [
         sum(int(rows.size.sum()) for part in slices for rows in part.rows())
-        for slices in plan(store, Request(), Limits(least=8))
+        for slices in plan(store, ScanRequest(), PartitionLimits(least=8))
     ]
     assert len(sizes) == 8
     assert max(sizes) < 1.5 * sum(sizes) / 8
@@ -79,7 +79,7 @@ def test_partitions_are_of_about_equal_bytes(store: StoreSnapshot) -> None:
 
 def test_partitions_lie_one_behind_the_other_in_the_log(store: StoreSnapshot) -> None:
     ranges = []
-    for slices in plan(store, Request(), Limits(least=5)):
+    for slices in plan(store, ScanRequest(), PartitionLimits(least=5)):
         physical = [place for part in slices for rows in part.rows() for place in rows.physical]
         ranges.append((min(physical), max(physical)))
     assert len(ranges) == 5
@@ -91,17 +91,19 @@ def test_enough_bytes_are_split_over_the_cores(tmp_path: Path) -> None:
     for _ in range(10):
         made.put(body=bytes(1024 * 1024))
     snapshot = take_snapshot(made.write())
-    assert len(plan(snapshot, Request(), Limits(cores=2))) == 2
-    assert len(plan(snapshot, Request(), Limits(cores=64))) == 2  # 4 MiB and more for each
+    assert len(plan(snapshot, ScanRequest(), PartitionLimits(cores=2))) == 2
+    assert (
+        len(plan(snapshot, ScanRequest(), PartitionLimits(cores=64))) == 2
+    )  # 4 MiB and more for each
 
 
 def test_nothing_asked_for_is_no_partition(store: StoreSnapshot) -> None:
-    request = Request(wants=lambda topic, queue_id: topic == "C")
-    assert plan(store, request, Limits(least=5)) == []
+    request = ScanRequest(wants=lambda topic, queue_id: topic == "C")
+    assert plan(store, request, PartitionLimits(least=5)) == []
 
 
 def asked(store: StoreSnapshot, **request: object) -> list[tuple[str, int, int]]:
-    return covered(plan(store, Request(**request), Limits(least=3)))  # type: ignore[arg-type]
+    return covered(plan(store, ScanRequest(**request), PartitionLimits(least=3)))  # type: ignore[arg-type]
 
 
 def test_offsets(store: StoreSnapshot) -> None:
@@ -125,15 +127,17 @@ def test_offsets(store: StoreSnapshot) -> None:
 def test_offsets_that_are_not_there(
     store: StoreSnapshot, start: int, stop: int, message: str, count: int
 ) -> None:
-    request = Request(
+    request = ScanRequest(
         wants=lambda topic, queue_id: (topic, queue_id) == ("A", 1),
         starting=OffsetBounds(EARLIEST, {"A": {1: start}}),
         ending=OffsetBounds(LATEST, {"A": {1: stop}}),
     )
     with pytest.raises(RecordsLost, match=message):
-        plan(store, request, Limits())
+        plan(store, request, PartitionLimits())
     losses: list[int] = []
-    partitions = plan(store, request, Limits(), lambda number, error: losses.append(number))
+    partitions = plan(
+        store, request, PartitionLimits(), lambda number, error: losses.append(number)
+    )
     assert losses == [count]
     expected = range(max(start, 0), 50) if start < 50 else range(0)
     assert covered(partitions) == [("A", 1, n) for n in expected]
@@ -153,11 +157,11 @@ def test_offsets_before_the_first_that_is_left(tmp_path: Path) -> None:
     snapshot = take_snapshot(root)
     first = snapshot.queues["T", 0].min_offset
     assert first > 0
-    request = Request(starting=OffsetBounds(EARLIEST, {"T": {0: 2}}))
+    request = ScanRequest(starting=OffsetBounds(EARLIEST, {"T": {0: 2}}))
     with pytest.raises(
         RecordsLost, match=f"the records 2 to {first - 1} are gone: the queue begins at {first}"
     ):
-        plan(snapshot, request, Limits())
+        plan(snapshot, request, PartitionLimits())
 
 
 def test_times_narrow_what_is_read(tmp_path: Path) -> None:
@@ -202,7 +206,11 @@ def test_a_gap_in_the_queue_offsets_is_no_records(tmp_path: Path) -> None:
     made.put("U", entry=False)
     snapshot = take_snapshot(made.write())
     everything = [*(("T", 0, n) for n in [*range(10), 2**50]), ("U", 0, 0)]
-    for limits, count in ((Limits(), 1), (Limits(least=4), 4), (Limits(most_records=3), 4)):
-        partitions = plan(snapshot, Request(), limits)
+    for limits, count in (
+        (PartitionLimits(), 1),
+        (PartitionLimits(least=4), 4),
+        (PartitionLimits(most_records=3), 4),
+    ):
+        partitions = plan(snapshot, ScanRequest(), limits)
         assert len(partitions) == count
         assert covered(partitions) == everything

@@ -12,8 +12,8 @@ import pytest
 
 from pocketmq.store.scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost
-from pocketmq.store.scan.partitioning import Limits
-from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import Mappings, Segment
@@ -34,7 +34,7 @@ def files(root: Path, directory: str) -> list[Path]:
 
 
 def planned(root: Path) -> QueueSlice:
-    [[whole]] = plan(take_snapshot(root), Request(), Limits())
+    [[whole]] = plan(take_snapshot(root), ScanRequest(), PartitionLimits())
     return whole
 
 
@@ -116,7 +116,7 @@ def test_files_go_while_a_scan_is_planned(
     root = filled(tmp_path)
     first = files(root, directory)[0]
     before_mapping(monkeypatch, first, first.unlink)
-    stored_from_the_first_on = Request(selection=Selection(store_timestamp=Range(NOW, None)))
+    stored_from_the_first_on = ScanRequest(selection=Selection(store_timestamp=Range(NOW, None)))
     batches = scan(root, ["queueOffset"], stored_from_the_first_on)
     rows = [row["queueOffset"] for row in rows_of(batches)]
     assert 0 < len(rows) < 600

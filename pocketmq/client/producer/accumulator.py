@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.client.errors import NotRunning, RemotingClosed, RemotingError, once_more
+from pocketmq.client.errors import SHUT_DOWN, NotRunning, RemotingClosed, RemotingError, once_more
 from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.batch import BatchPart, batch_properties
 from pocketmq.client.producer.result import SendResult
@@ -228,7 +228,7 @@ class Accumulator:
         """Fail what has not left yet, at the end of the producer."""
         for room in self._waiting:
             if not room.done():
-                room.set_exception(NotRunning("producer"))
+                room.set_exception(NotRunning("producer", SHUT_DOWN))
         self._waiting.clear()
         for batch in list(self._growing.values()):
             del self._growing[batch.key]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Self, Unpack
 
-from pocketmq.client.errors import NotRunning
+from pocketmq.client.errors import SHUT_DOWN
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
@@ -242,6 +242,7 @@ class Producer:
 
     async def _close(self) -> None:
         self._calls.running = False
+        self._calls.why_not = SHUT_DOWN
         try:
             async with asyncio.timeout(self.timeout):
                 await self._accumulator.flush()
@@ -318,7 +319,7 @@ class Producer:
         if self._accumulator.full:
             await self._accumulator.room()
         if not self._calls.running:
-            raise NotRunning("producer")
+            raise self._calls.not_running()
         return self._accumulator.add(message, None)
 
     async def flush(self) -> None:

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 
-from pocketmq.client.errors import InvalidMessage, NotRunning, RequestTimeout
+from pocketmq.client.errors import SHUT_DOWN, InvalidMessage, NotRunning, RequestTimeout
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.queue_choice import ShardingKey
@@ -133,7 +133,7 @@ class RequestReply:
         """No reply can come any more."""
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(NotRunning("producer"))
+                waiting.set_exception(NotRunning("producer", SHUT_DOWN))
 
     async def _be_known(self, deadline: float) -> None:
         """Have the brokers told that have had no heartbeat: replies come through any of them.

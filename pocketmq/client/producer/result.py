@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import msgspec
 
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import Code, ResponseCode
 
 __all__ = ["SendResult", "SendStatus"]
 
 
-class SendStatus(IntEnum):
+class SendStatus(Code):
     """The message is stored in every case; the others say what was not confirmed in time.
 
     Numbered after the response codes. Reference: SendStatus.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pocketmq.client.errors import BatchSendError, InvalidMessage, NotRunning
+from pocketmq.client.errors import NOT_STARTED, BatchSendError, InvalidMessage, NotRunning
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.producer.accumulator import Accumulator, Posted
@@ -57,6 +57,8 @@ class SendEnvelope:
         max_message_size: int,
     ) -> None:
         self.running = False
+        #: Why not, while it is not.
+        self.why_not = NOT_STARTED
         self._sender = sender
         self._batches = batches
         self._namespace = namespace
@@ -74,12 +76,20 @@ class SendEnvelope:
 
     async def enter(self, deadline: float) -> None:
         """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
-        if not self.running:
-            raise NotRunning("producer")
+        self.check_running()
         await self._in_flight.enter(max(deadline - time.monotonic(), 0.0))
         if not self.running:
             self._in_flight.leave()
-            raise NotRunning("producer")
+            raise self.not_running()
+
+    def check_running(self) -> None:
+        """Raise NotRunning before the start and after the shutdown."""
+        if not self.running:
+            raise self.not_running()
+
+    def not_running(self) -> NotRunning:
+        """The error for a call before the start or after the shutdown."""
+        return NotRunning("producer", self.why_not)
 
     async def send_one(
         self,
@@ -172,8 +182,7 @@ class SendEnvelope:
         key: ShardingKey | None,
     ) -> Posted:
         """Let one message linger."""
-        if not self.running:
-            raise NotRunning("producer")
+        self.check_running()
         if not self._hooks:
             return await self._add(accumulator, message, queue, key)
         context = SendContext(SendKind.LINGERED, self._group, self._client_id, [message])

@@ -19,7 +19,6 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from enum import IntEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -38,7 +37,7 @@ from pocketmq.message.compression import CompressionError
 from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.message.record import RecordError, decode
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import Code, RequestCode
 from pocketmq.remoting.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -53,7 +52,7 @@ log = logging.getLogger(__name__)
 MAX_CHECKS = 256
 
 
-class TransactionState(IntEnum):
+class TransactionState(Code):
     """What became of a local transaction, as END_TRANSACTION says it."""
 
     COMMIT = sysflag.TRANSACTION_COMMIT

@@ -68,12 +68,12 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 
 
 def text_of(value: Any) -> str:
-    """A bare value as extFields carry it: booleans in lower case, everything else as it prints."""
+    """A bare value as extFields carry it: booleans in lower case, numbers of codes in digits."""
     if value is True:
         return "true"
     if value is False:
         return "false"
-    return str(value)
+    return int.__repr__(value) if isinstance(value, int) else str(value)
 
 
 def encode_entries(ext: Mapping[str, str]) -> bytes:

@@ -16,8 +16,8 @@ from pocketmq.store.datasource.filters import Pushed, push
 from pocketmq.store.datasource.options import OptionError, Options
 from pocketmq.store.datasource.schema import arrow_schema
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.partitioning import Limits
-from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
@@ -63,7 +63,7 @@ class RocketMQReader(DataSourceReader):
         options, pushed = self._options, self._pushed
         stores = [take_snapshot(root) for root in options.roots]
         _check_names(stores, options, self._lose)
-        request = Request(
+        request = ScanRequest(
             wants=lambda topic, queue_id: (
                 options.wants(topic, queue_id) and pushed.wants(topic, queue_id)
             ),
@@ -71,7 +71,7 @@ class RocketMQReader(DataSourceReader):
             ending=options.ending,
             selection=self._selection(),
         )
-        limits = Limits(
+        limits = PartitionLimits(
             least=-(-options.min_partitions // len(stores)),
             cores=os.cpu_count() or 1,
             most_records=options.max_records_per_partition,

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
-from pocketmq.store.scan.partitioning import Limits
-from pocketmq.store.scan.plan import Request, plan
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.tail import take_snapshot
 
-__all__ = ["ALL_COLUMNS", "COLUMNS", "Request", "scan"]
+__all__ = ["ALL_COLUMNS", "COLUMNS", "ScanRequest", "scan"]
 
 
 def scan(
-    root: Path | str, columns: Sequence[str] = tuple(COLUMNS), request: Request | None = None
+    root: Path | str, columns: Sequence[str] = tuple(COLUMNS), request: ScanRequest | None = None
 ) -> Iterator[Any]:
     """The records of the store at `root`, queue by queue, as `pyarrow.RecordBatch`es.
 
@@ -42,8 +42,8 @@ def scan(
         table = pyarrow.Table.from_batches(scan("~/store", ["topic", "body"]))
     """
     root = Path(root).expanduser()
-    request = request or Request()
-    partitions = undisturbed(lambda: plan(take_snapshot(root), request, Limits()))
+    request = request or ScanRequest()
+    partitions = undisturbed(lambda: plan(take_snapshot(root), request, PartitionLimits()))
     # After planning, so that the reader finds every file that the plan speaks of.
     reader = SliceReader(root, columns, selection=request.selection)
     for partition in partitions:

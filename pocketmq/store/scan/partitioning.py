@@ -26,7 +26,7 @@ _SAMPLES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PartitionLimits:
     """How finely to split.
 
     Attributes:
@@ -70,7 +70,7 @@ class Wanted:
         return sum(size for _, size in self.sample(_SAMPLES))
 
 
-def partitions(wanted: Sequence[Wanted], limits: Limits) -> list[list[QueueSlice]]:
+def partitions(wanted: Sequence[Wanted], limits: PartitionLimits) -> list[list[QueueSlice]]:
     """The slices of one store in partitions, each of which has at least one record."""
     wanted = [part for part in wanted if len(part.slice)]
     sizes = [part.bytes() for part in wanted]

@@ -19,7 +19,7 @@ from pocketmq.store.scan.offsets import (
     resolve,
     stored_within,
 )
-from pocketmq.store.scan.partitioning import Limits, Wanted, partitions
+from pocketmq.store.scan.partitioning import PartitionLimits, Wanted, partitions
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
@@ -33,7 +33,7 @@ def is_internal_topic(topic: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ScanRequest:
     """What to read from a store.
 
     Attributes:
@@ -50,8 +50,8 @@ class Request:
 
 def plan(
     store: StoreSnapshot,
-    request: Request,
-    limits: Limits,
+    request: ScanRequest,
+    limits: PartitionLimits,
     lose: Callable[[int, RecordsLost], None] = raise_loss,
 ) -> list[list[QueueSlice]]:
     """Partitions of what `request` asks of `store`; none when it has nothing of it.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from enum import IntEnum
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,7 +22,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.message.record import RecordError
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import Code, RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -36,7 +35,7 @@ SUSPEND = 0x2
 SUBSCRIPTION = 0x4
 
 
-class PullStatus(IntEnum):
+class PullStatus(Code):
     """What a pull found; every other answer code is an error. Numbered after the codes."""
 
     FOUND = ResponseCode.SUCCESS
