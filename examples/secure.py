@@ -6,7 +6,8 @@ import asyncio
 import ssl
 import sys
 
-from pocketmq import ClientOptions, Credentials, Message, Producer
+from pocketmq import Credentials, Message, Producer
+from pocketmq.types import ClientOptions
 
 
 async def main(authority: str, access_key: str, secret_key: str) -> None:

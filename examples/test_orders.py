@@ -1,10 +1,10 @@
 """Tests of an application with a RocketMQ of their own: pytest examples/test_orders.py"""
 
 from pocketmq import Message, Producer
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.testing import RocketMQ
 
-pytest_plugins = ["pocketmq.testing"]  # in a project of your own: nothing, or in conftest.py
+pytest_plugins = ["pocketmq.testing.plugin"]  # in a project of your own: nothing, or in conftest.py
 
 
 async def test_a_busy_broker_is_asked_again(rocketmq: RocketMQ) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from pocketmq._extras import require
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import load_namesrv_config
@@ -24,6 +25,8 @@ from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 
 __all__ = ["EmbeddedServer"]
+
+require("server", __name__)
 
 log = logging.getLogger(__name__)
 

@@ -49,8 +49,8 @@ MODULES = (
 def main() -> None:
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else "build/docs")
     # Public names are loaded on use; the generator looks at what is there.
-    for name in pocketmq.__all__:
-        setattr(pocketmq, name, getattr(pocketmq, name))
+    for name in dir(pocketmq):
+        getattr(pocketmq, name)
     pdoc.render.configure(
         docformat="markdown",
         footer_text=f"pocketmq {pocketmq.__version__}",

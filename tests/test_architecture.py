@@ -241,7 +241,7 @@ def test_the_data_source_is_a_public_name_that_is_imported_on_use() -> None:
     program = (
         "import sys, pocketmq\n"
         "assert 'pyspark' not in sys.modules\n"
-        "assert pocketmq.RocketMQDataSource.name() == 'rocketmq'\n"
+        "assert pocketmq.spark.RocketMQDataSource.name() == 'rocketmq'\n"
         "from pyspark_rocketmq import DefaultSource\n"
     )
     ended = subprocess.run(

@@ -54,7 +54,7 @@ def test_golden_stores_as_they_lie_there(
 def test_the_class_can_be_registered(spark: SparkSession, golden_killed: Path) -> None:
     import pocketmq
 
-    spark.dataSource.register(pocketmq.RocketMQDataSource)
+    spark.dataSource.register(pocketmq.spark.RocketMQDataSource)
     assert load(spark, golden_killed).count() == 730
 
 

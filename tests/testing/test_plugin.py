@@ -42,12 +42,12 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def test_a_suite_that_names_the_plugin(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["pocketmq.testing"]')
+    pytester.makeconftest('pytest_plugins = ["pocketmq.testing.plugin"]')
     run(pytester).assert_outcomes(passed=3)
 
 
 def test_the_fixtures_are_described(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["pocketmq.testing"]')
+    pytester.makeconftest('pytest_plugins = ["pocketmq.testing.plugin"]')
     result = run(pytester, "--fixtures", "-q")
     result.stdout.fnmatch_lines(["rocketmq_properties*", "rocketmq*"])
     result.stdout.fnmatch_lines(["*A running `RocketMQ` with an empty store."])
@@ -56,4 +56,6 @@ def test_the_fixtures_are_described(pytester: pytest.Pytester) -> None:
 def test_an_installed_pocketmq_brings_the_plugin_by_itself() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     # The name is the module's, so that naming it in pytest_plugins too does not register it twice.
-    assert project["entry-points"]["pytest11"] == {"pocketmq.testing": "pocketmq.testing"}
+    assert project["entry-points"]["pytest11"] == {
+        "pocketmq.testing.plugin": "pocketmq.testing.plugin"
+    }

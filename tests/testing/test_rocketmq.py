@@ -18,7 +18,7 @@ from tests.broker.batch.batches import batch
 from tests.broker.batch.batches import send as sent
 from tests.broker.conftest import Client
 
-pytest_plugins = ["pocketmq.testing"]
+pytest_plugins = ["pocketmq.testing.plugin"]
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

