@@ -18,12 +18,12 @@ FROM base AS spark
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends default-jre-headless \
     && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[spark]"
+RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server,spark]"
 USER rocketmq
 
 # Last, so that it is what a build without --target makes.
 FROM base AS server
-RUN pip install --no-cache-dir /wheels/*.whl
+RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server]"
 USER rocketmq
 EXPOSE 9876 10911
 CMD ["serve", "--store", "/data", "--bind", "0.0.0.0"]

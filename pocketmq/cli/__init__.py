@@ -17,11 +17,15 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from pocketmq._extras import MissingExtra, require
 from pocketmq._version import __version__
 from pocketmq.cli.standard_files import open_standard_files
 from pocketmq.remoting.service import ExitCode
 
 COMMANDS = ("namesrv", "broker", "serve", "send", "pull", "query", "demo")
+
+#: The extras of pyproject.toml without which a command cannot do its work, only tell its options.
+EXTRAS = {"broker": "server", "serve": "server", "query": "spark", "demo": "demo"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +48,13 @@ def _run(arguments: Sequence[str]) -> int:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    command = options.command
+    if command in EXTRAS:
+        try:
+            require(EXTRAS[command], f"pocketmq {command}")
+        except MissingExtra as error:
+            print(f"error: {error}", file=sys.stderr)
+            return ExitCode.UNAVAILABLE
     return int(options.run(options))
 
 
@@ -65,5 +76,5 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         subparser.add_argument(
             "-v", "--verbose", action="store_true", help="log what happens, to stderr"
         )
-        subparser.set_defaults(run=module.run)
+        subparser.set_defaults(run=module.run, command=command)
     return parser

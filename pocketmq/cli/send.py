@@ -108,8 +108,12 @@ def _progress(size: int | None) -> Iterator[Callable[[Tally], None]]:
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda tally: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    except ModuleNotFoundError:  # not in a base install; the bar is all that is missing
+        yield lambda tally: None
+        return
 
     columns = (
         BarColumn(),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.errors import RemotingError
@@ -52,7 +53,7 @@ def run(console: Console) -> int:
     try:
         data = flights.data_file()
     except flights.DataSetMissing as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
+        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False)
         return ExitCode.UNAVAILABLE
     with tempfile.TemporaryDirectory(prefix="pocketmq-demo-") as directory:
         story = Story(Path(directory), screen, data)

@@ -1,0 +1,309 @@
+"""The wheel: what is in it, and that it works beside modules of the user's own.
+
+Nothing is downloaded: hatchling builds without an environment of its own, and the virtual
+environments that the wheel is installed into take other packages from the tests' environment.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq._extras import EXTRAS
+from pocketmq.remoting.service import ExitCode
+from tests.cli.running import PROJECT, Running
+
+pytest.importorskip("hatchling", reason="pip install 'pocketmq[test]'")
+
+#: Names that are also names of packages inside pocketmq. Each module fails when it is imported.
+USERS_OWN = (
+    "broker.py",
+    "client.py",
+    "errors.py",
+    "message/__init__.py",
+    "namesrv.py",
+    "remoting.py",
+    "store/__init__.py",
+    "testing.py",
+)
+
+ROUND_TRIP = """
+import asyncio
+import sys
+
+from pocketmq import Message, Producer, PullConsumer, PushConsumer, sync
+
+async def round_trip(namesrv):
+    async with Producer("shop", namesrv=namesrv) as producer:
+        await producer.send(Message("orders", b"42", tags="paid"))
+    async with PullConsumer("audit", namesrv=namesrv, start="begin") as consumer:
+        await consumer.subscribe("orders")
+        async for message in consumer:
+            print("received", message.body)
+            break
+
+async def main():
+    if len(sys.argv) > 1:
+        await round_trip(sys.argv[1])
+        with sync.Producer("shop", namesrv=sys.argv[1]) as producer:
+            producer.send(Message("orders", b"43"))
+        return
+    from pocketmq.embedded import EmbeddedServer
+    async with EmbeddedServer() as server:
+        await round_trip(server.namesrv)
+
+asyncio.run(main())
+"""
+
+SUITE = """
+from pocketmq import Message, Producer
+from pocketmq.testing import RocketMQ
+
+async def test_orders_are_sent(rocketmq: RocketMQ) -> None:
+    async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
+        await producer.send(Message("orders", b"42"))
+    assert [message.body for message in await rocketmq.drain("orders")] == [b"42"]
+"""
+
+
+def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(argument) for argument in arguments],
+        cwd=cwd, env={"PATH": "/usr/bin:/bin", "COLUMNS": "200"}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+
+
+def succeed(*arguments: object, cwd: Path) -> str:
+    ended = run(*arguments, cwd=cwd)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def build(kind: str, source: Path, target: Path) -> Path:
+    succeed(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target, cwd=source)
+    [built] = target.iterdir()
+    return built
+
+
+class Environment:
+    """A virtual environment with the wheel installed."""
+
+    def __init__(self, directory: Path, wheel: Path, *, everything: bool) -> None:
+        succeed(sys.executable, "-m", "venv", "--without-pip", directory, cwd=directory.parent)
+        self.python = directory / "bin" / "python"
+        [self.site_packages] = directory.glob("lib/*/site-packages")
+        if everything:
+            # Packages of the tests' environment, but not what a .pth file there adds to the path.
+            tests = Path(pytest.__file__).parent.parent
+            (self.site_packages / "tests.pth").write_text(f"{tests}\n")
+        else:
+            for requirement in project()["dependencies"]:
+                self._link(re.split(r"[>=;]", requirement)[0])
+        succeed(
+            sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet",
+            "--no-index", "--no-deps", wheel, cwd=directory,
+        )  # fmt: skip
+
+    def _link(self, distribution: str) -> None:
+        try:
+            found = importlib.metadata.distribution(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return  # its marker excludes this platform or Python
+        for top in {file.parts[0] for file in found.files or ()} - {".."}:
+            link = self.site_packages / top
+            if not link.exists() and not top.startswith("__"):
+                link.symlink_to(Path(str(found.locate_file(top))))
+
+
+def project() -> dict[str, list[str]]:
+    loaded: dict[str, list[str]] = tomllib.loads((PROJECT / "pyproject.toml").read_text())[
+        "project"
+    ]
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, unpacked: what a checkout is without its links at the top level."""
+    archive = build("sdist", PROJECT, tmp_path_factory.mktemp("sdist"))
+    target = tmp_path_factory.mktemp("sources")
+    with tarfile.open(archive) as tar:
+        tar.extractall(target, filter="data")
+    [directory] = target.iterdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", PROJECT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("full") / "venv", wheel, everything=True)
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("base") / "venv", wheel, everything=False)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """A user's directory, whose modules must not be taken for those of pocketmq."""
+    for name in USERS_OWN:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"raise ImportError('pocketmq imports {name} of the user')\n")
+    (tmp_path / "script.py").write_text(ROUND_TRIP)
+    return tmp_path
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_wheels_from_the_checkout_and_from_the_sdist_are_the_same(
+    wheel: Path, sources: Path, tmp_path: Path
+) -> None:
+    from_sdist = build("wheel", sources, tmp_path)
+    assert from_sdist.name == wheel.name
+    assert contents(from_sdist) == contents(wheel)
+
+
+def test_the_wheel_has_one_package_and_the_module_that_spark_looks_for(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in contents(wheel)}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "pocketmq",
+        "pyspark_rocketmq.py",
+    }
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
+    files = {
+        str(path.relative_to(PROJECT))
+        for path in (PROJECT / "pocketmq").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files <= set(contents(wheel))
+    assert {"pocketmq/py.typed", "pocketmq/__init__.pyi"} <= files
+
+
+def test_the_sdist_has_no_links(sources: Path) -> None:
+    assert [path for path in sources.rglob("*") if path.is_symlink()] == []
+    assert not {"broker", "client", "namesrv", "store"} & {path.name for path in sources.iterdir()}
+
+
+def test_it_works_beside_modules_of_the_user(full: Environment, users: Path) -> None:
+    assert "received b'42'" in succeed(full.python, "script.py", cwd=users)
+    where = succeed(full.python, "-c", "import pocketmq; print(pocketmq.__file__)", cwd=users)
+    assert where.startswith(str(full.site_packages))
+
+
+def test_commands_work_beside_modules_of_the_user(full: Environment, users: Path) -> None:
+    assert "name server, broker and client" in succeed(
+        full.python, "-m", "pocketmq", "--help", cwd=users
+    )
+    assert "usage: pocketmq serve" in succeed(
+        full.python.with_name("pocketmq"), "serve", "--help", cwd=users
+    )
+
+
+def test_the_suite_of_the_readme_works_beside_modules_of_the_user(
+    full: Environment, users: Path
+) -> None:
+    (users / "test_orders.py").write_text(SUITE)
+    (users / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    shown = succeed(full.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=users)
+    assert "1 passed" in shown
+
+
+def test_a_checkout_without_the_links_works(sources: Path, users: Path) -> None:
+    program = f"import sys; sys.path.insert(0, {str(sources)!r}); import pocketmq\n"
+    program += "assert pocketmq.__file__.startswith(sys.path[0])\n" + ROUND_TRIP
+    assert "received b'42'" in succeed(sys.executable, "-c", program, cwd=users)
+
+
+@pytest.fixture
+def namesrv() -> Iterator[str]:
+    with Running("serve", "--ephemeral", "--namesrv-port", "0", "--listen-port", "0") as server:
+        yield server.wait_for(r"listening on ([\d.:]+)")[1]
+
+
+def test_a_client_needs_the_base_install_only(base: Environment, users: Path, namesrv: str) -> None:
+    absent = "import importlib.util as u; print([m for m in ('numpy', 'lark', 'rich', 'pyspark',"
+    absent += " 'pyarrow', 'pytest') if u.find_spec(m)])"
+    assert succeed(base.python, "-c", absent, cwd=users).strip() == "[]"
+    assert "received b'42'" in succeed(base.python, "script.py", namesrv, cwd=users)
+
+
+def test_commands_for_clients_need_the_base_install_only(
+    base: Environment, users: Path, namesrv: str
+) -> None:
+    pocketmq = base.python.with_name("pocketmq")
+    assert "usage: pocketmq" in succeed(pocketmq, "--help", cwd=users)
+    (users / "lines").write_text("one\ntwo\n")
+    succeed(pocketmq, "send", "-n", namesrv, "-t", "numbers", "lines", cwd=users)
+    shown = succeed(pocketmq, "pull", "-n", namesrv, "-t", "numbers", cwd=users)
+    assert sorted(shown.split()) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["broker"], "server"),
+        (["serve", "--ephemeral"], "server"),
+        (["query", "SELECT 1", "--store", "."], "spark"),
+        (["demo"], "demo"),
+    ],
+)
+def test_a_command_without_its_extra_says_what_to_install(
+    base: Environment, users: Path, arguments: list[str], extra: str
+) -> None:
+    pocketmq = base.python.with_name("pocketmq")
+    assert f"usage: pocketmq {arguments[0]}" in succeed(pocketmq, arguments[0], "--help", cwd=users)
+    ended = run(pocketmq, *arguments, cwd=users)
+    assert ended.returncode == ExitCode.UNAVAILABLE
+    assert ended.stderr == (
+        f"error: pocketmq {arguments[0]} needs the package numpy, which is not installed: "
+        f"pip install 'pocketmq[{extra}]'\n"
+    )
+
+
+def test_the_metadata_name_the_extras_and_urls(wheel: Path) -> None:
+    [text] = [v for name, v in contents(wheel).items() if name.endswith("METADATA")]
+    metadata = text.decode()
+    provided = set(re.findall(r"^Provides-Extra: (\S+)$", metadata, re.MULTILINE))
+    assert provided == {*EXTRAS, "all", "docs", "test", "lint"}
+    assert re.findall(r"^Project-URL: (.+)$", metadata, re.MULTILINE)
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_each_extra_brings_the_modules_that_errors_name(extra: str) -> None:
+    installs: dict[str, list[str]] = tomllib.loads((PROJECT / "pyproject.toml").read_text())[
+        "project"
+    ]["optional-dependencies"]
+
+    def packages(name: str) -> set[str]:
+        found: set[str] = set()
+        for requirement in installs[name]:
+            if inner := re.fullmatch(r"pocketmq\[(.+)\]", requirement):
+                for other in inner[1].split(","):
+                    found |= packages(other)
+            else:
+                found.add(re.split(r"[<>=;]", requirement)[0])
+        return found
+
+    modules = {{"opentelemetry-api": "opentelemetry"}.get(name, name) for name in packages(extra)}
+    assert modules == set(EXTRAS[extra])
