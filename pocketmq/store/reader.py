@@ -6,7 +6,7 @@ Reference: DefaultMessageStore.getMessage, ConsumeQueue.binarySearchInQueueByTim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pocketmq.message.record import RecordError, properties_of
 from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
@@ -20,6 +20,22 @@ _FOUND: Final = GetStatus.FOUND
 _NO_MATCHED_MESSAGE: Final = GetStatus.NO_MATCHED_MESSAGE
 _REMOVING: Final = GetStatus.MESSAGE_WAS_REMOVING
 MAX_PULL_BYTES: Final = 256 * 1024
+
+
+class DiskLimits(NamedTuple):
+    """Smaller limits of a read for messages that are probably no longer in memory.
+
+    Attributes:
+        memory: a message counts as in memory up to so many bytes before the end of the log.
+        max_messages, max_bytes: the limits once a message lies before that.
+    """
+
+    memory: int
+    max_messages: int
+    max_bytes: int
+
+
+_ALL_IN_MEMORY: Final = DiskLimits(2**63 - 1, 2**31 - 1, 2**31 - 1)
 
 
 class StoreReader:
@@ -52,13 +68,15 @@ class StoreReader:
         max_bytes: int = MAX_PULL_BYTES,
         codes: frozenset[int] | None = None,
         accept: Callable[[Mapping[str, str]], bool] | None = None,
+        disk: DiskLimits = _ALL_IN_MEMORY,
     ) -> GetResult:
         """Messages from `offset` on, in order, as slices of the mapped log.
 
         At most `max_messages`, and no more than fit into `max_bytes`, except that the first one is
         always given. With `codes` only messages whose tags code is among them, with `accept` only
         those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
-        scanned for them. One call never reads beyond the consume-queue file that `offset` lies in.
+        scanned for them. `disk` bounds the read further where messages are old. One call never
+        reads beyond the consume-queue file that `offset` lies in.
         """
         self._settle()
         queues = self._by_topic.get(topic)
@@ -76,12 +94,18 @@ class StoreReader:
         status = _NO_MATCHED_MESSAGE
         next_offset = offset
         count = total = 0
+        memory, disk_messages, disk_bytes = disk
+        on_disk = log.end - memory  # physical offset before which messages count as on the disk
         # Records that lie side by side are given as one slice: begin and end of the current one.
         run_begin = run_end = -1
         file_begin = file_end = -1
         view = None
         for physical, size, tags_code in queue.read(offset, limit):
-            if count and (count >= max_messages or total + size > max_bytes):
+            if count and (
+                count >= max_messages
+                or total + size > max_bytes
+                or (physical < on_disk and (count >= disk_messages or total + size > disk_bytes))
+            ):
                 break
             next_offset += 1
             if codes is not None and tags_code not in codes:

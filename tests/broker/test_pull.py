@@ -11,6 +11,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.store.store_reader import DiskLimits
 from tests.broker.conftest import (
     COMMIT,
     SUBSCRIPTION,
@@ -51,8 +52,55 @@ async def test_a_pull_is_bounded(client: Client, topic: str) -> None:
     await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
 
     assert len(await client.pulled(topic, max_msg_nums=5)) == 5
-    assert len(await client.pulled(topic, max_msg_nums=1000)) == 256
+    assert len(await client.pulled(topic, max_msg_nums=50)) == 32
     assert len(await client.pulled(topic, max_msg_nums=0)) == 1
+    assert len(await client.pulled(topic, max_msg_nums=1000, large_transfer=True)) == 256
+    assert len(await client.pulled(topic, max_msg_nums=1000, large_transfer=False)) == 32
+
+
+async def test_the_bounds_of_a_pull_are_settings(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker(
+        max_transfer_count_on_message_in_memory=40, max_large_transfer_count=60
+    )
+    client = await connect(broker)
+    body = encode_batch([(0, b"m", b"")] * 100)
+    await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+
+    assert len(await client.pulled(topic, max_msg_nums=100)) == 40
+    assert len(await client.pulled(topic, max_msg_nums=100, large_transfer=True)) == 60
+
+
+async def test_messages_that_are_probably_on_the_disk_are_read_in_small_answers(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    client = await connect(await start_broker(access_message_in_memory_max_ratio=0))
+    small = encode_batch([(0, b"m", b"")] * 20)
+    large = encode_batch([(0, b"x" * 30_000, b"")] * 4)
+    for body in (small, large):
+        await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+
+    assert len(await client.pulled(topic)) == 8
+    assert len(await client.pulled(topic, 20)) == 2  # of 64 KiB
+    assert len(await client.pulled(topic, large_transfer=True, max_msg_nums=100)) == 24
+
+
+async def test_only_messages_far_from_the_end_of_the_log_count_as_on_the_disk(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker(max_transfer_count_on_message_in_disk=2)
+    client = await connect(broker)
+    await fill(client, topic, *[""] * 6)
+    offsets = [record.physical_offset for record in await client.pulled(topic)]
+    assert len(offsets) == 6
+    end = broker.store.commit_log.end
+
+    def read(memory: int) -> int:
+        limits = DiskLimits(memory, 2, 1 << 20)
+        return broker.store.get(topic, 0, 0, 32, disk=limits).message_count
+
+    assert [read(end - offsets[n]) for n in (0, 1, 2, 3, 5)] == [6, 6, 6, 2, 2]
 
 
 async def test_one_large_message_is_returned_whatever_its_size(client: Client, topic: str) -> None:

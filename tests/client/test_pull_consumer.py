@@ -90,6 +90,7 @@ async def test_a_held_pull_is_woken_by_a_message(cluster: FakeCluster) -> None:
         sent = cluster["b"].pulls[-1]
     assert (sent.consumer_group, sent.subscription, sent.expression_type) == ("G", "*", "TAG")
     assert (sent.sys_flag, sent.suspend_timeout_millis, sent.max_msg_nums) == (6, 15_000, 256)
+    assert sent.large_transfer is True
 
 
 async def test_async_for_ends_with_the_consumer(cluster: FakeCluster) -> None:

@@ -16,6 +16,7 @@ from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Handler
 from pocketmq.remoting.request import Request
 from tests.client.waiting import until
 
@@ -142,6 +143,27 @@ async def test_rounds_bring_all_queues_together_again(cluster: Cluster, producer
         batches, pulls = cluster.seen[BATCH], cluster.seen[PULL]
         await until(lambda: cluster.seen[BATCH] > batches, timeout=20.0)
         assert cluster.seen[PULL] == pulls, "no queue polls by itself any more"
+
+
+@pytest.mark.parametrize("share_polls", [True, False])
+async def test_every_pull_asks_for_a_large_transfer(
+    cluster: Cluster, producer: Producer, share_polls: bool
+) -> None:
+    asked: set[tuple[bool, bool | None]] = set()  # a child of a batch, its marker
+
+    def recording(handler: Handler) -> Handler:
+        def handle(request: Request[Any]) -> Any:
+            child = request.channel is not request.connection
+            asked.add((child, request.header.large_transfer))
+            return handler(request)
+
+        return handle
+
+    cluster.broker.dispatcher.wrap(PULL, recording)
+    async with consumer_of(cluster, share_polls=share_polls) as consumer:
+        await consumer.assign("T")
+        await until(lambda: cluster.held == QUEUES)
+    assert asked == {(share_polls, True)}
 
 
 async def test_an_official_broker_is_asked_queue_by_queue(

@@ -5,7 +5,6 @@ Reference: broker ConsumerManageProcessor, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-import os
 from typing import Final, Literal
 
 from pocketmq.broker.config import BrokerConfig
@@ -53,7 +52,7 @@ class OffsetProcessor:
         self._groups = groups
         self._offsets = offsets
         self._delay_offsets = delay_offsets
-        self._memory = _total_memory() * config.access_message_in_memory_max_ratio // 100
+        self._memory = config.message_memory
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the offset codes here."""
@@ -174,10 +173,3 @@ class OffsetProcessor:
         header = request.header
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         return Response(header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
-
-
-def _total_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 30  # a platform that does not say: small enough to be true

@@ -34,6 +34,7 @@ from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageRespo
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import GetResult, GetStatus
+from pocketmq.store.store_reader import DiskLimits
 
 log = logging.getLogger(__name__)
 
@@ -137,15 +138,7 @@ class PullProcessor:
         if self._offsets.has_reset(header.consumer_group, header.topic, queue_id):
             return self._reset(request, topic, group)
         began = perf_counter_ns()
-        result = self._store.get(
-            header.topic,
-            queue_id,
-            offset,
-            max(1, min(header.max_msg_nums, self._config.max_transfer_count_on_message_in_memory)),
-            max_bytes=self._config.max_transfer_bytes_on_message_in_memory,
-            codes=codes,
-            accept=accept,
-        )
+        result = self._get(header, codes, accept)
         status = result.status
         took = perf_counter_ns() - began
         if took > self._statistics.longest_get:
@@ -183,6 +176,45 @@ class PullProcessor:
                 group_sys_flag=group.group_sys_flag,
             ),
             result.buffers,
+        )
+
+    def _get(
+        self,
+        header: PullMessageRequestHeader,
+        codes: frozenset[int] | None,
+        accept: PropertyFilter | None,
+    ) -> GetResult:
+        """Read as much as the client may get in one answer.
+
+        Official consumers get the official limits: fewer messages where they are probably read
+        from the disk (DefaultMessageStore.isTheBatchFull). Consumers that set largeTransfer get
+        more, wherever the messages are.
+        """
+        config = self._config
+        asked = header.max_msg_nums
+        if header.large_transfer:
+            return self._store.get(
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                max(1, min(asked, config.max_large_transfer_count)),
+                max_bytes=config.max_large_transfer_bytes,
+                codes=codes,
+                accept=accept,
+            )
+        return self._store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max(1, min(asked, config.max_transfer_count_on_message_in_memory)),
+            max_bytes=config.max_transfer_bytes_on_message_in_memory,
+            codes=codes,
+            accept=accept,
+            disk=DiskLimits(
+                config.message_memory,
+                config.max_transfer_count_on_message_in_disk,
+                config.max_transfer_bytes_on_message_in_disk,
+            ),
         )
 
     def _reset(

@@ -15,6 +15,8 @@ class PullMessageRequestHeader(Header):
         expression_type: TAG (also when absent) or SQL92.
         max_msg_bytes: wanted bound of the answer's body; 5.3.3 ignores it.
         proxy_froward_client_id: spelled as on the wire; proxies only.
+        large_transfer: the answer may be larger than official consumers expect. A field of
+            pocketmq's own, which official brokers ignore.
     """
 
     consumer_group: str
@@ -31,6 +33,7 @@ class PullMessageRequestHeader(Header):
     max_msg_bytes: I32 | None = None
     request_source: I32 | None = None
     proxy_froward_client_id: str | None = None
+    large_transfer: bool | None = None
 
 
 class PullMessageResponseHeader(Header):

@@ -150,6 +150,7 @@ class Puller(Generic[M]):
             sub_version=0,
             subscription=expression.text,
             expression_type=expression.type,
+            large_transfer=True,
         )
 
     async def _answered(
