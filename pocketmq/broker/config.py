@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Final
 
@@ -15,7 +16,13 @@ from msgspec import Meta, field
 
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.remoting.official_config_keys import BROKER_KEYS
-from pocketmq.remoting.properties_file import ConfigError, load_config
+from pocketmq.remoting.properties_file import (
+    Check,
+    ConfigError,
+    ConfigErrors,
+    Settings,
+    load_config,
+)
 from pocketmq.store.config import StoreConfig
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -27,6 +34,7 @@ Name = Annotated[str, Meta(min_length=1, description="a name")]
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("", "0.0.0.0", "::")
 MASTER_ID: Final = 0
+NAMESRV_PORT: Final = 9876
 
 
 class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
@@ -176,20 +184,71 @@ def _own_address() -> str:
             return LOOPBACK
 
 
-def load_broker_config(text: str) -> tuple[BrokerConfig, list[str]]:
-    """A configuration from the text of a broker.conf, and warnings for keys without effect.
+def _check_broker_id(value: str) -> str | None:
+    try:
+        slave = int(value) > MASTER_ID
+    except ValueError:
+        return None  # its type says more
+    if not slave:
+        return None
+    return (
+        f"brokerId = {value!r}: must be {MASTER_ID}, a master, as this broker has no slaves and "
+        "cannot be one"
+    )
 
-    `namesrvAddr` falls back to the environment variable NAMESRV_ADDR, as the official broker's.
-    Raises `ConfigError` for a value that is not allowed, a brokerId of a slave among them: it would
-    be a second broker of the same name in the routes, with none of the master's messages.
-    """
-    config, warnings = load_config(BrokerConfig, text, BROKER_KEYS)
-    if config.broker_id != MASTER_ID:
-        raise ConfigError(
-            "brokerId",
-            str(config.broker_id),
-            f"{MASTER_ID}, a master, as this broker has no slaves and can not be one",
+
+def _check_role(value: str) -> str | None:
+    if value in ("ASYNC_MASTER", "SYNC_MASTER"):
+        return None
+    if value == "SLAVE":
+        return (
+            "brokerRole = 'SLAVE' is not served: this broker cannot copy a master; use ASYNC_MASTER"
         )
+    return f"brokerRole = {value!r}: must be ASYNC_MASTER or SYNC_MASTER"
+
+
+def _check_name_servers(value: str) -> str | None:
+    """Each address needs a port: host:port, or [IPv6]:port."""
+    for part in value.split(";"):
+        address = part.strip()
+        if not address:
+            continue
+        host, colon, port = address.rpartition(":")
+        if not colon or address.endswith("]") or (":" in host and not host.startswith("[")):
+            host = f"[{address}]" if ":" in address and not address.startswith("[") else address
+            return f"namesrvAddr {address!r} has no port: use {host}:{NAMESRV_PORT}"
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
+            return (
+                f"namesrvAddr {address!r} is not host:port: the port must be a number from 1 to "
+                "65535"
+            )
+    return None
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "brokerId": _check_broker_id,
+    "brokerRole": _check_role,
+    "namesrvAddr": _check_name_servers,
+}
+
+
+def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str]]:
+    """Return the settings of official broker.conf files, and warnings for keys without effect.
+
+    Later sources win; a text is a file without a name. If no source sets `namesrvAddr`, the
+    environment variable NAMESRV_ADDR does, as with the official broker.
+
+    Raises:
+        ConfigErrors: some values are not allowed. A brokerId other than 0 is among them: that
+            broker would be a second one of its name in the routes, without the master's messages.
+    """
+    config, warnings = load_config(BrokerConfig, *sources, known=BROKER_KEYS, checks=_CHECKS)
     if not config.namesrv_addr:
-        config.namesrv_addr = os.environ.get("NAMESRV_ADDR", "")
+        address = os.environ.get("NAMESRV_ADDR", "")
+        wrong = _check_name_servers(address)
+        if wrong is not None:
+            where = "$NAMESRV_ADDR"
+            error = ConfigError("namesrvAddr", address, "host:port", where=where, text=wrong)
+            raise ConfigErrors([error], warnings)
+        config.namesrv_addr = address
     return config, warnings

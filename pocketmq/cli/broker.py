@@ -17,6 +17,7 @@ from pocketmq.cli.server_command import (
     run_server,
     store_exit_codes,
 )
+from pocketmq.remoting.properties_file import Settings
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -61,11 +62,10 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     from pocketmq.broker.broker import Broker
     from pocketmq.broker.config import load_broker_config
 
-    config = read_config(load_broker_config, options.config)
+    addresses = [] if options.namesrv is None else [("namesrvAddr", options.namesrv)]
+    config = read_config(load_broker_config, options.config, Settings.of_options(addresses, "-n"))
     if options.config is not None:
         config.broker_config_path = str(options.config.resolve())
-    if options.namesrv is not None:
-        config.namesrv_addr = options.namesrv
     if options.store is not None:
         elsewhere = config.store_path_commit_log
         if elsewhere and config.commit_log_directory != config.root / "commitlog":

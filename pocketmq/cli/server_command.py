@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
 from pocketmq.namesrv.kv_config import KVConfigError
-from pocketmq.remoting.properties_file import ConfigError, decode_properties
+from pocketmq.remoting.properties_file import ConfigError, ConfigErrors, Settings
 from pocketmq.remoting.service import ExitCode
 from pocketmq.remoting.service import run as run_until_stopped
 
@@ -50,20 +50,21 @@ def add_config_option(parser: argparse.ArgumentParser, file: str) -> None:
     )
 
 
-def read_config(load: Callable[[str], tuple[T, list[str]]], path: Path | None) -> T:
-    """The settings of the file, or the defaults; each key without effect is a warning in the log.
+def read_config(
+    load: Callable[..., tuple[T, list[str]]], path: Path | None, *options: Settings
+) -> T:
+    """Return the settings of the file and the options, later ones winning, else the defaults.
 
-    Raises ConfigError for a file that can not be read, or a value that is not allowed.
+    Each key without effect is a warning in the log.
+
+    Raises:
+        ConfigErrors: some values are not allowed.
+        ConfigError: the file cannot be read.
     """
-    try:
-        content = b"" if path is None else path.read_bytes()
-    except OSError as error:
-        why = error.strerror or error
-        raise ConfigError("-c", str(path), f"a readable file ({why})") from None
-    text, _ = decode_properties(content)
-    config, warnings = load(text)
+    sources = options if path is None else (Settings.of_file(path), *options)
+    config, warnings = load(*sources)
     for warning in warnings:
-        log.warning("%s: %s", path, warning)
+        log.warning("%s", warning)
     return config
 
 
@@ -88,6 +89,12 @@ def run_server(
     """Runs what `prepare` makes of the configuration until a signal; returns the exit code."""
     try:
         main = prepare()
+    except ConfigErrors as found:
+        for warning in found.warnings:
+            log.warning("%s", warning)
+        for error in found.errors:
+            print(f"error: {error}", file=sys.stderr)
+        return ExitCode.CONFIG
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.CONFIG

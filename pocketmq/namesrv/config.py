@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, field
 
 from pocketmq.remoting.official_config_keys import NAMESRV_KEYS
-from pocketmq.remoting.properties_file import load_config
+from pocketmq.remoting.properties_file import Settings, load_config
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -59,10 +59,12 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
 
 
-def load_namesrv_config(text: str) -> tuple[NamesrvConfig, list[str]]:
-    """The settings in the text of an official namesrv.conf, and warnings for keys without effect.
+def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[str]]:
+    """Return the settings of official namesrv.conf files, and warnings for keys without effect.
+
+    Later sources win; a text is a file without a name.
 
     Raises:
-        ConfigError: a value is not allowed.
+        ConfigErrors: some values are not allowed.
     """
-    return load_config(NamesrvConfig, text, NAMESRV_KEYS)
+    return load_config(NamesrvConfig, *sources, known=NAMESRV_KEYS)

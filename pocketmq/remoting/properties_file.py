@@ -8,23 +8,60 @@ RocketMQ's own property names.
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, TypeVar, get_args
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class ConfigError(ValueError):
-    """A property has a value that is not allowed. `allowed` says in words what is."""
+#: Characters of the longest line in a configuration, continuation lines included.
+MAX_LINE: Final = 65_536
 
-    def __init__(self, key: str, value: str, allowed: str) -> None:
-        super().__init__(f"{key} = {value!r}: must be {allowed}")
+
+class ConfigError(ValueError):
+    """A property has a value that is not allowed.
+
+    Attributes:
+        key, value: the property as written.
+        allowed: what is allowed, in words.
+        where: the place of the property, such as `broker.conf:12`; may be empty.
+    """
+
+    def __init__(
+        self, key: str, value: str, allowed: str, *, where: str = "", text: str = ""
+    ) -> None:
+        """`text` replaces the usual sentence "KEY = VALUE: must be ALLOWED"."""
+        text = text or f"{key} = {value!r}: must be {allowed}"
+        super().__init__(f"{where}: {text}" if where else text)
         self.key = key
         self.value = value
         self.allowed = allowed
+        self.where = where
+        self.text = text
+
+
+class ConfigErrors(ConfigError):
+    """All errors of a configuration; its text has a line for each.
+
+    The attributes of `ConfigError` are those of the first error.
+
+    Attributes:
+        errors: in the order of the files.
+        warnings: what `load_config` would have returned without the errors.
+    """
+
+    def __init__(self, errors: Iterable[ConfigError], warnings: Iterable[str] = ()) -> None:
+        self.errors = tuple(errors)
+        self.warnings = tuple(warnings)
+        first = self.errors[0]
+        super().__init__(
+            first.key, first.value, first.allowed, text="\n".join(map(str, self.errors))
+        )
+        self.where = first.where
 
 
 # Text
@@ -46,12 +83,7 @@ def decode_properties(content: bytes) -> tuple[str, str]:
 
 def parse_properties(text: str) -> dict[str, str]:
     """Reads properties as java.util.Properties does; a later line wins over an earlier one."""
-    properties = {}
-    for line in _logical_lines(text):
-        match = _KEY.match(line)
-        assert match is not None  # the pattern matches the empty text
-        properties[_unescape(match[1])] = _unescape(line[match.end() :])
-    return properties
+    return dict(_property(line) for _, line in _logical_lines(text))
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
@@ -82,21 +114,34 @@ def amend_properties(text: str, changes: Mapping[str, str]) -> str:
     return amended if parse_properties(amended) == wanted else format_properties(wanted)
 
 
-def _logical_lines(text: str) -> Iterable[str]:
-    """Lines without comments, those that end in an odd number of backslashes joined."""
-    joined = ""
-    for line in re.split(r"\r\n|\n|\r", text):
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not comments, each with its number from 1.
+
+    A line that ends in an odd number of backslashes is joined with the next one.
+    """
+    parts: list[str] = []
+    began = 0
+    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
         line = line.lstrip(" \t\f")
-        if not joined and (not line or line[0] in "#!"):
-            continue
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            began = number
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            joined += line[:-1]
+            parts.append(line[:-1])
         else:
-            yield joined + line
-            joined = ""
-    if joined:
-        yield joined
+            parts.append(line)
+            yield began, "".join(parts)
+            parts.clear()
+    if any(parts):
+        yield began, "".join(parts)
+
+
+def _property(line: str) -> tuple[str, str]:
+    match = _KEY.match(line)
+    assert match is not None  # the pattern matches the empty text
+    return _unescape(match[1]), _unescape(line[match.end() :])
 
 
 def _unescape(text: str) -> str:
@@ -127,28 +172,107 @@ def _escape(text: str, special: re.Pattern[str]) -> str:
 # Configurations
 
 
+class Setting(NamedTuple):
+    """One property of a configuration; `where` is its place, such as `broker.conf:12`."""
+
+    key: str
+    value: str
+    where: str
+
+
+class Settings(NamedTuple):
+    """The properties of one source: a file, or options of a command line."""
+
+    settings: tuple[Setting, ...]
+    errors: tuple[ConfigError, ...] = ()
+
+    @classmethod
+    def of_text(cls, text: str, name: str = "") -> "Settings":
+        """Read properties text; `name` is the file's, for errors and warnings."""
+        settings = []
+        errors = []
+        for number, line in _logical_lines(text):
+            where = f"{name}:{number}" if name else ""
+            if len(line) > MAX_LINE:
+                key = line[:40]
+                allowed = f"a line of at most {MAX_LINE} characters"
+                says = f"the line has {len(line)} characters, at most {MAX_LINE} are allowed"
+                text = f"{says}: {key!r}..."
+                errors.append(ConfigError(key, "", allowed, where=where, text=text))
+            else:
+                settings.append(Setting(*_property(line), where))
+        return cls(tuple(settings), tuple(errors))
+
+    @classmethod
+    def of_file(cls, path: Path, option: str = "-c") -> "Settings":
+        """Read a properties file that the user named with `option`.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(option, str(path), f"a readable file ({why})") from None
+        return cls.of_text(decode_properties(content)[0], str(path))
+
+    @classmethod
+    def of_options(cls, options: Iterable[tuple[str, str]], name: str = "") -> "Settings":
+        """Take settings from a command line or a program; `name` is the option's, for errors."""
+        return cls(tuple(Setting(key, value, name) for key, value in options))
+
+
+#: Says what is wrong with a value: text that follows the place. None when the value is fine.
+Check = Callable[[str], str | None]
+
+
 def load_config(
-    cls: type[T], text: str, known: frozenset[str] = frozenset()
+    cls: type[T],
+    *sources: Settings | str,
+    known: frozenset[str] = frozenset(),
+    checks: Mapping[str, Check] | None = None,
 ) -> tuple[T, list[str]]:
-    """A configuration from properties text, and warnings for keys that have no effect.
+    """Return a configuration from properties, and warnings for keys that have no effect.
 
     Args:
         cls: a struct with a default for every field; its encoded names are the property names.
+        sources: files, options, or the text of a file without a name. A later source wins over an
+            earlier one, and a later line over an earlier line.
         known: the property names that RocketMQ has, see `pocketmq.remoting.official_config_keys`.
+        checks: further checks by property name, also for properties that `cls` does not have. They
+            get the value without the blanks around it.
 
     Raises:
-        ConfigError: a value is not of its field's type or range.
+        ConfigErrors: some values are not allowed: all of them, and the warnings.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
     values = {}
+    errors: list[ConfigError] = []
     warnings = []
-    for key, value in parse_properties(text).items():
-        if key in fields:
-            values[fields[key].name] = _convert(key, value, fields[key].type)
+    settings: dict[str, Setting] = {}
+    for source in sources:
+        read = Settings.of_text(source) if isinstance(source, str) else source
+        errors += read.errors
+        settings.update((setting.key, setting) for setting in read.settings)
+    for key, value, where in settings.values():
+        place = f"{where}: " if where else ""
+        check = (checks or {}).get(key)
+        wrong = check(value.strip()) if check is not None else None
+        if wrong is not None:
+            errors.append(ConfigError(key, value.strip(), wrong, where=where, text=wrong))
+        elif key in fields:
+            try:
+                values[fields[key].name] = _convert(key, value, fields[key].type)
+            except ConfigError as error:
+                errors.append(ConfigError(error.key, error.value, error.allowed, where=where))
         elif key in known:
-            warnings.append(f"{key}: a property of RocketMQ that has no effect here")
+            warnings.append(f"{place}{key}: a property of RocketMQ that has no effect here")
         else:
-            warnings.append(f"{key}: unknown property{_hint(key, fields.keys() | known)}")
+            hint = _hint(key, fields.keys() | known)
+            warnings.append(f"{place}{key}: unknown property{hint}")
+    if errors:
+        raise ConfigErrors(errors, warnings)
     return cls(**values), warnings
 
 

@@ -65,17 +65,58 @@ def test_a_speed_up_that_is_not_there_is_named() -> None:
     assert warnings == ["enableCalcFilterBitMap: a property of RocketMQ that has no effect here"]
 
 
-def test_a_slave_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text(f"brokerId=1\nbrokerRole=SLAVE\nstorePathRootDir={tmp_path / 'store'}\n")
-
-    assert main(["broker", "-c", str(conf), "--listen-port", "0"]) == ExitCode.CONFIG
-
-    assert capsys.readouterr().err == (
-        "error: brokerId = '1': must be 0, a master, as this broker has no slaves and can not be "
-        "one\n"
+def test_all_errors_are_told_with_their_lines_and_the_warnings(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broker.conf").write_text(
+        "brokerId=1\nbrokerNme=b\nbrokerRole=SLAVE\nlistenPort=x\nstorePathRootDir=store\n"
     )
-    assert not (tmp_path / "store").exists()
+
+    command = ["broker", "-c", "broker.conf", "-n", "localhost", "--listen-port", "0"]
+    assert main(command) == ExitCode.CONFIG
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("error: ")] == [
+        "error: broker.conf:1: brokerId = '1': must be 0, a master, as this broker has no slaves "
+        "and cannot be one",
+        "error: broker.conf:3: brokerRole = 'SLAVE' is not served: this broker cannot copy a "
+        "master; use ASYNC_MASTER",
+        "error: broker.conf:4: listenPort = 'x': must be a whole number from 0 to 65535",
+        "error: -n: namesrvAddr 'localhost' has no port: use localhost:9876",
+    ]
+    assert caplog.messages == [
+        "broker.conf:2: brokerNme: unknown property, did you mean brokerName?"
+    ]
+    assert not Path("store").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("localhost", "namesrvAddr 'localhost' has no port: use localhost:9876"),
+        ("a:1; b ;", "namesrvAddr 'b' has no port: use b:9876"),
+        ("::1", "namesrvAddr '::1' has no port: use [::1]:9876"),
+        ("[::1]", "namesrvAddr '[::1]' has no port: use [::1]:9876"),
+        ("a:", "namesrvAddr 'a:' is not host:port: the port must be a number from 1 to 65535"),
+        ("a:0", "namesrvAddr 'a:0' is not host:port: the port must be a number from 1 to 65535"),
+        ("a:x", "namesrvAddr 'a:x' is not host:port: the port must be a number from 1 to 65535"),
+        (":1", "namesrvAddr ':1' is not host:port: the port must be a number from 1 to 65535"),
+    ],
+)
+def test_an_address_of_a_name_server_needs_a_port(
+    monkeypatch: pytest.MonkeyPatch, address: str, says: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config(f"namesrvAddr={address}")
+    assert str(caught.value) == says
+    monkeypatch.setenv("NAMESRV_ADDR", address)
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config("")
+    assert str(caught.value) == f"$NAMESRV_ADDR: {says}"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +130,7 @@ def test_a_slave_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ("brokerPermission=16", "15"),
         ("brokerId=-1", "at least 0"),
         ("brokerId=2", "a master"),
+        ("brokerRole=KING", "ASYNC_MASTER or SYNC_MASTER"),
         ("brokerName=", "a name"),
         ("messageDelayLevel=", "delays such as 1s 5m 2h 1d"),
         ("messageDelayLevel=1s 5q", "delays such as 1s 5m 2h 1d"),
@@ -109,7 +151,9 @@ def test_the_environment_names_name_servers_when_the_file_does_not(
     monkeypatch.setenv("NAMESRV_ADDR", "ns:9876")
 
     assert load_broker_config("")[0].name_servers == ("ns:9876",)
+    assert load_broker_config("namesrvAddr=")[0].name_servers == ("ns:9876",)
     assert load_broker_config("namesrvAddr=other:1")[0].name_servers == ("other:1",)
+    assert load_broker_config("namesrvAddr=[::1]:1;b:2;")[0].name_servers == ("[::1]:1", "b:2")
 
 
 def test_what_clients_are_told() -> None:

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
 from pocketmq.remoting.properties_file import (
+    MAX_LINE,
     ConfigError,
+    ConfigErrors,
+    Settings,
     amend_properties,
     config_properties,
     format_properties,
@@ -138,9 +141,57 @@ class TestLoad:
         assert (error.value.key, error.value.value, error.value.allowed) == (key, value, allowed)
         assert str(error.value) == f"{key} = {value!r}: must be {allowed}"
 
+    def test_all_errors_are_found_each_with_its_place(self) -> None:
+        text = "# ours\nlistenPort=x\n\nbrokerNme=b\ntraceOn=\\\n  maybe\nbrokerName=a\n"
+        with pytest.raises(ConfigErrors) as caught:
+            load_config(
+                Config,
+                Settings.of_text(text, "conf/broker.conf"),
+                Settings.of_options([("limit", "many"), ("haListenPort", "1")], "--set"),
+                known=KNOWN,
+            )
+        assert str(caught.value).splitlines() == [
+            "conf/broker.conf:2: listenPort = 'x': must be a whole number from 0 to 65535",
+            "conf/broker.conf:5: traceOn = 'maybe': must be true or false",
+            "--set: limit = 'many': must be a whole number or nothing",
+        ]
+        assert [error.where for error in caught.value.errors] == [
+            "conf/broker.conf:2",
+            "conf/broker.conf:5",
+            "--set",
+        ]
+        assert caught.value.warnings == (
+            "conf/broker.conf:4: brokerNme: unknown property, did you mean brokerName?",
+            "--set: haListenPort: a property of RocketMQ that has no effect here",
+        )
+
+    def test_a_later_source_wins_and_only_the_winner_is_checked(self) -> None:
+        config, warnings = load_config(
+            Config, "listenPort=x\nlistenPort=1\nlimit=y", Settings.of_options([("limit", "3")])
+        )
+        assert (config.listen_port, config.limit, warnings) == (1, 3, [])
+
+    def test_a_line_that_is_too_long_is_an_error_of_that_line_only(self) -> None:
+        text = f"brokerName=a\nlong={'x' * MAX_LINE}\nlistenPort=x\nmax=1"
+        with pytest.raises(ConfigErrors) as caught:
+            load_config(Config, Settings.of_text(text, "f"))
+        long, port = map(str, caught.value.errors)
+        assert long.startswith("f:2: the line has 65541 characters, at most 65536 are allowed")
+        assert len(long) < 200
+        assert port.startswith("f:3: listenPort")
+        assert caught.value.warnings[0].startswith("f:4: max: unknown property")
+
+    def test_checks_see_values_that_have_no_field(self) -> None:
+        def check(value: str) -> str | None:
+            return None if value == "1" else f"haListenPort {value!r} is taken"
+
+        load_config(Config, "haListenPort = 1 ", known=KNOWN, checks={"haListenPort": check})
+        with pytest.raises(ConfigErrors, match=r"^haListenPort '2' is taken$"):
+            load_config(Config, "haListenPort=2", known=KNOWN, checks={"haListenPort": check})
+
     def test_keys_without_effect_are_named(self) -> None:
         _, warnings = load_config(
-            Config, "haListenPort=1\nlistenport=1\nbrokerPermisson=6\nzzz=1", KNOWN
+            Config, "haListenPort=1\nlistenport=1\nbrokerPermisson=6\nzzz=1", known=KNOWN
         )
         assert warnings == [
             "haListenPort: a property of RocketMQ that has no effect here",
