@@ -225,7 +225,8 @@ def _check_name_servers(value: str) -> str | None:
     return None
 
 
-_CHECKS: Final[Mapping[str, Check]] = {
+#: Checks of single properties: text for what is wrong with a value.
+CHECKS: Final[Mapping[str, Check]] = {
     "brokerId": _check_broker_id,
     "brokerRole": _check_role,
     "namesrvAddr": _check_name_servers,
@@ -242,7 +243,7 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
         ConfigErrors: some values are not allowed. A brokerId other than 0 is among them: that
             broker would be a second one of its name in the routes, without the master's messages.
     """
-    config, warnings = load_config(BrokerConfig, *sources, known=BROKER_KEYS, checks=_CHECKS)
+    config, warnings = load_config(BrokerConfig, *sources, known=BROKER_KEYS, checks=CHECKS)
     if not config.namesrv_addr:
         address = os.environ.get("NAMESRV_ADDR", "")
         wrong = _check_name_servers(address)

@@ -21,6 +21,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.message import properties as names
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.config_file import ConfigFile, ConfigFileError, keep_unknown
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,14 @@ DEAD_BEFORE_START: Final = 30_000
 def is_tag_type(expression_type: str | None) -> bool:
     """Whether an expression names tags; TAG may be left out."""
     return expression_type in (None, "", TAG)
+
+
+def filter_not_supported(what: str | None) -> RemotingError:
+    """Return the error for a filter that this broker does not serve, with the setting if any."""
+    remark = f"The broker does not support consumer to filter message by {what}"
+    if what == SQL92:
+        remark += ": it has enablePropertyFilter=false"
+    return RemotingError(ResponseCode.SYSTEM_ERROR, remark)
 
 
 class ConsumerFilterData(msgspec.Struct, rename="camel"):

@@ -1,9 +1,10 @@
 """Which settings of a running broker may change, and where a change is kept.
 
-A setting of `LIVE` is read whenever it is needed, so that a new value counts at once. All others
-are fixed when the broker starts: a change of one is refused by its name, where the official broker
-says success and goes on as before (or, for an address, tells its clients a wrong one). Reference:
-remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
+A setting of `LIVE` is read whenever it is needed, so a new value takes effect at once. The other
+settings of `BrokerConfig` are fixed when the broker starts, and a change is refused by name. (The
+official broker answers success and goes on as before or, for an address, tells its clients a wrong
+one.) Official settings that this broker does not have are remembered and shown, with a warning.
+Reference: remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config import CHECKS, BrokerConfig
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -84,6 +85,7 @@ LIVE: Final = frozenset(
         "validateSystemTopicWhenUpdateTopic",
     )
 )
+MAX_IDLE_VALUE: Final = 4096  # characters of a setting without effect
 _NEVER_CHANGED: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 
 
@@ -94,7 +96,8 @@ class LiveConfig:
     milliseconds.
 
     Attributes:
-        config: the settings; who keeps a copy of a value does not see it change.
+        config: the settings. A copy of a value does not change with it.
+        idle: official settings that were changed and have no effect here, by property name.
         data_version: rises with each change.
     """
 
@@ -105,6 +108,7 @@ class LiveConfig:
         clock: Callable[[], int],
     ) -> None:
         self.config = config
+        self.idle: dict[str, str] = {}
         self.data_version = DataVersion(timestamp=clock())
         self._on_change = on_change
         self._clock = clock
@@ -112,39 +116,56 @@ class LiveConfig:
             field.encode_name: field.name for field in msgspec.structs.fields(BrokerConfig)
         }
 
-    def update(self, properties: Mapping[str, str]) -> None:
-        """Change the named settings: all of them or, with RemotingError, none."""
+    def update(self, properties: Mapping[str, str]) -> list[str]:
+        """Change the named settings: all of them or, with RemotingError, none.
+
+        Official settings that have no effect here are only remembered, because scripts of
+        administrators set them. Return a warning for each of those.
+        """
         refused = _NEVER_CHANGED.union(self.config.config_black_list.split(";"))
         if not refused.isdisjoint(properties):
             raise RemotingError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        faults = [fault for key in properties if (fault := self._fault(key)) is not None]
+        faults = [
+            fault
+            for key, text in properties.items()
+            if (fault := self._fault(key, text)) is not None
+        ]
         if faults:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "; ".join(faults))
         try:
             values = {key: read_property(BrokerConfig, key, text)
-                      for key, text in properties.items()}  # fmt: skip
+                      for key, text in properties.items() if key in self._fields}  # fmt: skip
         except ConfigError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         changed = {key: value for key, value in values.items() if self._value(key) != value}
         for key, value in changed.items():
             log.info("setting %s: %s instead of %s", key, value, self._value(key))
             setattr(self.config, self._fields[key], value)
+        idle = {key: text for key, text in properties.items() if key not in self._fields}
+        self.idle |= idle
+        warnings = [f"{key}: an official setting that has no effect here" for key in idle]
+        for warning in warnings:
+            log.warning("updateBrokerConfig: %s", warning)
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
         if changed:
             self._on_change(frozenset(changed))
+        return warnings
 
     def _value(self, key: str) -> Any:
         return getattr(self.config, self._fields[key])
 
-    def _fault(self, key: str) -> str | None:
-        """Why a setting can not be changed, None where it can."""
+    def _fault(self, key: str, text: str) -> str | None:
+        """Say why a setting cannot be changed; None if it can."""
         if key in LIVE:
             return None
         if key in self._fields:
-            return f"{key} can not change while the broker runs: set it in broker.conf and restart"
-        if key in BROKER_KEYS:
-            return f"{key} has no effect with this broker"
-        return f"{key} is no property of a broker"
+            return f"{key} cannot change while the broker runs: set it in broker.conf and restart"
+        if key not in BROKER_KEYS:
+            return f"{key} is not a property of a broker"
+        if len(text) > MAX_IDLE_VALUE:
+            return f"{key}: the value has {len(text)} characters, at most {MAX_IDLE_VALUE} fit"
+        check = CHECKS.get(key)
+        return check(text.strip()) if check is not None else None
 
     def keep(self, properties: Mapping[str, str]) -> None:
         """Write changed settings to the file that the broker was started with, if there is one.

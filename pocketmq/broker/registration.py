@@ -75,7 +75,7 @@ class Registration:
     async def start(self) -> None:
         """Register everywhere; returns when each name server answered or proved unreachable."""
         if not self._links:
-            log.warning("no name server configured (namesrvAddr): clients can not find this broker")
+            log.warning("namesrvAddr is not set, so clients cannot find this broker")
         for link in self._links:
             link.start()
         with contextlib.suppress(TimeoutError):

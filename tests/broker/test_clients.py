@@ -197,7 +197,8 @@ async def test_subscriptions_that_can_be_served(client: Client, topic: str) -> N
     assert await check("TAG") == (0, None)
     assert await check("SQL92") == (
         SYSTEM_ERROR,
-        "The broker does not support consumer to filter message by SQL92",
+        "The broker does not support consumer to filter message by SQL92: it has "
+        "enablePropertyFilter=false",
     )
 
 

@@ -159,8 +159,17 @@ async def test_a_new_group_starts_at_zero_where_the_queue_is_whole(
     assert await query(client, topic) == (0, 0)
     assert await query(client, topic, setZeroIfNotFound="false") == (NOT_FOUND, None)
     assert await query(client, topic, setZeroIfNotFound="true") == (0, 0)
-    assert await query(client, topic, 1) == (NOT_FOUND, None), "nothing in it"
     assert await query(client, "unknown") == (NOT_FOUND, None)
+
+
+async def test_a_new_group_starts_at_zero_of_an_empty_queue(client: Client, topic: str) -> None:
+    """Else it would ask for the end, and skip what is sent until the answer."""
+    await client.send(topic)
+
+    assert await query(client, topic, 3) == (0, 0)
+    assert await query(client, topic, 3, setZeroIfNotFound="false") == (NOT_FOUND, None)
+    for queue_id in (-1, 4):
+        assert await query(client, topic, queue_id) == (NOT_FOUND, None), "the topic has 4 queues"
 
 
 async def test_a_new_group_does_not_start_at_zero_far_behind(

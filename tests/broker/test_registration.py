@@ -182,4 +182,4 @@ async def test_without_name_servers(tmp_path: Path, caplog: pytest.LogCaptureFix
     async with Registering(tmp_path) as broker:
         broker.topics.create_if_absent("T", 4)
         await broker.registration.settled()
-    assert "no name server configured" in caplog.text
+    assert "namesrvAddr is not set" in caplog.text

@@ -272,7 +272,7 @@ async def test_recalling_must_be_allowed(client: Client) -> None:
     answer = await recall(client, handle)
     assert (answer.code, answer.remark) == (
         NO_PERMISSION,
-        "recall failed, operation is forbidden",
+        "recall failed, operation is forbidden: the broker has recallMessageEnable=false",
     )
     assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
 

@@ -112,9 +112,11 @@ async def test_a_broker_without_read_permission(
 @pytest.mark.parametrize(
     ("properties", "code", "remark"),
     [
-        ({"listenPort": "1"}, 1, "listenPort can not change while the broker runs: set it in"),
-        ({"haListenPort": "1"}, 1, "haListenPort has no effect with this broker"),
-        ({"nonsense": "1"}, 1, "nonsense is no property of a broker"),
+        ({"listenPort": "1"}, 1, "listenPort cannot change while the broker runs: set it in"),
+        ({"nonsense": "1"}, 1, "nonsense is not a property of a broker"),
+        ({"haListenPort": "1", "nonsense": "1"}, 1, "nonsense is not a property of a broker"),
+        ({"brokerRole": "SLAVE"}, 1, "brokerRole = 'SLAVE' is not served"),
+        ({"haListenPort": "1" * 4097}, 1, "haListenPort: the value has 4097 characters"),
         ({"brokerPermission": "abc"}, 1, "brokerPermission = 'abc': must be a whole number from 0"),
         ({"brokerConfigPath": "/x"}, NO_PERMISSION, "Can not update config in black list."),
         ({"configBlackList": ""}, NO_PERMISSION, "Can not update config in black list."),
@@ -132,11 +134,37 @@ async def test_what_can_not_change_says_so_and_nothing_changes(
     assert await settings(client) == before
 
 
+async def test_an_official_setting_without_effect_is_accepted_with_a_warning(
+    start_broker: StartBroker,
+    connect: Connect,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = tmp_path / "broker.conf"
+    client = await connect(await start_broker(broker_config_path=str(file)))
+    assert "haListenPort" not in await settings(client)
+
+    answer = await update(client, haListenPort="10912", maxMessageSize="2048")
+
+    warning = "haListenPort: an official setting that has no effect here"
+    assert (answer.code, answer.remark) == (0, warning)
+    assert f"updateBrokerConfig: {warning}" in caplog.messages
+    shown = await settings(client)
+    assert (shown["haListenPort"], shown["maxMessageSize"]) == ("10912", "2048")
+    assert "haListenPort=10912" in file.read_text()
+    assert (await update(client, maxMessageSize="4096")).remark is None
+
+
+async def test_the_role_of_a_broker_that_is_no_slave_may_be_set(client: Client) -> None:
+    assert (await update(client, brokerRole="SYNC_MASTER")).code == 0
+    assert (await settings(client))["brokerRole"] == "SYNC_MASTER"
+
+
 async def test_all_that_can_not_change_is_named(client: Client) -> None:
     answer = await update(client, brokerName="x", storePathRootDir="/x")
 
-    assert "brokerName can not" in (answer.remark or "")
-    assert "storePathRootDir can not" in (answer.remark or "")
+    assert "brokerName cannot" in (answer.remark or "")
+    assert "storePathRootDir cannot" in (answer.remark or "")
 
 
 async def test_more_settings_can_be_closed(start_broker: StartBroker, connect: Connect) -> None:
@@ -148,7 +176,7 @@ async def test_more_settings_can_be_closed(start_broker: StartBroker, connect: C
 async def test_nothing_to_change(client: Client) -> None:
     assert (await client.request(RequestCode.UPDATE_BROKER_CONFIG)).code == 0
     answer = await client.request(RequestCode.UPDATE_BROKER_CONFIG, None, b"a=\xff")
-    assert (answer.code, (answer.remark or "")[:30]) == (1, "the settings are no UTF-8 text")
+    assert (answer.code, (answer.remark or "")[:30]) == (1, "the settings are not UTF-8 tex")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

@@ -347,6 +347,20 @@ async def test_immunity_puts_off_the_checks_and_bounds_the_end(
     assert (await producer.end(immune[1], from_transaction_check=True)).code == 0
 
 
+async def test_a_message_committed_by_a_check_has_the_properties_of_its_send(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    await producer.begin(topic, clock)
+    clock.forward(30 * SECOND)
+    [check] = await producer.asked(broker)
+    assert "TRAN_PREPARED_QUEUE_OFFSET" in check.half.properties
+    assert (await producer.end(check.place, from_transaction_check=True)).code == 0
+
+    [delivered] = await producer.pulled(topic)
+    assert "TRAN_PREPARED_QUEUE_OFFSET" not in delivered.properties
+    assert ops(broker) == ["0,1,"]
+
+
 @pytest.mark.parametrize("text", ["soon", "-1"])
 async def test_an_immunity_that_is_no_time_is_the_timeout(
     broker: Broker, producer: Producer, clock: Clock, topic: str, text: str

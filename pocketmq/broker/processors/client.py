@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_filter import compile_filter, is_tag_type
+from pocketmq.broker.consumer_filter import compile_filter, filter_not_supported, is_tag_type
 from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.subscription_group import SubscriptionGroups
@@ -147,11 +147,7 @@ class ClientProcessor:
         if is_tag_type(subscription.expression_type):
             return Response()
         if not self._config.enable_property_filter:
-            return Response(
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by "
-                f"{subscription.expression_type}",
-            )
+            raise filter_not_supported(subscription.expression_type)
         try:
             compile_filter(subscription.sub_string, subscription.expression_type)
         except SqlSyntaxError as error:

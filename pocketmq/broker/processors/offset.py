@@ -76,11 +76,15 @@ class OffsetProcessor:
         )
 
     def query(self, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
-        """The group's stored offset.
+        """Return the group's stored offset.
 
-        Without one a new group starts at 0 when the whole queue is there and still in memory,
-        whatever its consumeFromWhere says; otherwise the client is told that there is none and
-        goes by its consumeFromWhere.
+        A new group has none. It starts at 0 if the whole queue is there and still in memory,
+        whatever its consumeFromWhere is. Otherwise the answer is QUERY_NOT_FOUND, and the client
+        uses its consumeFromWhere.
+
+        An empty queue counts as a whole queue. The official broker answers QUERY_NOT_FOUND there:
+        a client that starts at the end then asks for the maximum, and skips every message that was
+        sent in between.
         """
         header = request.header
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
@@ -96,6 +100,11 @@ class OffsetProcessor:
         return Response(ResponseCode.QUERY_NOT_FOUND, FIRST_GROUP_START)
 
     def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        if self._store.max_offset(topic, queue_id) == 0:
+            config = self._topics.get(topic)
+            return config is not None and 0 <= queue_id < max(
+                config.read_queue_nums, config.write_queue_nums
+            )
         if self._store.min_offset(topic, queue_id) > 0:
             return False
         first = self._store.get(topic, queue_id, 0, 1)

@@ -14,7 +14,12 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
-from pocketmq.broker.consumer_filter import ConsumerFilters, compile_filter, is_tag_type
+from pocketmq.broker.consumer_filter import (
+    ConsumerFilters,
+    compile_filter,
+    filter_not_supported,
+    is_tag_type,
+)
 from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
 from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.hold_service import HoldService, PropertyFilter
@@ -378,7 +383,7 @@ class PullProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
         if subscription.data.class_filter_mode:
-            raise _not_supported("a Java class")
+            raise filter_not_supported("a Java class")
         if subscription.is_tag:
             return subscription.codes, None
         known = self._filters.get(header.consumer_group, header.topic)
@@ -399,7 +404,7 @@ class PullProcessor:
     ) -> PropertyFilter:
         """What is compiled once and kept while it is in use. Raises SqlSyntaxError."""
         if not self._config.enable_property_filter:
-            raise _not_supported(expression_type)
+            raise filter_not_supported(expression_type)
         if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):
             return partial(self._filters.accept_retried, topic.removeprefix(RETRY_PREFIX))
         return compile_filter(expression, expression_type).matches
@@ -409,13 +414,6 @@ class PullProcessor:
 @lru_cache(maxsize=1024)
 def _codes_of(expression: str) -> frozenset[int] | None:
     return TagExpression(expression).codes or None
-
-
-def _not_supported(what: str | None) -> RemotingError:
-    return RemotingError(
-        ResponseCode.SYSTEM_ERROR,
-        f"The broker does not support consumer to filter message by {what}",
-    )
 
 
 def _refusal(error: RemotingError) -> Response:

@@ -80,11 +80,16 @@ def half_at(store: MessageStore, physical_offset: int) -> Record | None:
 
 
 def committed(half: Record) -> InnerMessage:
-    """What a commit stores: as the official broker's, with all the half message's properties.
+    """Return the message that a commit stores.
 
-    Raises RemotingError when the half message does not say where it belongs.
+    It has all properties of the half message except TRAN_PREPARED_QUEUE_OFFSET: only copies that
+    were made for a check have that one, and it means nothing outside the half topic.
+
+    Raises:
+        RemotingError: the half message does not name the queue that it was sent to.
     """
     draft = inner_message_of(half)
+    draft.properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
     draft.topic, draft.queue_id = real_queue(half)
     draft.sys_flag = draft.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
     draft.prepared_transaction_offset = half.physical_offset

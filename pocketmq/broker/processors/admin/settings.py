@@ -18,7 +18,7 @@ from pocketmq.remoting.headers import GetBrokerConfigResponseHeader, Header
 from pocketmq.remoting.properties_file import config_properties, format_properties, parse_properties
 from pocketmq.remoting.request import Request, Response
 
-#: What tools look for and is no setting here: a broker has no slaves.
+#: Settings that tools look for and that cannot change here: a broker has no slaves.
 FIXED: Final = {"brokerRole": "ASYNC_MASTER", "slaveReadEnable": "false"}
 
 
@@ -39,21 +39,25 @@ class SettingsProcessor:
         dispatcher.register(RequestCode.GET_BROKER_CONFIG, self.get)
 
     def get(self, request: Request[Header]) -> Response:
-        """All settings as properties text, sorted by name, and what other brokers can set."""
-        text = format_properties(FIXED | config_properties(self._live.config))
+        """Return all settings as properties text, sorted by name."""
+        live = self._live
+        text = format_properties(FIXED | live.idle | config_properties(live.config))
         version = msgspec.json.encode(self._live.data_version).decode()
         return Response(header=GetBrokerConfigResponseHeader(version=version), body=text.encode())
 
     async def update(self, request: Request[Header]) -> Response:
-        """Change settings: all that are named, or none; answered when they are in the file."""
+        """Change all named settings or none; answer when they are in the file.
+
+        The remark of a success names the settings that have no effect here.
+        """
         try:
             changes = parse_properties(str(request.body, "utf-8")) if request.body else {}
         except UnicodeDecodeError as error:
-            return Response(ResponseCode.SYSTEM_ERROR, f"the settings are no UTF-8 text: {error}")
+            return Response(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8 text: {error}")
         if not changes:
             return Response()
         async with self._writing:
-            self._live.update(changes)
+            warnings = self._live.update(changes)
             try:
                 await asyncio.to_thread(self._live.keep, changes)
             except OSError as error:
@@ -62,4 +66,4 @@ class SettingsProcessor:
                     ResponseCode.SYSTEM_ERROR, f"changed, but not written to {path}: {error}"
                 )
         await self._announced()
-        return Response()
+        return Response(remark="; ".join(warnings) or None)

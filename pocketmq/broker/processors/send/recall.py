@@ -61,7 +61,10 @@ class RecallProcessor:
     def _checked(self, header: RecallMessageRequestHeader) -> RecallHandle:
         config, now = self._config, self._clock()
         if not config.recall_message_enable:
-            raise RemotingError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                "recall failed, operation is forbidden: the broker has recallMessageEnable=false",
+            )
         writable = config.broker_permission & PERM_WRITE
         if now < config.start_accept_send_request_time_stamp or not (
             writable or config.allow_recall_when_broker_not_writeable
