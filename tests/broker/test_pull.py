@@ -11,7 +11,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.store.store_reader import DiskLimits
+from pocketmq.store.reader import DiskLimits
 from tests.broker.conftest import (
     COMMIT,
     SUBSCRIPTION,

@@ -38,8 +38,8 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.reader import DiskLimits
 from pocketmq.store.results import GetResult, GetStatus
-from pocketmq.store.store_reader import DiskLimits
 
 log = logging.getLogger(__name__)
 
