@@ -15,6 +15,7 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.hooks import HookList, SendHook
+from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.transaction import (
@@ -361,39 +362,7 @@ class PushConsumer:
     def unsubscribe(self, topic: str) -> None: ...
 
 class TransactionProducer:
-    def __init__(
-        self,
-        group: str,
-        *,
-        check: Check,
-        namesrv: str | Sequence[str] | None = None,
-        timeout: float = 3.0,
-        retries: int = 2,
-        attempt_timeout: float | None = None,
-        queue_selector: str | Selector = "hash",
-        linger_ms: float = 0,
-        coalesce: bool = True,
-        max_buffered_bytes: int = ...,
-        compression: str | None = "zlib",
-        compress_over: int = 4096,
-        compression_level: int = 5,
-        max_message_size: int = ...,
-        batch_bytes: int = ...,
-        max_in_flight: int = 32768,
-        hooks: Sequence[SendHook] = ...,
-        trace: bool | str = False,
-        template_topic: str = ...,
-        template_queues: int = 4,
-        filters: Sequence[QueueFilter] = ...,
-        send_latency_enable: bool = True,
-        start_detector_enable: bool = True,
-        detect_interval: int = 2000,
-        detect_timeout: int = 200,
-        latency_max_ms: Sequence[float] = ...,
-        not_available_duration_ms: Sequence[float] = ...,
-        selection: Selection | str = ...,
-        **client: Unpack[ClientOptions],
-    ) -> None: ...
+    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None: ...
     def transaction(
         self, message: Message, *, queue: MessageQueue | None = None, key: ShardingKey | None = None
     ) -> AbstractContextManager[Transaction]: ...

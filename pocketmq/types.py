@@ -8,6 +8,7 @@ from pocketmq.client.consumer.fetch.puller import PullResult as PullResult
 from pocketmq.client.consumer.fetch.puller import PullStatus as PullStatus
 from pocketmq.client.offsets import Position as Position
 from pocketmq.client.options import ClientOptions as ClientOptions
+from pocketmq.client.producer.producer_options import ProducerOptions as ProducerOptions
 from pocketmq.client.producer.result import SendStatus as SendStatus
 from pocketmq.client.producer.transaction import Check as Check
 from pocketmq.client.producer.transaction import LocalTransaction as LocalTransaction

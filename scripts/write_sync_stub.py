@@ -102,7 +102,6 @@ class Stub:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     if node.name == "__init__":
                         self._attributes(node, found)
-                        node = self._with_inherited(node, kind, base)
                     lines = self._member(node)
                     if lines:
                         found.setdefault(_plain_name(node.name), []).extend(lines)
@@ -141,23 +140,6 @@ class Stub:
             *(f"@{decorator}" for decorator in decorators),
             f"def {node.name}({self._arguments(node.args)}) -> {result}: ...",
         ]
-
-    def _with_inherited(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef, kind: type, base: type
-    ) -> ast.FunctionDef | ast.AsyncFunctionDef:
-        """An `__init__` that hands `**options: Any` on has those of the next class as well."""
-        rest = node.args.kwarg
-        if rest is None or ast.unparse(rest.annotation or ast.Constant(None)) != "Any":
-            return node
-        following = kind.__mro__[kind.__mro__.index(base) + 1]
-        source = Source(following.__module__)
-        [parent] = [n for n in source.class_node(following.__name__).body
-                    if isinstance(n, ast.FunctionDef) and n.name == "__init__"]  # fmt: skip
-        node.args.kwonlyargs += parent.args.kwonlyargs
-        node.args.kw_defaults += parent.args.kw_defaults
-        node.args.kwarg = parent.args.kwarg
-        self._source.homes = source.homes | self._source.homes
-        return node
 
     def _attributes(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef, found: dict[str, list[str]]

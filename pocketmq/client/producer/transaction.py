@@ -20,12 +20,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self, Unpack
 
 from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
 from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import ShardingKey
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.trace import store_host
@@ -148,7 +149,7 @@ class TransactionProducer(Producer):
     then it drops the message). The other options are those of Producer.
     """
 
-    def __init__(self, group: str, *, check: Check, **options: Any) -> None:
+    def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(group, **options)
         self._check = check
         self._checks = 0

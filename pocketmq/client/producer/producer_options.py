@@ -1,0 +1,48 @@
+"""The options of a Producer, for classes that pass them on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pocketmq.client.options import ClientOptions
+from pocketmq.client.producer.hooks import SendHook
+from pocketmq.client.producer.queue_choice import Selector
+from pocketmq.client.selector.filters import QueueFilter
+from pocketmq.client.selector.penalty import Selection
+
+__all__ = ["ProducerOptions"]
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Keyword arguments of Producer, which says what they mean.
+
+    A type checker finds a misspelt option of a class that passes `**options` on only if they have a
+    type. A test compares this list with Producer's signature.
+    """
+
+    namesrv: str | Sequence[str] | None
+    timeout: float
+    retries: int
+    attempt_timeout: float | None
+    queue_selector: str | Selector
+    linger_ms: float
+    coalesce: bool
+    max_buffered_bytes: int
+    compression: str | None
+    compress_over: int
+    compression_level: int
+    max_message_size: int
+    batch_bytes: int
+    max_in_flight: int
+    hooks: Sequence[SendHook]
+    trace: bool | str
+    template_topic: str
+    template_queues: int
+    filters: Sequence[QueueFilter]
+    send_latency_enable: bool
+    start_detector_enable: bool
+    detect_interval: int
+    detect_timeout: int
+    latency_max_ms: Sequence[float]
+    not_available_duration_ms: Sequence[float]
+    selection: Selection | str
