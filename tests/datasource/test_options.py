@@ -167,3 +167,9 @@ def test_a_directory_with_a_wildcard_in_its_name(tmp_path: Path) -> None:
     assert Options.parse({"path": str(store)}).roots == (store,)
     assert Options.parse({"paths": json.dumps([str(store)])}).roots == (store,)
     assert Options.parse({"path": f"{tmp_path}/store[0-9]"}).roots == (tmp_path / "store1",)
+
+
+@pytest.mark.parametrize("path", ["s3a://bucket/store", "hdfs://host/store, /store", "S3://b/*"])
+def test_only_local_paths_are_read(path: str) -> None:
+    with pytest.raises(OptionError, match="only local paths can be read; copy the store to a disk"):
+        parse(path=path)

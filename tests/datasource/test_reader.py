@@ -10,7 +10,7 @@ import pytest
 
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
-from pocketmq.store.scan.errors import NoStore, RecordsLost
+from pocketmq.store.scan.errors import NoStore, NotVisible, RecordsLost
 from pocketmq.store.scan.segments import Mappings, Segment
 from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
 
@@ -255,3 +255,13 @@ def test_files_that_go_while_partitions_are_planned(
     found = [row["queueOffset"] for row in rows(source(root, startingTimestamp="1").reader(BODY))]
     assert 0 < len(found) < 400
     assert found == list(range(400 - len(found), 400))
+
+
+def test_an_executor_that_does_not_see_the_store(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    made.put()
+    reader = RocketMQDataSource({"path": str(made.write())}).reader(BODY)
+    (partition,) = reader.partitions()
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    with pytest.raises(NotVisible, match=f"this executor does not see {tmp_path}/store"):
+        list(reader.read(partition))

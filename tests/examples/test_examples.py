@@ -23,6 +23,7 @@ TESTED = {
     "push.py",
     "push_batch.py",
     "push_orderly.py",
+    "read_store.py",
     "request_reply.py",
     "secure.py",  # tests/interop/test_our_producer.py
     "send.py",
@@ -146,6 +147,18 @@ def test_tests_of_an_application(tmp_path: Path) -> None:
 def test_serve_embedded(tmp_path: Path) -> None:
     lines = run("serve_embedded.py", cwd=tmp_path).splitlines()
     assert lines[1] == "hello world"
+
+
+def test_read_store_while_the_broker_runs(namesrv: str, store: Path, tmp_path: Path) -> None:
+    for package in ("pandas", "polars", "duckdb"):
+        pytest.importorskip(package, reason=f"pip install {package}")
+    run("send.py", namesrv=namesrv, cwd=tmp_path)
+    lines = run("read_store.py", store, cwd=tmp_path).splitlines()
+    assert lines[0].startswith("topics:")
+    assert "orders" in lines[0].split()
+    assert lines[1].startswith("pandas: ")
+    assert lines[2] == "polars: 1 paid in 1 queues"
+    assert [line.split()[1:3] for line in lines[3:]] == [["new", "1000"], ["paid", "1"]]
 
 
 @pytest.mark.spark

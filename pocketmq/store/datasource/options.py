@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from pocketmq.store.local_path import ONLY_LOCAL, is_remote
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.plan import is_internal_topic
 from pocketmq.store.scan.selection import Range
@@ -168,6 +169,8 @@ class _Reader:
             place = str(text).strip()
             if not place:  # as a path it would be the current directory
                 raise self._error(name, "one of the directories has no name")
+            if is_remote(place):
+                raise self._error(name, ONLY_LOCAL)
             if place.startswith("file:"):
                 place = unquote(urlsplit(place).path)
             place = str(Path(place).expanduser())

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from pocketmq.store.datasource.filters import Pushed, push
 from pocketmq.store.datasource.options import OptionError, Options
 from pocketmq.store.datasource.schema import arrow_schema
-from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.errors import NotVisible, RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_slice import QueueSlice
@@ -86,11 +86,13 @@ class RocketMQReader(DataSourceReader):
         """The records of one partition as `pyarrow.RecordBatch`es.
 
         Raises:
-            StoreCorrupt, RecordsLost: a record is not what it should be, or not there any more
-                (failOnDataLoss).
+            NotVisible: the store is not at its path on this machine.
+            StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
         """
         if not isinstance(partition, SlicePartition):
             return  # what Spark makes up when there are no partitions
+        if not (partition.root / "commitlog").is_dir():
+            raise NotVisible(partition.root)
         reader = SliceReader(
             partition.root,
             self._schema.names,

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from pocketmq.store.datasource.options import Options
 from pocketmq.store.datasource.reader import PushdownReader, RocketMQReader
 from pocketmq.store.datasource.schema import ddl
-from pocketmq.store.scan.errors import NoStore
+from pocketmq.store.scan.snapshot import check_store
 
 
 class RocketMQDataSource(DataSource):
@@ -67,8 +67,7 @@ class RocketMQDataSource(DataSource):
         """All columns. Checks the options and the paths, so that a mistake shows at `load`."""
         options = Options.parse(self.options)
         for root in options.roots:
-            if not (root / "commitlog").is_dir():
-                raise NoStore(root)
+            check_store(root)
         return ddl(options.include_metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:

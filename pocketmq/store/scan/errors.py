@@ -1,21 +1,41 @@
-"""What a scan can meet in a store that is not whole (beside `StoreCorrupt` of `store.errors`)."""
+"""Errors of a scan, beside `StoreCorrupt` of `store.errors`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from pocketmq.store.errors import StoreError
 
+_SHOWN_NAMES: Final = 10
+
 
 class NoStore(StoreError):
-    """A path that is not the root of a store."""
+    """A path that is not the root directory of a store."""
 
     def __init__(self, path: Path) -> None:
-        hint = ""
-        if (path / "consumequeue").is_dir():
-            hint = "; where storePathCommitLog is elsewhere, make a link of that name to it"
-        super().__init__(f"no store at {path}: it has no directory named commitlog{hint}")
+        super().__init__(f"no store at {path}: {_reason(path)}")
         self.path = path
+
+
+class NoTopic(StoreError):
+    """A topic that the store does not have. `known` lists the topics that it has."""
+
+    def __init__(self, root: Path, topic: str, known: str) -> None:
+        super().__init__(f"no topic {topic!r} in the store {root}; its topics: {known}")
+        self.root = root
+        self.topic = topic
+
+
+class NotVisible(StoreError):
+    """A store that this executor of Spark does not see, although the driver does."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            f"this executor does not see {root}: the store must be at the same path on the driver "
+            "and on every executor, on a shared file system for instance"
+        )
+        self.root = root
 
 
 class RecordsLost(StoreError):
@@ -30,5 +50,22 @@ class RecordsLost(StoreError):
 
 
 def raise_loss(count: int, error: RecordsLost) -> None:
-    """What is done about records that are not there, unless one is told otherwise."""
+    """Raise `error`: by default, missing records end a scan."""
     raise error
+
+
+def _reason(path: Path) -> str:
+    """Say why `path` is not the root of a store, and what is there."""
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except FileNotFoundError:
+        return "there is no such directory"
+    except NotADirectoryError:
+        return "it is a file"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    reason = "it has no directory named commitlog"
+    if "consumequeue" in names:
+        return f"{reason}; where storePathCommitLog is elsewhere, make a link of that name to it"
+    more = ", ..." if len(names) > _SHOWN_NAMES else ""
+    return f"{reason}; it has {', '.join(names[:_SHOWN_NAMES]) or 'nothing'}{more}"

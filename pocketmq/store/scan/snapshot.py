@@ -165,8 +165,7 @@ class StoreSnapshot:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        if not (root / "commitlog").is_dir():
-            raise NoStore(root)
+        check_store(root)
         self.state = _state(root)
         self._mappings = Mappings()
         # The queues first: what they point at is in the log by then.
@@ -227,6 +226,12 @@ class StoreSnapshot:
         return queue.topic.startswith(LIGHT_QUEUE_PREFIX) or (
             place.queue_id == queue.queue_id and place.queue_offset == offset
         )
+
+
+def check_store(root: Path) -> None:
+    """Raise NoStore unless `root` is the root directory of a store."""
+    if not (root / "commitlog").is_dir():
+        raise NoStore(root)
 
 
 def _state(root: Path) -> State:

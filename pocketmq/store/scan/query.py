@@ -1,0 +1,224 @@
+"""The arguments of a read from Python: checks them, and makes a scan of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
+from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
+from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest, is_internal_topic, plan
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.tail import take_snapshot
+from pocketmq.store.scan.topic_table import configured_queues
+
+log = logging.getLogger(__name__)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN_NAMES: Final = 20
+
+#: Topic → queue id → queue offset.
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+class QueryOptions(TypedDict, total=False):
+    """The options of a query; `StoredMessages` explains them."""
+
+    columns: Iterable[str] | None
+    tags: str | Iterable[str] | None
+    start_time: datetime | int | None
+    end_time: datetime | int | None
+    start_offsets: Offsets | None
+    end_offsets: Offsets | None
+    include_system_topics: bool
+    decompress: bool
+    fail_on_data_loss: bool
+
+
+class Query:
+    """Which messages to read, and which columns of them."""
+
+    def __init__(
+        self,
+        topic: str | Iterable[str] | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        tags: str | Iterable[str] | None = None,
+        start_time: datetime | int | None = None,
+        end_time: datetime | int | None = None,
+        start_offsets: Offsets | None = None,
+        end_offsets: Offsets | None = None,
+        include_system_topics: bool = False,
+        decompress: bool = True,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        """Raises TypeError or ValueError for an argument that is wrong."""
+        self._topics = _names("topic", topic)
+        chosen = _names("columns", columns)
+        self.columns = tuple(COLUMNS) if chosen is None else chosen
+        for column in self.columns:
+            if column not in ALL_COLUMNS:
+                known = ", ".join(ALL_COLUMNS)
+                raise ValueError(f"columns names {column!r}, which does not exist; known: {known}")
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"columns is {list(self.columns)!r}: need each column once")
+        self._tags = _names("tags", tags)
+        self._stored = Range(_millis("start_time", start_time), _millis("end_time", end_time))
+        self._starting = OffsetBounds(EARLIEST, _offsets("start_offsets", start_offsets))
+        self._ending = OffsetBounds(LATEST, _offsets("end_offsets", end_offsets))
+        self._include_system_topics = include_system_topics
+        self._decompress = decompress
+        self._fail_on_data_loss = fail_on_data_loss
+
+    def scan(self, root: Path) -> Scan:
+        """Plan the read against the store at `root` as it is now.
+
+        Raises:
+            NoStore, NoTopic: there is no such store, or no such topic in it.
+            ValueError: an offset is given for a queue that does not exist or is not read.
+            RecordsLost: an offset is given that the queue does not have.
+        """
+        slices = undisturbed(lambda: self._plan(root))
+        reader = SliceReader(
+            root,
+            self._read_columns,
+            selection=self._selection,
+            decompress=self._decompress,
+            fail_on_data_loss=self._fail_on_data_loss,
+        )
+        return Scan(slices, reader, self.columns, self._tags)
+
+    def _plan(self, root: Path) -> list[QueueSlice]:
+        store = take_snapshot(root)
+        for topic in sorted(set(self._topics or ()) - topics_of(store)):
+            raise NoTopic(root, topic, _listed(topics_of(store)))
+        for name, bounds in (("start_offsets", self._starting), ("end_offsets", self._ending)):
+            for topic, offsets in bounds.by_queue.items():
+                for queue_id in offsets:
+                    self._check_queue(store, name, topic, queue_id)
+        request = ScanRequest(self._wants, self._starting, self._ending, self._selection)
+        lose = raise_loss if self._fail_on_data_loss else _log_loss
+        partitions = plan(store, request, PartitionLimits(), lose)
+        return [part for partition in partitions for part in partition]
+
+    def _check_queue(self, store: StoreSnapshot, name: str, topic: str, queue_id: int) -> None:
+        if (topic, queue_id) not in store.queues:
+            queues = _listed(f"{topic}/{number}" for topic, number in store.queues)
+            raise ValueError(
+                f"{name} names the queue {topic}/{queue_id}, which has no messages in the store "
+                f"{store.root}; queues with messages: {queues}"
+            )
+        if not self._wants(topic, queue_id):
+            raise ValueError(f"{name} names the queue {topic}/{queue_id}, which is not read")
+
+    def _wants(self, topic: str, queue_id: int) -> bool:
+        if self._topics is not None:
+            return topic in self._topics
+        return self._include_system_topics or not is_internal_topic(topic)
+
+    @property
+    def _selection(self) -> Selection:
+        codes = None if self._tags is None else frozenset(map(tag_hash, self._tags))
+        return Selection(store_timestamp=self._stored, tag_codes=codes)
+
+    @property
+    def _read_columns(self) -> tuple[str, ...]:
+        # Different tags may share a hash, so the tags themselves are compared as well.
+        hidden = self._tags is not None and "tags" not in self.columns
+        return (*self.columns, "tags") if hidden else self.columns
+
+
+class Scan:
+    """The batches of one planned read; iterate over it once.
+
+    Attributes:
+        schema: the `pyarrow.Schema` of the batches.
+    """
+
+    def __init__(
+        self,
+        slices: Iterable[QueueSlice],
+        reader: SliceReader,
+        columns: tuple[str, ...],
+        tags: tuple[str, ...] | None,
+    ) -> None:
+        self.schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
+        self._slices = slices
+        self._reader = reader
+        self._tags = None if tags is None else pa.array(tags, pa.string())
+
+    def __iter__(self) -> Iterator[Any]:
+        for part in self._slices:
+            for batch in self._reader.read(part):
+                if self._tags is not None:
+                    batch = batch.filter(pc.is_in(batch.column("tags"), self._tags))
+                    batch = batch.select(self.schema.names)
+                if batch.num_rows:
+                    yield batch
+
+
+def topics_of(store: StoreSnapshot) -> set[str]:
+    """Return the topics that have messages, and those that the broker has listed in its file."""
+    return {topic for topic, _ in store.queues} | configured_queues(store.root).keys()
+
+
+def _log_loss(count: int, error: RecordsLost) -> None:
+    log.warning("left out %d records: %s", count, error)
+
+
+def _names(name: str, value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return one or several names as a tuple."""
+    if value is None:
+        return None
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not names or not all(isinstance(one, str) and one for one in names):
+        raise ValueError(f"{name} is {value!r}: need a name, or at least one in a list")
+    return names
+
+
+def _millis(name: str, value: datetime | int | None) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} is {value!r}: need a datetime, or ms since 1970 as an int")
+    if value.tzinfo is None:
+        raise ValueError(f"{name} is {value!r}: need a time zone, such as tzinfo=UTC")
+    # Stored times are whole milliseconds, so both bounds are rounded up.
+    return -((_EPOCH - value) // timedelta(milliseconds=1))
+
+
+def _offsets(name: str, value: Offsets | None) -> dict[str, dict[int, int]]:
+    wanted = 'offsets by topic and queue id, such as {"orders": {0: 23}}'
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} is {value!r}: need {wanted}")
+    found: dict[str, dict[int, int]] = {}
+    for topic, queues in value.items():
+        if not isinstance(queues, Mapping):
+            raise TypeError(f"{name} is {value!r}: need {wanted}")
+        for queue_id, offset in queues.items():
+            if type(queue_id) is not int or type(offset) is not int or offset < EARLIEST:
+                raise ValueError(f"{name} has {topic}/{queue_id} = {offset!r}: need {wanted}")
+            found.setdefault(topic, {})[queue_id] = offset
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = len(ordered) - _SHOWN_NAMES
+    listed = ", ".join(ordered[:_SHOWN_NAMES]) or "none"
+    return f"{listed} and {more} more" if more > 0 else listed
