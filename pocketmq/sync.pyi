@@ -14,6 +14,7 @@ from pocketmq.client.consumer.rebalance.strategies import Strategy
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
+from pocketmq.client.parameters import Seconds
 from pocketmq.client.producer.hooks import HookList, SendHook
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey
@@ -93,7 +94,7 @@ class Admin:
         self,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         **options: Unpack[ClientOptions],
     ) -> None: ...
     def min_offset(self, queue: MessageQueue) -> int: ...
@@ -142,7 +143,7 @@ class Producer:
         group: str,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 3.0,
+        timeout: float = 10.0,
         retries: int = 2,
         attempt_timeout: float | None = None,
         queue_selector: str | Selector = "hash",

@@ -103,7 +103,13 @@ class _Ours:
         self._clock = clock
         self._queues = PublishQueues(queues, start=rng.randrange(len(queues)))
         selector = QueueSelector(clock, selection=selection, draw=rng.random)
-        self._delivery = Delivery(selector, RetryPolicy(), clock, lambda _topic: None)
+        self._delivery = Delivery(
+            selector,
+            RetryPolicy(),
+            clock,
+            lambda _topic: None,
+            wait=lambda _broker, seconds: asyncio.sleep(seconds),
+        )
         names: dict[str, str | None] = {name: name for name in self._queues.brokers}
         self._detector = Detector(selector, lambda: names, network.probe)
 

@@ -16,11 +16,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import (
     NOT_STARTED,
     SHUT_DOWN,
+    NoNameServer,
     NoRouteInfo,
     NotRunning,
     RemotingError,
@@ -31,6 +33,7 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.name_server_list import REFRESH_PERIOD, NameServerList
 from pocketmq.client.name_servers import NameServers
 from pocketmq.client.namespace import Namespace
+from pocketmq.client.parameters import Seconds, seconds_or_none
 from pocketmq.client.route import RouteTable
 from pocketmq.client.vip_channel import VipChannel, vip_address
 from pocketmq.message.identity import local_address
@@ -51,6 +54,12 @@ ROUTE_POLL_PERIOD = 30.0
 BROKER_TIMEOUT = 5.0
 #: Shutdown does not wait longer than this for a task that was cancelled, seconds.
 CANCEL_TIMEOUT = 5.0
+
+#: The pause before a name server is looked for again, the first time and at most, seconds.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+#: The least time that one look takes, seconds.
+LEAST_CONNECT_TIME = 0.05
 
 T = TypeVar("T")
 
@@ -82,10 +91,12 @@ class ClientInstance:
         tls: ssl.SSLContext | bool = False,
         vip_channel: bool = False,
         namespace: str = "",
+        start_timeout: Seconds | None = None,
         lasting_id: bool = False,
         template: str = TBW102,
         template_queues: int = 4,
     ) -> None:
+        self._start_timeout = seconds_or_none("start_timeout", start_timeout)
         self.namespace = Namespace(namespace)
         self._list = NameServerList(namesrv, unit_name)
         self.client_id = client_id(
@@ -117,11 +128,20 @@ class ClientInstance:
         self._with_route_poll.append(job)
 
     async def start(self) -> None:
-        """Begin the periodic work; raises NotRunning after a shutdown, and NoNameServer when the
-        list of name servers is at a URL that can not be read."""
+        """Begin the periodic work.
+
+        Raises:
+            NotRunning: the client was shut down, before or while it started.
+            NoNameServer: the list of name servers is at a URL that cannot be read, or no name
+                server could be reached within `start_timeout`.
+        """
         if self.running:
             return
-        await self._list.fetch()
+        try:
+            await self._find_name_server()
+        finally:
+            if self._closed:
+                await self.pool.close()
         if self._closed:
             raise NotRunning("client", SHUT_DOWN)
         if self.running:
@@ -131,6 +151,29 @@ class ClientInstance:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
         self.spawn(self._poll(), "route poll")
         self.every(HEARTBEAT_PERIOD, self.heartbeat.send_all, "heartbeat")
+
+    async def _find_name_server(self) -> None:
+        """Fetch the list of name servers, and connect to one if `start` is to wait for it."""
+        if self._start_timeout is None:
+            await self._list.fetch()
+            return
+        deadline = time.monotonic() + self._start_timeout
+        failures = 0
+        while not self._closed:
+            left = deadline - time.monotonic()
+            try:
+                await self._list.fetch()
+                await self.name_servers.connect(timeout=max(left, LEAST_CONNECT_TIME))
+            except NoNameServer as error:
+                failures += 1
+                pause = jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
+                if left < pause:
+                    raise
+                if failures == 1:
+                    log.warning("waiting up to %.1f s to start: %s", left, error)
+                await asyncio.sleep(pause)
+            else:
+                return
 
     async def shutdown(self) -> None:
         """Withdraw the groups, end every task, close every connection."""

@@ -7,12 +7,19 @@ next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
 from collections.abc import Sequence
 
-from pocketmq.client.errors import NoNameServer, RemotingError, error_for, is_silence
+from pocketmq.client.errors import (
+    NoNameServer,
+    RemotingConnectError,
+    RemotingError,
+    error_for,
+    is_silence,
+)
 from pocketmq.client.log_fields import fields
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Command
@@ -40,6 +47,8 @@ class NameServers:
         self.addresses = addresses
         self._pool = pool
         self._current = random.randrange(1 << 16)
+        #: Those that did not answer last time: each is logged once, until it answers.
+        self._silent: set[str] = set()
 
     async def request(
         self,
@@ -69,13 +78,34 @@ class NameServers:
                 if not is_silence(error):
                     raise
                 silent.append(f"{address}: {error}")
-                log.warning(
-                    "name server %s did not answer: %s", address, error, extra=fields(error)
-                )
+                if address not in self._silent:
+                    self._silent.add(address)
+                    log.warning(
+                        "name server %s does not answer: %s", address, error, extra=fields(error)
+                    )
                 continue
             self._current = index
+            if address in self._silent:
+                self._silent.discard(address)
+                log.info("name server %s answers again", address)
             return _success(answer, address)
         raise NoNameServer("no name server answered: " + "; ".join(silent))
+
+    async def connect(self, *, timeout: float) -> None:
+        """Connect to any name server within `timeout` seconds; raises NoNameServer."""
+        errors: list[str] = []
+        try:
+            async with asyncio.timeout(timeout):
+                for address in tuple(self.addresses):
+                    try:
+                        await self._pool.get(address)
+                    except RemotingConnectError as error:
+                        errors.append(f"{address}: {error}")
+                    else:
+                        return
+        except TimeoutError:
+            errors.append(f"no connection within {timeout:.3f} s")
+        raise NoNameServer("no name server can be reached: " + "; ".join(errors))
 
     async def request_all(
         self,

@@ -9,6 +9,7 @@ import ssl
 from typing import TypedDict
 
 from pocketmq.client.credentials import Credentials
+from pocketmq.client.parameters import Seconds
 
 __all__ = ["ClientOptions"]
 
@@ -24,6 +25,8 @@ class ClientOptions(TypedDict, total=False):
     - `vip_channel`: send, and ask for nearly all but messages, at the port two below the broker's
       own (vipChannelEnabled; client.vip_channel).
     - `namespace`: prefixes topics and groups (client.namespace).
+    - `start_timeout`: have `start` wait so many seconds (or a timedelta) for a name server, and
+      raise NoNameServer when none can be reached; None: `start` does not wait, but calls do.
     """
 
     instance_name: str
@@ -32,3 +35,4 @@ class ClientOptions(TypedDict, total=False):
     tls: ssl.SSLContext | bool
     vip_channel: bool
     namespace: str
+    start_timeout: Seconds | None

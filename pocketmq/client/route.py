@@ -13,9 +13,11 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import (
     SHUT_DOWN,
     BrokerNotFound,
+    NoNameServer,
     NoRouteInfo,
     NotRunning,
     RemotingError,
@@ -41,6 +43,11 @@ PERM_WRITE = 2
 POLL_CONCURRENCY = 32
 #: A route that a failed send put in doubt is asked for again at most this often, seconds.
 DOUBT_INTERVAL = 1.0
+#: The pause before a route that is missing is asked for again, the first time and at most, seconds.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+#: Less time than this is too little for another question, seconds.
+LEAST_WAIT = 0.02
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
@@ -106,7 +113,7 @@ class RouteTable:
     def __init__(
         self,
         name_servers: NameServers,
-        spawn: Callable[[Coroutine[Any, Any, TopicRoute | None], str], asyncio.Task[Any]],
+        spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
         *,
         template: str = TBW102,
         template_queues: int = 4,
@@ -120,6 +127,9 @@ class RouteTable:
         self._watched: set[str] = set()
         self._asking: dict[tuple[str, bool], asyncio.Task[TopicRoute | None]] = {}
         self._doubted_at: dict[str, float] = {}
+        #: For topics that senders wait for: how often the route was missing, and who asks next.
+        self._misses: dict[str, int] = {}
+        self._asking_later: dict[str, asyncio.Task[None]] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._listeners: list[Callable[[TopicRoute], None]] = []
 
@@ -190,6 +200,58 @@ class RouteTable:
         self._published.add(topic)
         return route
 
+    async def wait_for_publish(self, topic: str, *, timeout: float) -> TopicRoute:
+        """The route to send by, as `for_publish` gives it; wait up to `timeout` seconds for it.
+
+        A topic has no route while the name server, or the topic's first broker, is starting. All
+        who wait for a topic share one question at a time, after a pause that grows.
+
+        Raises:
+            NoRouteInfo, NoNameServer: the last answer within `timeout`.
+            RemotingTimeout: a name server did not answer in time.
+            NotRunning: the client was shut down.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        last: NoRouteInfo | NoNameServer | None = None
+        while True:
+            try:
+                return await self.for_publish(topic, timeout=max(deadline - loop.time(), 0.0))
+            except RemotingTimeout:
+                if last is not None:
+                    raise last from None
+                raise
+            except (NoRouteInfo, NoNameServer) as error:
+                left = deadline - loop.time()
+                if left < LEAST_WAIT:
+                    raise
+                if last is None and topic not in self._misses:
+                    log.warning(
+                        "waiting up to %.1f s for a route of topic %s: %s",
+                        left,
+                        topic,
+                        error,
+                        extra=fields(error, topic=topic),
+                    )
+                last = error
+                # The last question comes some time before the deadline, so that it is answered.
+                later = self._later(topic)
+                await asyncio.wait((later,), timeout=max(left / 2, LEAST_WAIT))
+                if later.cancelled():
+                    raise NotRunning("client", SHUT_DOWN) from None
+
+    def _later(self, topic: str) -> asyncio.Task[None]:
+        """A task that ends when it is time to ask again."""
+        task = self._asking_later.get(topic)
+        if task is None:
+            misses = self._misses[topic] = self._misses.get(topic, 0) + 1
+            pause = jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, misses))
+            task = self._asking_later[topic] = self._spawn(
+                asyncio.sleep(pause), f"waiting for a route of {topic}"
+            )
+            task.add_done_callback(lambda _: self._asking_later.pop(topic, None))
+        return task
+
     async def for_subscribe(
         self, topic: str, *, timeout: float = NAMESRV_TIMEOUT
     ) -> TopicRoute | None:
@@ -229,7 +291,7 @@ class RouteTable:
                     )
 
         await asyncio.gather(*(ask(topic) for topic in self.topics))
-        for table in (self._routes, self._doubted_at):
+        for table in (self._routes, self._doubted_at, self._misses):
             for topic in table.keys() - self.topics:
                 del table[topic]
         self._forget_brokers()
@@ -293,6 +355,7 @@ class RouteTable:
     def _learn(self, route: TopicRoute) -> TopicRoute:
         old = self._routes.get(route.topic)
         self._brokers.update(route.addresses())
+        self._misses.pop(route.topic, None)
         if old is not None and old.same_as(route):
             return old
         if old is not None and route.provisional and not old.provisional:

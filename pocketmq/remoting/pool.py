@@ -71,7 +71,7 @@ class ConnectionPool:
         if connection is not None and not connection.closed:
             return connection
         if self._closed:
-            raise RemotingClosed("the connection pool is closed", address)
+            raise _pool_closed(address)
         task = self._connecting.get(address)
         if task is None:
             task = asyncio.ensure_future(self._connect(address))
@@ -84,7 +84,7 @@ class ConnectionPool:
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if task.cancelled() and not (current and current.cancelling()):
-                raise RemotingClosed("the connection pool is closed", address) from None
+                raise _pool_closed(address) from None
             raise
 
     async def _connect(self, address: str) -> Connection:
@@ -179,3 +179,9 @@ class ConnectionPool:
         await asyncio.gather(*connecting, return_exceptions=True)
         # Together: each may wait for a server that hangs.
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+
+def _pool_closed(address: str) -> RemotingClosed:
+    error = RemotingClosed("the connection pool is closed", address)
+    error.retriable = False  # unlike a connection that was lost
+    return error

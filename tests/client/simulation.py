@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pocketmq.client.errors import RemotingClosed, RemotingTimeout, SystemBusy
+from pocketmq.client.errors import RemotingClosed, RemotingConnectError, RemotingTimeout, SystemBusy
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
 from pocketmq.client.selector.switches import Switches
@@ -33,8 +33,8 @@ def queues_of(brokers: Iterable[str], count: int = 2, topic: str = TOPIC) -> lis
 class World:
     """Brokers by name: how long each takes to answer, and how each fails if it does.
 
-    `broken`: "dead" (no connection, at once), "hangs" (no answer in time), "busy" (an error
-    answer).
+    `broken`: "dead" (refuses connections at once), "lost" (closes them), "hangs" (no answer in
+    time), "busy" (an error answer).
     `bad_queues` refuse although their broker is well.
     """
 
@@ -55,10 +55,10 @@ class World:
         self.doubted: list[str] = []
         self.pauses: list[float] = []
         self.delivery = Delivery(
-            self.selector, self.policy, self.clock, self.doubted.append, sleep=self.sleep
+            self.selector, self.policy, self.clock, self.doubted.append, wait=self.wait
         )
 
-    async def sleep(self, seconds: float) -> None:
+    async def wait(self, broker_name: str, seconds: float) -> None:
         self.pauses.append(seconds)
         self.clock.advance(seconds)
 
@@ -75,7 +75,9 @@ class World:
             raise RemotingTimeout("too late")
         self.clock.advance(took)
         if how == "dead":
-            raise RemotingClosed("connection refused")
+            raise RemotingConnectError("connection refused")
+        if how == "lost":
+            raise RemotingClosed("closed by the broker")
         if how == "busy" or queue in self.bad_queues:
             raise SystemBusy("[OVERLOAD]", queue.broker_name)
         return queue

@@ -7,8 +7,10 @@ from pocketmq.client.errors import (
     MessageIllegal,
     NoRouteInfo,
     RemotingClosed,
+    RemotingConnectError,
     RemotingTimeout,
     SendError,
+    SendTimeout,
     SystemBusy,
     TopicNotExist,
 )
@@ -108,7 +110,7 @@ async def test_the_attempt_timeout_can_be_set() -> None:
 
 
 async def test_every_queue_is_tried_one_by_one_before_the_send_fails() -> None:
-    world = World(brokers=("a", "b"), queue_count=4, broken={"a": "dead", "b": "busy"})
+    world = World(brokers=("a", "b"), queue_count=4, broken={"a": "busy", "b": "busy"})
     with pytest.raises(SendError) as caught:
         await world.send()
     assert sorted(world.asked) == sorted(world.queues.queues)
@@ -130,14 +132,14 @@ async def test_one_queue_that_works_is_found_behind_all_that_do_not() -> None:
 
 
 async def test_with_fewer_queues_than_retries_queues_are_tried_again() -> None:
-    world = World(brokers=("a",), queue_count=1, broken={"a": "dead"})
+    world = World(brokers=("a",), queue_count=1, broken={"a": "busy"})
     with pytest.raises(SendError) as caught:
         await world.send()
     assert len(caught.value.tries) == 3
 
 
 async def test_without_retries_there_is_one_attempt() -> None:
-    world = World(broken={"a": "dead"}, policy=RetryPolicy(retries=0))
+    world = World(broken={"a": "lost"}, policy=RetryPolicy(retries=0))
     with pytest.raises(SendError) as caught:
         await world.send(timeout=2.0)
     assert len(caught.value.tries) == 1
@@ -152,6 +154,7 @@ async def test_the_deadline_ends_the_tries() -> None:
         await world.send(timeout=3.0)
     assert world.clock() - began == pytest.approx(3.0)
     assert len(caught.value.tries) == 3
+    assert isinstance(caught.value, SendTimeout)
     assert isinstance(caught.value.__cause__, RemotingTimeout)
 
 
@@ -249,7 +252,8 @@ async def test_no_pause_lasts_longer_than_the_send() -> None:
     with pytest.raises(SendError) as caught:
         await world.send(timeout=1.0)
     assert world.clock() - began < 1.0
-    assert len(caught.value.tries) == len(world.pauses) + 1 < 20
+    assert isinstance(caught.value, SendTimeout)
+    assert len(caught.value.tries) == len(world.pauses) < 20
 
 
 @pytest.mark.parametrize("how", ["dead", "busy"])
@@ -260,5 +264,87 @@ async def test_no_other_broker_waits_for_a_busy_one(how: str) -> None:
     world = World(brokers=("a", "b"), broken={"a": "busy", "b": "dead"})
     with pytest.raises(SendError):
         await world.send()
-    assert [queue.broker_name for queue in world.asked] == ["a", "b"] * 2
-    assert len(world.pauses) == 1  # before the second try of the busy one
+    assert [queue.broker_name for queue in world.asked[:4]] == ["a", "b"] * 2
+    assert len(world.pauses) == len(world.asked) - 2  # before each that was tried already
+
+
+@pytest.mark.parametrize("how", ["dead", "lost"])
+async def test_a_broker_that_restarts_costs_no_retries(how: str) -> None:
+    """However long it takes, as long as there is time: the attempts are spread over it."""
+    world = World(brokers=("a",), queue_count=1, broken={"a": how})
+    back = world.clock() + 8.0
+
+    async def attempt(queue: MessageQueue, share: float) -> MessageQueue:
+        if world.clock() >= back:
+            world.broken.clear()
+        return await world.attempt(queue, share)
+
+    deadline = world.clock() + 10.0
+    await world.delivery.deliver("T", world.queues, attempt, deadline)
+    most = [0.05, 0.1, 0.2, 0.4, 0.8, *[1.0] * 20]
+    assert all(m / 2 <= pause <= m for pause, m in zip(world.pauses, most, strict=False))
+    assert len(world.asked) == len(world.pauses) + 1 < 25
+    assert back <= world.clock() < back + 1.1
+
+
+@pytest.mark.parametrize("retries", [0, 2, 100_000])
+async def test_a_broker_that_stays_away_takes_the_whole_timeout(retries: int) -> None:
+    world = World(brokers=("a",), broken={"a": "dead"}, policy=RetryPolicy(retries=retries))
+    began = world.clock()
+    with pytest.raises(SendTimeout) as caught:
+        await world.send(timeout=10.0)
+    assert 9.9 < world.clock() - began < 10.0
+    assert len(caught.value.tries) == len(world.asked) < 40
+    assert isinstance(caught.value.__cause__, RemotingConnectError)
+
+
+async def test_attempts_that_reach_a_broker_are_counted_among_those_that_do_not() -> None:
+    world = World(brokers=("a",), queue_count=1)
+    answers = ["dead", "busy", "lost", "busy", "dead", "busy", "dead", "busy"]
+
+    async def attempt(queue: MessageQueue, share: float) -> MessageQueue:
+        world.broken["a"] = answers[len(world.asked)]
+        return await world.attempt(queue, share)
+
+    with pytest.raises(SendError) as caught:
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 60)
+    assert not isinstance(caught.value, SendTimeout)
+    assert len(caught.value.tries) == 6  # three of them were answered
+
+
+async def test_without_retries_a_message_is_handed_over_once_at_most() -> None:
+    world = World(brokers=("a",), broken={"a": "dead"}, policy=RetryPolicy(retries=0))
+
+    async def attempt(queue: MessageQueue, share: float) -> MessageQueue:
+        if len(world.asked) == 3:
+            world.broken["a"] = "lost"
+        return await world.attempt(queue, share)
+
+    with pytest.raises(SendError) as caught:
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 60)
+    assert [type(tried.error) for tried in caught.value.tries] == [
+        *[RemotingConnectError] * 3,
+        RemotingClosed,
+    ]
+
+
+async def test_another_broker_is_asked_at_once_and_the_same_after_a_pause() -> None:
+    world = World(brokers=("a", "b"), broken={"a": "dead", "b": "lost"})
+    with pytest.raises(SendTimeout):
+        await world.send(timeout=10.0)
+    assert {queue.broker_name for queue in world.asked[:2]} == {"a", "b"}
+    assert len(world.pauses) >= len(world.asked) - 2
+
+
+async def test_a_client_that_was_shut_down_tries_no_more() -> None:
+    world = World(brokers=("a",))
+
+    async def attempt(queue: MessageQueue, share: float) -> None:
+        world.asked.append(queue)
+        error = RemotingClosed("the connection pool is closed")
+        error.retriable = False
+        raise error
+
+    with pytest.raises(SendError):
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert len(world.asked) == 1

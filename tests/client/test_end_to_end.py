@@ -130,7 +130,7 @@ async def test_a_topic_is_created_by_its_first_message(
 async def test_a_topic_that_may_not_be_created(real: RealCluster) -> None:
     async with Producer("PG", namesrv=real.namesrv, template_topic="no_such_template") as producer:
         with pytest.raises(NoRouteInfo):
-            await producer.send(Message("fresh", b"x"))
+            await producer.send(Message("fresh", b"x"), timeout=0.5)
 
 
 async def test_a_group_goes_on_where_it_stopped(real: RealCluster, topic: str) -> None:

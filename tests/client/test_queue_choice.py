@@ -95,16 +95,16 @@ async def test_messages_of_a_key_go_to_one_queue_in_order(cluster: FakeCluster) 
 
 
 async def test_a_key_never_changes_its_queue_because_of_a_broker(cluster: FakeCluster) -> None:
-    async with Producer("PG", namesrv=cluster.namesrv, timeout=2.0) as p:
+    async with Producer("PG", namesrv=cluster.namesrv, timeout=0.5) as p:
         queue = (await p.send(MESSAGE, key="k")).queue
         await cluster[queue.broker_name].stop()
         for _ in range(3):
             with pytest.raises(SendError) as caught:
                 await p.send(MESSAGE, key="k")
-            assert [attempt.queue for attempt in caught.value.tries] == [queue]
+            assert {attempt.queue for attempt in caught.value.tries} == {queue}
         assert (await p.send(MESSAGE)).queue.broker_name != queue.broker_name
         await cluster[queue.broker_name].start()
-        assert (await p.send(MESSAGE, key="k")).queue == queue
+        assert (await p.send(MESSAGE, key="k", timeout=10.0)).queue == queue
 
 
 async def test_a_selector_of_ones_own(cluster: FakeCluster) -> None:

@@ -95,7 +95,7 @@ def test_errors_come_through(elsewhere: FakeCluster) -> None:
         with pytest.raises(InvalidMessage):
             producer.send(Message("T", b""))
         with pytest.raises(NoRouteInfo):
-            producer.send(Message("nowhere", b"x"))
+            producer.send(Message("nowhere", b"x"), timeout=0.1)
         with pytest.raises(AttributeError):
             producer.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
     producer.shutdown()

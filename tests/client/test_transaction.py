@@ -279,7 +279,7 @@ async def test_checks_that_are_not_ours(cluster: FakeCluster, ends: Ends) -> Non
 async def test_a_broker_that_is_gone_is_not_told(
     cluster: FakeCluster, ends: Ends, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with producer(cluster) as p:
+    async with producer(cluster, timeout=0.5) as p:
         async with p.transaction(Message("T", b"x")):
             await cluster["a"].stop()
             await until(lambda: cluster["a"].address not in p._pool.addresses)

@@ -12,6 +12,7 @@ from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import QueueOffsets, milliseconds
 from pocketmq.client.options import ClientOptions
+from pocketmq.client.parameters import Seconds
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
@@ -28,7 +29,7 @@ class OffsetAdmin(Servers):
         self,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(namesrv=namesrv, timeout=timeout, **options)

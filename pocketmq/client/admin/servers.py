@@ -7,13 +7,21 @@ that change name servers go to each of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
 
-from pocketmq.client.errors import BrokerNotFound, RemotingError
+from pocketmq.client.backoff import backoff, jittered
+from pocketmq.client.errors import (
+    BrokerNotFound,
+    NoNameServer,
+    RemotingConnectError,
+    RemotingError,
+)
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.options import ClientOptions
+from pocketmq.client.parameters import Seconds, seconds
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
@@ -25,6 +33,10 @@ from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
 __all__ = ["Servers"]
 
+#: The pause before a server that cannot be reached is asked again, at first and at most, seconds.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
 
 class Servers:
     """The servers of one cluster, as an administrator reaches them."""
@@ -33,10 +45,10 @@ class Servers:
         self,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self.timeout = timeout
+        self.timeout = seconds("timeout", timeout)
         self._instance = ClientInstance(namesrv, **options)
         self._namespace = self._instance.namespace
         self._life = Lifecycle(self._instance.start, self._begin, self._instance.shutdown)
@@ -90,13 +102,30 @@ class Servers:
 
     async def _ask(self, code: RequestCode, header: Header | None = None) -> Command:
         self._instance.check_running("admin")
-        return await self._instance.name_servers.request(code, header, timeout=self.timeout)
+        servers = self._instance.name_servers
+        return await self._patiently(lambda left: servers.request(code, header, timeout=left))
 
     async def _tell(
         self, code: RequestCode, header: Header | None = None, body: bytes = b""
     ) -> None:
         self._instance.check_running("admin")
         await self._instance.name_servers.request_all(code, header, body, timeout=self.timeout)
+
+    async def _patiently(self, ask: Callable[[float], Awaitable[Command]]) -> Command:
+        """Ask, with the seconds left as the argument; again within `timeout` while the server
+        cannot be reached, as during a restart. Nothing was asked of it then."""
+        deadline = time.monotonic() + self.timeout
+        failures = 0
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return await ask(max(left, 0.0))
+            except (NoNameServer, RemotingConnectError):
+                failures += 1
+                pause = jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
+                if deadline - time.monotonic() < pause:
+                    raise
+                await asyncio.sleep(pause)
 
     # Brokers: name to address of a master, then name to answer
 
@@ -147,9 +176,10 @@ class Servers:
         """
 
         async def ask(name: str, address: str) -> Command | RemotingError:
+            request = self._instance.request
             try:
-                return await self._instance.request(
-                    address, code, header, body, timeout=self.timeout, broker=name
+                return await self._patiently(
+                    lambda left: request(address, code, header, body, timeout=left, broker=name)
                 )
             except RemotingError as error:
                 return error

@@ -4,55 +4,61 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
 
 - The first attempt and `retries` more; then, because a send should fail only when nothing is left,
   every queue not tried yet, one by one.
+- `retries` bounds the attempts that reached a broker. One that found no connection or lost it does
+  not count: a broker that restarts is away for a second or two, and the send waits for it. With
+  `retries=0` a lost connection counts: the message may be stored, and is not sent twice.
 - An answer that is not among the retried codes ends the send at once. Silence (no connection, lost,
   too late) is always retried, on another broker than the last where there is one.
 - `timeout` is the total. While another broker could still be tried, an attempt gets only its share
   of what is left, so that brokers that hang do not use up the time of the others. It is a larger
   share while no other broker is available: brokers that are all slow need patience, not retries.
-- A broker that said in this send that it is busy is asked again, on another of its queues, only
-  when no other broker is left, and after a pause that grows.
+- A broker that refused in this send, or could not be reached, is asked again only when no other
+  broker is left, and after a pause that grows; the pause ends early when the broker is connected.
+  The pauses of one send fit into its `timeout`: the last ones get shorter.
 
 Reference: DefaultMQProducerImpl.sendDefaultImpl.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from pocketmq.client.backoff import backoff
+from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import (
     BrokerNotFound,
     NoRouteInfo,
+    RemotingClosed,
+    RemotingConnectError,
     RemotingError,
     RemotingTimeout,
     SendAttempt,
     SendError,
+    SendTimeout,
     is_silence,
 )
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import RETRIABLE_CODES, EncodeError
+from pocketmq.remoting.errors import RETRIABLE_CODES, EncodeError, GoAway
 
 __all__ = ["Delivery", "RetryPolicy"]
 
 #: The least time an attempt gets, seconds.
 LEAST_SHARE = 0.02
-#: The pause before a busy broker is asked again, the first time and at most, seconds. Between half
-#: of it and all, so that producers that were refused together do not come back together.
-FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 0.2
+#: The pause before a busy broker is asked again, the first time and at most, seconds; shortened by
+#: up to half at random.
+BUSY_PAUSES = (0.02, 0.2)
+#: The same before a broker is asked again that could not be reached, or refused for another reason.
+PAUSES = (0.05, 1.0)
 
 R = TypeVar("R")
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`retries`: attempts after the first; 0 means one attempt and nothing else.
+    """`retries`: attempts after the first, of those that count; 0 means one and nothing else.
     `attempt_timeout`: the most one attempt may take, seconds; None divides what is left."""
 
     retries: int = 2
@@ -62,6 +68,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def attempts(self, queue_count: int) -> int:
         """How many attempts a send to a topic of so many queues may make."""
         return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
+
+    def counts(self, error: RemotingError) -> bool:
+        """Whether a failed attempt is one of those that `retries` bounds: it reached a broker."""
+        if isinstance(error, RemotingClosed):
+            return self.retries <= 0
+        return not isinstance(error, RemotingConnectError | BrokerNotFound | GoAway)
 
     def share(self, remaining: float, made: int, other_available: bool = True) -> float:
         """The timeout of the next attempt, after `made` attempts, with `remaining` seconds, where
@@ -78,7 +90,8 @@ class Delivery:
     """Delivers the sends of one producer.
 
     `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
-    no answer, because the route may be out of date; `sleep(seconds)` waits.
+    no answer, because the route may be out of date; `wait(broker_name, seconds)` waits until the
+    broker is connected, if it could not be, and otherwise for so long.
     """
 
     def __init__(
@@ -88,13 +101,13 @@ class Delivery:
         clock: Callable[[], float],
         doubt: Callable[[str], object],
         *,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        wait: Callable[[str, float], Awaitable[object]],
     ) -> None:
         self._selector = selector
         self._policy = policy
         self._clock = clock
         self._doubt = doubt
-        self._sleep = sleep
+        self._wait = wait
 
     async def deliver(
         self,
@@ -110,8 +123,13 @@ class Delivery:
 
         `attempt(queue, timeout)` makes one attempt; `deadline` is in clock seconds; `policy`, where
         given, is used instead of the producer's; a `oneway` attempt that succeeds says nothing
-        about the broker. Raises SendError; NoRouteInfo for a topic without queues; RemotingTimeout
-        when not even the first attempt has any time.
+        about the broker.
+
+        Raises:
+            SendError: the attempts are used up, or an answer says that no other can succeed.
+            SendTimeout: the deadline passed.
+            NoRouteInfo: the topic has no queues.
+            RemotingTimeout: not even the first attempt has any time.
         """
         clock = self._clock
         selector = self._selector
@@ -125,6 +143,7 @@ class Delivery:
             raise RemotingTimeout(f"no time was left to send to topic {topic}")
         elsewhere = queues.broker_count > 1
         failures: list[SendAttempt] = []
+        counted = 0
         tries: Tries | None = None
         while True:
             share = deadline - now
@@ -142,9 +161,11 @@ class Delivery:
                 again = self._learn(queue, now - began_attempt, error, policy)
                 if is_silence(error) or isinstance(error, BrokerNotFound):
                     self._doubt(topic)
-                attempts = policy.attempts(len(queues.queues))
-                if not again or len(failures) >= attempts or now >= deadline:
+                counted += policy.counts(error)
+                if not again or counted >= policy.attempts(len(queues.queues)):
                     raise SendError(topic, now - began, failures, error) from error
+                if deadline - now < LEAST_SHARE:
+                    raise SendTimeout(topic, now - began, failures, error) from error
             else:
                 if not oneway:
                     selector.answered(queue.broker_name, clock() - now)
@@ -159,11 +180,11 @@ class Delivery:
             queue = following
             pause = _pause(failures, queue.broker_name)
             if pause:
-                if now + pause >= deadline:
-                    last = failures[-1].error
-                    raise SendError(topic, now - began, failures, last) from last
-                await self._sleep(pause)
+                await self._wait(queue.broker_name, min(pause, (deadline - now) / 2))
                 now = clock()
+                if deadline - now < LEAST_SHARE:
+                    last = failures[-1].error
+                    raise SendTimeout(topic, now - began, failures, last) from last
             if len(failures) >= policy.retries:
                 elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
 
@@ -172,6 +193,8 @@ class Delivery:
     ) -> bool:
         """Tell the selector of a failed attempt; whether another attempt may help."""
         if is_silence(error):
+            if not error.retriable:
+                return False  # the client was shut down
             self._selector.silent(queue.broker_name, elapsed)
             return True
         if isinstance(error, BrokerNotFound):
@@ -180,12 +203,15 @@ class Delivery:
         return error.code in policy.retried_codes
 
 
-def _pause(failures: Iterable[SendAttempt], broker_name: str) -> float:
-    """How long to leave the broker alone: it may have been busy in this send. Seconds."""
-    times = sum(
-        tried.queue.broker_name == broker_name and tried.error.code == ResponseCode.SYSTEM_BUSY
+def _pause(failures: Sequence[SendAttempt], broker_name: str) -> float:
+    """How long to leave the broker alone, by what it said in this send. Seconds."""
+    # An attempt that was too late has waited long enough.
+    errors = [
+        tried.error
         for tried in failures
-    )
-    if not times:
+        if tried.queue.broker_name == broker_name and not isinstance(tried.error, RemotingTimeout)
+    ]
+    if not errors:
         return 0.0
-    return backoff(FIRST_PAUSE, LONGEST_PAUSE, times) * random.uniform(0.5, 1.0)
+    pauses = BUSY_PAUSES if errors[-1].code == ResponseCode.SYSTEM_BUSY else PAUSES
+    return jittered(backoff(*pauses, len(errors)))

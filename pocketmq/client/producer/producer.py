@@ -99,7 +99,7 @@ class Producer:
         group: str,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 3.0,
+        timeout: float = 10.0,
         retries: int = 2,
         attempt_timeout: float | None = None,
         queue_selector: str | Selector = "hash",

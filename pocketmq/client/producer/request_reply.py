@@ -80,7 +80,7 @@ class RequestReply:
         deadline = time.monotonic() + timeout
         # The brokers of the topic are to be known before they are told of this client.
         topic = self._instance.namespace.wrap(message.topic)
-        await self._instance.routes.for_publish(topic, timeout=timeout)
+        await self._instance.routes.wait_for_publish(topic, timeout=timeout)
         correlation_id = str(uuid.uuid4())
         waiting: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiting

@@ -7,13 +7,20 @@ the broker answered.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from pocketmq.client.errors import RemotingError, error_for
+from pocketmq.client.errors import (
+    BrokerNotFound,
+    RemotingConnectError,
+    RemotingError,
+    error_for,
+)
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
+from pocketmq.client.producer.outages import Outages
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.client.producer.recall import broker_of
 from pocketmq.client.producer.result import SendResult
@@ -21,13 +28,11 @@ from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 
 __all__ = ["Sender"]
-
-#: For a chosen queue: its order would not survive a message that goes elsewhere, or twice.
-ONE_ATTEMPT = RetryPolicy(retries=0)
 
 R = TypeVar("R")
 
@@ -59,7 +64,11 @@ class Sender:
         self._template_queues = template_queues
         #: Where sends to a broker go, by its name; raises BrokerNotFound.
         self.address: Callable[[str], str] = instance.master
-        self._delivery = Delivery(selector, policy, time.monotonic, self._doubt)
+        self._outages = Outages(self._pool.get, instance.spawn)
+        self._pool.on_connected.append(self._outages.end)
+        self._delivery = Delivery(
+            selector, policy, time.monotonic, self._doubt, wait=self._wait_for_broker
+        )
 
     def send(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
@@ -92,15 +101,42 @@ class Sender:
             await compress_body(outgoing, self._compression)
 
         async def attempt(target: MessageQueue, share: float) -> None:
-            await self._pool.send_oneway(
-                self.address(target.broker_name),
-                outgoing.code,
-                outgoing.header(self.group, self._template, self._template_queues, target),
-                outgoing.body,
-                timeout=share,
-            )
+            header = outgoing.header(self.group, self._template, self._template_queues, target)
+            address = self.address(target.broker_name)
+            await self._hand_over(address, outgoing.code, header, outgoing.body, share)
 
         await self._attempts(outgoing.topic, queue, attempt, deadline, oneway=True)
+
+    async def tell(
+        self, queue: MessageQueue, code: RequestCode, header: Header, deadline: float
+    ) -> None:
+        """Hand a one-way request to the master of the queue's broker, not by the VIP channel.
+
+        Raises:
+            SendError: the broker could not be connected before the deadline.
+        """
+
+        async def attempt(target: MessageQueue, share: float) -> None:
+            address = self._routes.master(target.broker_name)
+            await self._hand_over(address, code, header, b"", share)
+
+        queues = PublishQueues((queue,))
+        await self._delivery.deliver(queue.topic, queues, attempt, deadline, oneway=True)
+
+    async def _hand_over(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header,
+        body: bytes | bytearray | memoryview,
+        timeout: float,
+    ) -> None:
+        self._outages.check(address)
+        try:
+            await self._pool.send_oneway(address, code, header, body, timeout=timeout)
+        except RemotingConnectError as error:
+            self._outages.begin(address, error)
+            raise
 
     async def send_batch(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
@@ -110,7 +146,8 @@ class Sender:
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
-        """The queues that may be sent to; raises NoRouteInfo, NoNameServer, RemotingTimeout."""
+        """The queues that may be sent to, waiting for a route until the deadline; raises
+        NoRouteInfo, NoNameServer, RemotingTimeout."""
         return (await self._publish_queues(topic, deadline)).queues
 
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
@@ -147,14 +184,23 @@ class Sender:
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
         request = self._instance.batching.request if outgoing.gathered else self._pool.request
 
+        outages = self._outages
+
         async def attempt(target: MessageQueue, share: float) -> R:
-            answer = await request(
-                self.address(target.broker_name),
-                outgoing.code,
-                outgoing.header(self.group, self._template, self._template_queues, target),
-                outgoing.body,
-                timeout=share,
-            )
+            address = self.address(target.broker_name)
+            if outages.known:
+                outages.check(address)
+            try:
+                answer = await request(
+                    address,
+                    outgoing.code,
+                    outgoing.header(self.group, self._template, self._template_queues, target),
+                    outgoing.body,
+                    timeout=share,
+                )
+            except RemotingConnectError as error:
+                outages.begin(address, error)
+                raise
             return read(answer, target)
 
         return attempt
@@ -169,17 +215,24 @@ class Sender:
         oneway: bool = False,
     ) -> R:
         queues = await self._publish_queues(topic, deadline)
-        policy = None
         if queue is not None:
+            # The order of a queue would not survive a message that goes elsewhere.
             queues = PublishQueues((queue,))
-            policy = ONE_ATTEMPT
-        return await self._delivery.deliver(topic, queues, attempt, deadline, policy, oneway=oneway)
+        return await self._delivery.deliver(topic, queues, attempt, deadline, oneway=oneway)
+
+    async def _wait_for_broker(self, broker_name: str, seconds: float) -> None:
+        try:
+            address = self.address(broker_name)
+        except BrokerNotFound:
+            await asyncio.sleep(seconds)
+        else:
+            await self._outages.wait(address, seconds)
 
     async def _publish_queues(self, topic: str, deadline: float) -> PublishQueues:
         route = self._routes.writable(topic)
         if route is None:
             left = max(deadline - time.monotonic(), 0.0)
-            route = await self._routes.for_publish(topic, timeout=left)
+            route = await self._routes.wait_for_publish(topic, timeout=left)
         return route.publish
 
     def _doubt(self, topic: str) -> None:

@@ -217,8 +217,8 @@ class TransactionProducer(Producer):
             bname=half.queue.broker_name,
         )
         try:
-            # Not by the VIP channel.
-            await self._tell(self._routes.master(half.queue.broker_name), header)
+            deadline = self._calls.deadline(None)
+            await self._sender.tell(half.queue, RequestCode.END_TRANSACTION, header, deadline)
         except RemotingError as error:
             log.warning(
                 "the broker will ask for transaction %s, which ended with %s: %s",
@@ -230,11 +230,6 @@ class TransactionProducer(Producer):
         if self._trace is not None:
             keys = names.KEY_SEPARATOR.join(message.keys)
             self._record_end(header, message.topic, message.tags, keys, store_host(half))
-
-    async def _tell(self, address: str, header: EndTransactionRequestHeader) -> None:
-        await self._pool.send_oneway(
-            address, RequestCode.END_TRANSACTION, header, timeout=self.timeout
-        )
 
     def _record_end(
         self,
@@ -313,8 +308,9 @@ class TransactionProducer(Producer):
                 keys = message.properties.get(names.KEYS, "")
                 self._record_end(end, message.topic, message.tags, keys, message.store_host)
             known = header.bname is not None and self._routes.brokers.get(header.bname)
-            await self._tell(
-                self._routes.address(header.bname) if known and header.bname else peer, end
+            address = self._routes.address(header.bname) if known and header.bname else peer
+            await self._pool.send_oneway(
+                address, RequestCode.END_TRANSACTION, end, timeout=self.timeout
             )
         except RemotingError as error:
             told = fields(error, msg_id=message.msg_id, topic=message.topic, group=self.group)
