@@ -255,6 +255,7 @@ ONE_SUBCLASS = {
     "TopicAdmin": "Admin is one flat class of request families, a file each",
     "GroupAdmin": "as TopicAdmin",
     "OffsetAdmin": "as TopicAdmin",
+    "MessageAdmin": "as TopicAdmin",
     "ConfigAdmin": "as TopicAdmin",
     "MessageExt": "a message as stored; a consumer adds what belongs to its delivery",
     "Producer": "a TransactionProducer is a Producer for applications as well",

@@ -9,6 +9,7 @@
 | client.admin.topics | clusters, topics, their routes and stats |
 | client.admin.groups | consumer groups, who is connected, how far groups are |
 | client.admin.offsets | offsets of queues and groups, resets |
+| client.admin.messages | single messages by key, id, or place |
 | client.admin.configs | KV config, configuration and runtime figures of the servers |
 
 Reference: DefaultMQAdminExt.
@@ -18,13 +19,14 @@ from __future__ import annotations
 
 from pocketmq.client.admin.configs import ConfigAdmin
 from pocketmq.client.admin.groups import GroupAdmin
+from pocketmq.client.admin.messages import MessageAdmin
 from pocketmq.client.admin.offsets import OffsetAdmin
 from pocketmq.client.admin.topics import TopicAdmin
 
 __all__ = ["Admin"]
 
 
-class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, ConfigAdmin):
+class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ConfigAdmin):
     """Asks and changes a cluster.
 
     `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR. `timeout`:

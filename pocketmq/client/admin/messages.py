@@ -1,0 +1,157 @@
+"""Single messages: looked up by key, by id, or by their place in a queue, and delivered again."""
+
+from __future__ import annotations
+
+from pocketmq.client.admin.servers import Servers
+from pocketmq.client.consumer.expression import EVERYTHING
+from pocketmq.client.consumer.fetch.puller import Puller, PullResult
+from pocketmq.client.errors import QueryNotFound, RemoteSystemError
+from pocketmq.client.route import MASTER_ID
+from pocketmq.client.validation import check_topic_name, consumer_group
+from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
+from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.message_query import (
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+
+__all__ = ["TOOLS_GROUP", "MessageAdmin"]
+
+#: The group of RocketMQ's own tools, which every broker knows.
+TOOLS_GROUP = "TOOLS_CONSUMER"
+_END_OF_TIME = 2**63 - 1
+
+
+class MessageAdmin(Servers):
+    """What Admin offers for single messages."""
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, max_messages: int = 64
+    ) -> list[MessageExt]:
+        """The messages of a topic with an index key, oldest first, at most `max_messages` of each
+        broker. Raises TopicNotExist."""
+        found = await self._query(topic, key, max_messages, unique=False)
+        return [message for message in found if key in message.keys]
+
+    async def messages_by_id(self, topic: str, msg_id: str) -> list[MessageExt]:
+        """The messages of a topic with an id: that of a SendResult, or an offset message id.
+
+        One message, unless the producer stored it again in a second attempt. Raises TopicNotExist.
+        """
+        stored = await self._query(topic, msg_id, 64, unique=True)
+        found = [message for message in stored if message.msg_id == msg_id]
+        if found:
+            return found
+        message = await self.message_by_offset_id(msg_id)
+        return [message] if message is not None and message.topic == topic else []
+
+    async def message_by_offset_id(self, msg_id: str) -> MessageExt | None:
+        """The message with an offset message id, which names a broker and a place in its log.
+
+        None where it is no such id, its broker is not of this cluster, or nothing is there.
+        """
+        try:
+            place = decode_offset_msg_id(msg_id)
+        except InvalidMessageId:
+            return None
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        address = f"{host}:{place.port}"
+        brokers = (await self.cluster_info()).broker_addr_table.values()
+        names = [broker.broker_name for broker in brokers
+                 if broker.broker_addrs.get(MASTER_ID) == address]  # fmt: skip
+        if not names:
+            return None
+        try:
+            answer = await self._instance.request(
+                address,
+                RequestCode.VIEW_MESSAGE_BY_ID,
+                ViewMessageRequestHeader(offset=place.physical_offset),
+                timeout=self.timeout,
+                broker=names[0],
+            )
+        except RemoteSystemError:
+            return None  # the broker's answer when no record begins there
+        messages = self._decoded(names[0], bytes(answer.body))
+        return messages[0] if messages else None
+
+    async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
+        """The message at a queue offset; None when there is none. Raises TopicNotExist."""
+        messages = (await self.read(queue, offset, max_messages=1)).messages
+        return next((message for message in messages if message.queue_offset == offset), None)
+
+    async def read(
+        self, queue: MessageQueue, offset: int, *, max_messages: int = 32
+    ) -> PullResult[MessageExt]:
+        """The messages of a queue from an offset on, without a consumer group: nothing is
+        committed. Go on at the result's next_begin_offset. Raises TopicNotExist."""
+        await self.topic_route(queue.topic)
+        puller = Puller(self._instance, TOOLS_GROUP, MessageExt, suspend=0.0, share_polls=False)
+        result = await puller.pull(
+            self._queue(queue),
+            offset,
+            EVERYTHING,
+            max_messages=max_messages,
+            suspend=0.0,
+            timeout=self.timeout,
+        )
+        for message in result.messages:
+            message.topic = self._namespace.unwrap(message.topic)
+        return result
+
+    async def deliver_again(self, group: str, message: MessageExt) -> None:
+        """Have a consumer group get a message once more, in about a second; for dead letters.
+
+        Only this group gets it, through its retry topic. When it fails once more and has no
+        attempts left, it becomes a dead letter again. `message` comes from a method of this class.
+        Raises SubscriptionGroupNotExist, BrokerNotFound.
+        """
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self._namespace.wrap(consumer_group(group)),
+            delay_level=1,
+            origin_msg_id=message.msg_id,
+            origin_topic=self._namespace.wrap(message.topic),
+            # The broker compares it with the attempts so far: one more is allowed.
+            max_reconsume_times=message.reconsume_times + 1,
+        )
+        masters = await self._masters(broker=message.broker_name)
+        await self._each(masters, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+    async def _query(
+        self, topic: str, key: str, max_messages: int, *, unique: bool
+    ) -> list[MessageExt]:
+        """The messages of a topic whose key, or unique id, has the hash of `key`."""
+        check_topic_name(topic)
+        header = QueryMessageRequestHeader(
+            topic=self._namespace.wrap(topic),
+            key=key,
+            max_num=max_messages,
+            begin_timestamp=0,
+            end_timestamp=_END_OF_TIME,
+            unique_key_query=unique,
+        )
+        masters = await self._masters_of(topic)
+        try:
+            answers = await self._each(
+                masters, RequestCode.QUERY_MESSAGE, header, absent=ResponseCode.QUERY_NOT_FOUND
+            )
+        except QueryNotFound:  # at every broker
+            return []
+        found = [
+            message
+            for broker, answer in answers.items()
+            for message in self._decoded(broker, bytes(answer.body))
+            if message.topic == topic  # the index knows hashes
+        ]
+        return sorted(found, key=lambda message: message.store_timestamp)
+
+    def _decoded(self, broker: str, body: bytes) -> list[MessageExt]:
+        """The messages of an answer, with the topics that the application knows."""
+        messages: list[MessageExt] = []
+        # A body that cannot be decompressed is shown as it is stored.
+        MessageExt.read_into(messages, body, broker, lambda message, error: None)
+        for message in messages:
+            message.topic = self._namespace.unwrap(message.topic)
+        return messages
