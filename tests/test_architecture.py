@@ -56,7 +56,7 @@ ONLY_IN = {
         "spark_session.py",
         "demo/spark_report.py",
     ),
-    "pyarrow": ("store/scan", "store/datasource"),
+    "pyarrow": ("store/scan", "store/datasource", "cli/export.py"),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
     "uvloop": ("remoting/service.py",),

@@ -145,12 +145,12 @@ def test_servers_listen_are_healthy_and_take_messages_on_both_brokers(
     numbers = b"".join(b"%d\n" % i for i in range(1000))
     env = environment(NAMESRV_ADDR=containers.namesrv)
     sent = subprocess.run(
-        command("send", "-t", "numbers", "--batch", "10"),
+        command("send", "numbers", "--batch", "10"),
         input=numbers, env=env, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert sent.returncode == 0, sent.stderr
     pulled = subprocess.run(
-        command("pull", "-t", "numbers", "--format", "json"),
+        command("pull", "numbers", "--json"),
         env=env, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     messages = [json.loads(line) for line in pulled.stdout.splitlines()]
@@ -167,7 +167,7 @@ def test_the_spark_job_answers(containers: Containers, cluster: dict[str, Runnin
     create_topic(containers.namesrv, "numbers")
     env = environment(NAMESRV_ADDR=containers.namesrv)
     subprocess.run(
-        command("send", "-t", "numbers", "--batch", "10"),
+        command("send", "numbers", "--batch", "10"),
         input=b"".join(b"%d\n" % i for i in range(1000)), env=env, timeout=60, check=True,
     )  # fmt: skip
     with Running(*containers.command("spark")) as job:

@@ -1,12 +1,12 @@
 """The command line: `pocketmq COMMAND ...`, also `python -m pocketmq COMMAND ...`.
 
-One module per command, each with `add_parser(subparsers)` and `run(arguments) -> int`, which
-returns the exit code (remoting.service.ExitCode). Only the module of the command that was asked
-for is imported, and a command imports its heavy parts (Spark, rich, the store) when it runs, so
-that a broker starts in a fraction of a second, and on Windows what needs no store works.
+One module per command, each with `add_parser(subparsers)` and `run(options) -> int`, which returns
+the exit code (pocketmq.remoting.service.ExitCode). Only the module of the command in question is
+imported, and a command imports its heavy parts (Spark, rich, the store) when it runs. So a broker
+starts in a fraction of a second, and what needs no store works on Windows.
 
 What a program reads (messages, rows) goes to stdout; progress, counts and errors go to stderr. A
-server prints the one line that says it listens to stdout.
+server prints to stdout the one line that says that it listens.
 """
 
 from __future__ import annotations
@@ -15,21 +15,55 @@ import argparse
 import importlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Final
 
 from pocketmq._extras import MissingExtra, require
 from pocketmq._version import __version__
+from pocketmq.cli.command_parser import CommandParser, leaves, nearest
 from pocketmq.cli.standard_files import open_standard_files
 from pocketmq.remoting.service import ExitCode
 
-COMMANDS = ("namesrv", "broker", "serve", "send", "pull", "query", "demo")
+#: The commands by what they are for, each with its line in `pocketmq --help`.
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Servers": {
+        "serve": "run a name server and a broker in one process",
+        "broker": "run a broker",
+        "namesrv": "run a name server",
+    },
+    "Messages": {
+        "send": "send messages: from the command line, files, or standard input",
+        "pull": "print the messages of a topic",
+        "message": "look up single messages by key, id, or place",
+        "dlq": "list dead letters, and send them again",
+    },
+    "Administration": {
+        "status": "show the brokers with their versions, rates, and disks",
+        "topics": "list, show, create, and delete topics",
+        "groups": "list and show consumer groups",
+        "lag": "show how far a consumer group is behind",
+        "reset": "let a consumer group continue at another place",
+        "config": "show and change settings of running servers",
+    },
+    "Stored files": {
+        "export": "write the messages of a store to a Parquet file",
+        "query": "ask Spark SQL about the messages of a store",
+    },
+    "More": {
+        "demo": "see it all work: send, kill a broker, pull, Spark SQL",
+        "completion": "print the completion script for your shell",
+    },
+}
+
+COMMANDS: Final = tuple(command for group in GROUPS.values() for command in group)
 
 #: The extras of pyproject.toml without which a command cannot do its work, only tell its options.
 EXTRAS = {"broker": "server", "serve": "server", "query": "spark", "demo": "demo"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; `argv` defaults to the process's own."""
+    """Run one command and return its exit code; `argv` defaults to the process's own."""
     open_standard_files()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -39,8 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    named = next((word for word in arguments if not word.startswith("-")), None)
     try:
-        options = _parser(arguments).parse_args(arguments)
+        parser = command_line(() if named is None else (named,))
+        options = parser.parse_args(arguments)
     except SystemExit as stop:
         # argparse ends --help and --version with 0 and a usage error with 2, having said why.
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
@@ -58,23 +94,45 @@ def _run(arguments: Sequence[str]) -> int:
     return int(options.run(options))
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
+    """The parser of the whole command line, or of some of its `commands`."""
+    parser = CommandParser(
         prog="pocketmq",
-        description="RocketMQ in Python: name server, broker and client in one package, and Spark "
-        "SQL over the stored messages.",
-        epilog="`pocketmq COMMAND --help` tells the options of a command. Exit codes: "
-        + ", ".join(f"{code.value} {code.name.lower().replace('_', ' ')}" for code in ExitCode)
-        + ", 128+N stopped by signal N.",
+        usage="pocketmq [--help] [--version] COMMAND ...",
+        description="RocketMQ in Python: servers, messages, and administration.",
+        epilog=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"pocketmq {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    named = next((word for word in arguments if not word.startswith("-")), None)
-    for command in (named,) if named in COMMANDS else COMMANDS:
-        module = importlib.import_module(f"pocketmq.cli.{command}")
-        subparser = module.add_parser(subparsers)
-        subparser.add_argument(
-            "-v", "--verbose", action="store_true", help="log what happens, to stderr"
-        )
-        subparser.set_defaults(run=module.run, command=command)
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog="pocketmq"
+    )
+    for command in commands:
+        if command not in COMMANDS:
+            near = nearest(command, COMMANDS)
+            parser.error(f"unknown command {command!r}{near or '; see pocketmq --help'}")
+        module = _module(command)
+        added = module.add_parser(subparsers)
+        added.set_defaults(run=module.run)
+        for leaf in leaves(added):
+            leaf.add_argument(
+                "-v", "--verbose", action="store_true", help="log what happens to stderr"
+            )
     return parser
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"pocketmq.cli.{command}")
+
+
+def _overview() -> str:
+    lines = []
+    for title, commands in GROUPS.items():
+        lines.append(f"{title}:")
+        lines += [f"  {command:<12}{text}" for command, text in commands.items()]
+        lines.append("")
+    codes = ", ".join(f"{code.value} {code.name.lower().replace('_', ' ')}" for code in ExitCode)
+    lines.append("`pocketmq COMMAND --help` explains a command and its options.")
+    lines.append(f"Exit codes: {codes};")
+    lines.append("128 + N: stopped by signal N.")
+    return "\n".join(lines)

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketmq.cli.options import Subparsers, port
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
-    add_config_option,
+    add_config_options,
     announce,
     read_config,
     run_server,
@@ -25,27 +26,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("pocketmq")
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The command's options; each wins over the file's property."""
+def add_parser(subparsers: Subparsers) -> CommandParser:
+    """The command's options."""
     parser = subparsers.add_parser(
         "broker",
-        help="a broker as a process",
         description="Stores messages and serves them. Settings come from an official broker.conf; "
-        "an option wins over the file.",
+        "--set wins over the file, and the other options win over both.",
     )
-    add_config_option(parser, "broker.conf")
+    add_config_options(parser, "broker.conf")
     parser.add_argument(
-        "-n", "--namesrv", metavar="ADDR;ADDR", help="name servers to register with (namesrvAddr)"
+        "-n",
+        "--namesrv",
+        metavar="ADDR;ADDR",
+        help="name servers to register with (namesrvAddr, default $NAMESRV_ADDR)",
     )
     parser.add_argument(
         "--store",
         type=Path,
         metavar="DIR",
-        help="directory of the whole store (storePathRootDir): its commit log is in DIR/commitlog, "
-        "whatever storePathCommitLog says",
+        help="directory of the whole store (storePathRootDir, default ~/store); its commit log is "
+        "DIR/commitlog, whatever storePathCommitLog says",
     )
     parser.add_argument(
-        "--listen-port", type=port, metavar="PORT", help="default 10911; 0: any free one"
+        "--listen-port",
+        type=port,
+        metavar="PORT",
+        help="port to listen on (listenPort, default 10911; 0: any free one)",
     )
     parser.add_argument(
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
@@ -63,7 +69,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     from pocketmq.broker.config import load_broker_config
 
     addresses = [] if options.namesrv is None else [("namesrvAddr", options.namesrv)]
-    config = read_config(load_broker_config, options.config, Settings.of_options(addresses, "-n"))
+    config = read_config(load_broker_config, options, Settings.of_options(addresses, "-n"))
     if options.config is not None:
         config.broker_config_path = str(options.config.resolve())
     if options.store is not None:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
-from pocketmq.client.errors import (
-    ClientError,
-    InvalidMessage,
-    InvalidName,
-    NoNameServer,
-    RemotingError,
-    is_silence,
-)
+from pocketmq.cli.options import name_servers
+from pocketmq.client.errors import RemotingError
 from pocketmq.client.name_server_list import NAMESRV_ADDR
 from pocketmq.remoting.service import ExitCode, StopEvent
 from pocketmq.remoting.service import run as run_until_stopped
 
+if TYPE_CHECKING:
+    from pocketmq.client.admin import Admin
+
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+
+
+class CommandError(Exception):
+    """What the user has to know, in one sentence, and the exit code."""
+
+    def __init__(self, text: str, code: ExitCode = ExitCode.FAILURE) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def add_name_server_option(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +36,22 @@ def add_name_server_option(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--namesrv",
         metavar="ADDR;ADDR",
+        type=name_servers,
         default=os.environ.get(NAMESRV_ADDR) or DEFAULT_NAME_SERVER,
-        help=f"name servers (default: ${NAMESRV_ADDR}, else {DEFAULT_NAME_SERVER})",
+        help=f"the name servers (default: ${NAMESRV_ADDR}, else {DEFAULT_NAME_SERVER})",
     )
 
 
-def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.Namespace) -> int:
-    """Runs `main(stop)`, whose result is the exit code, until its end or a signal.
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """`--json`: one object a line."""
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
-    A cluster that can not be reached, or that refuses, ends as one plain line on stderr; the
-    client's own warnings of it are left out, unless the user wants all (`-v`).
+
+def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.Namespace) -> int:
+    """Run `main(stop)`, whose result is the exit code, until its end or a signal.
+
+    A cluster that cannot be reached, or that refuses, ends as one plain line on stderr; the
+    client's own warnings are left out, unless the user wants all of them (`-v`).
     """
     if not options.verbose:
         logging.getLogger("pocketmq.client").setLevel(logging.ERROR)
@@ -48,24 +61,42 @@ def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.N
         nonlocal code
         try:
             code = await main(stop)
-        except (InvalidName, InvalidMessage) as error:
-            code = complain(error.remark, ExitCode.USAGE)
-        except NoNameServer as error:
-            hint = "is it running? `pocketmq serve` starts one here, -n names another"
-            code = complain(f"{error.remark}; {hint}", ExitCode.UNAVAILABLE)
+        except CommandError as error:
+            code = complain(str(error), error.code)
         except RemotingError as error:
-            unreachable = isinstance(error, ClientError) or is_silence(error)
-            code = complain(
-                str(error.remark or error),
-                ExitCode.UNAVAILABLE if unreachable else ExitCode.FAILURE,
-            )
+            from pocketmq.cli.explanation import explained
+
+            code = complain(*await explained(error, options))
         except OSError as error:
             code = complain(str(error), ExitCode.FAILURE)
 
     return run_until_stopped(guarded) or code
 
 
+def run_admin(
+    main: Callable[[Admin], Coroutine[Any, Any, int | None]], options: argparse.Namespace
+) -> int:
+    """Run `main(admin)` with an Admin of the cluster; its result is the exit code, None is 0."""
+    from pocketmq.client.admin import Admin
+
+    async def ask(stop: StopEvent) -> int:
+        async with Admin(namesrv=options.namesrv) as admin:
+            asking = asyncio.ensure_future(main(admin))
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopping.cancel()
+                if not asking.done():
+                    asking.cancel()
+            if stop.is_set() and not asking.done():
+                return stop.exit_code
+            return await asking or ExitCode.OK
+
+    return run_command(ask, options)
+
+
 def complain(text: str, code: ExitCode) -> ExitCode:
-    """Says what is wrong, and returns the exit code for it."""
+    """Print what is wrong, and return the exit code for it."""
     print(f"error: {text}", file=sys.stderr)
     return code

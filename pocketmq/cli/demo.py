@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 
-from pocketmq.cli.options import Subparsers
+from pocketmq.cli.command_parser import CommandParser, Subparsers
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command has no options of its own."""
     return subparsers.add_parser(
         "demo",
-        help="see it work: send, kill a broker, pull, Spark SQL",
         description="Starts a name server and two brokers, sends 50 thousand real records while "
         "one broker is killed half-way, pulls them all and asks Spark about the stored files. "
         "Takes about a minute; leaves nothing behind.",

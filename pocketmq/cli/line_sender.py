@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
+from pocketmq.cli.explanation import no_topic_to_send_to
 from pocketmq.cli.lines import Lines
-from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.errors import BatchSendError, InvalidMessage, RemotingError
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.validation import goes_alone
 from pocketmq.message.message import Message
+from pocketmq.remoting.codes import ResponseCode
 
 #: Requests and bytes on the way at once; beyond either, no further line is read.
 MAX_REQUESTS = 64
@@ -26,7 +29,7 @@ MAX_REPORTS = 10
 
 
 class Tally(msgspec.Struct):
-    """Lines by what became of them; `skipped` are empty ones, which can not be messages.
+    """Lines by what became of them; `skipped` are empty ones, which cannot be messages.
 
     `read` counts bytes of the files, line ends included.
     """
@@ -39,10 +42,11 @@ class Tally(msgspec.Struct):
 
 
 class LineSender:
-    """Sends each line as one message made by `make_message(body)`.
+    """Sends each line as one message made by `make_message(line)`.
 
-    With `batch` above 1, up to that many lines travel in one request. Requests overtake each
-    other, so the order of the lines in a queue is not theirs in the file.
+    A line for which that raises InvalidMessage is reported as not sent. With `batch` above 1, up to
+    that many lines travel in one request, but for delayed messages. Requests overtake each other,
+    so the order of the lines in a queue is not theirs in the file.
 
     Attributes:
         tally: complete after `drained`.
@@ -74,10 +78,32 @@ class LineSender:
             full = [(number, body) for number, body in numbered if body]
             self.tally.skipped += len(numbered) - len(full)
             self.tally.read += lines.read
-            for start in range(0, len(full), self._batch):
-                await self._start(lines.source, full[start : start + self._batch])
+            for batch in self._batches(lines.source, full):
+                await self._start(lines.source, batch)
                 if self.tally.gave_up:
                     return
+
+    def _batches(
+        self, source: str, lines: Sequence[tuple[int, bytes]]
+    ) -> Iterator[list[tuple[int, Message]]]:
+        """The messages of `lines` with their numbers, those that share a request together."""
+        batch: list[tuple[int, Message]] = []
+        for number, line in lines:
+            try:
+                message = self._make_message(line)
+            except InvalidMessage as error:
+                self.tally.failed += 1
+                self._report(source, [number], str(error))
+                continue
+            if goes_alone(message):
+                yield [(number, message)]
+                continue
+            batch.append((number, message))
+            if len(batch) == self._batch:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
 
     async def drained(self) -> Tally:
         """Waits for the requests on the way; each ends within the producer's timeout."""
@@ -85,14 +111,14 @@ class LineSender:
             await asyncio.wait(self._requests)
         return self.tally
 
-    async def _start(self, source: str, batch: Sequence[tuple[int, bytes]]) -> None:
+    async def _start(self, source: str, batch: Sequence[tuple[int, Message]]) -> None:
         while len(self._requests) >= MAX_REQUESTS or self._bytes >= MAX_BYTES:
             self._room.clear()
             await self._room.wait()
-        size = sum(len(body) for _, body in batch)
-        self._bytes += size
-        messages = [self._make_message(body) for _, body in batch]
         numbers = [number for number, _ in batch]
+        messages = [message for _, message in batch]
+        size = sum(len(message.body) for message in messages)
+        self._bytes += size
         request = asyncio.ensure_future(self._send(source, numbers, messages))
         self._requests.add(request)
         request.add_done_callback(partial(self._ended, size))
@@ -113,16 +139,19 @@ class LineSender:
             self._failed_in_a_row += 1
             if self._failed_in_a_row >= GIVE_UP_AFTER:
                 self.tally.gave_up = True
-            self._report(source, failed, error)
+            why = str(error)
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                why = no_topic_to_send_to(messages[0].topic)
+            self._report(source, failed, why)
         finally:
             self.tally.failed += len(failed)
             self.tally.sent += len(messages) - len(failed)
 
-    def _report(self, source: str, failed: Sequence[int], error: RemotingError) -> None:
+    def _report(self, source: str, failed: Sequence[int], why: str) -> None:
         self._reports += 1
         if self._reports <= MAX_REPORTS:
             what = "line" if len(failed) == 1 else f"{len(failed)} lines from line"
-            print(f"not sent: {what} {failed[0]} of {source}: {error}", file=sys.stderr)
+            print(f"not sent: {what} {failed[0]} of {source}: {why}", file=sys.stderr)
         if self._reports == MAX_REPORTS:
             print("further failures are only counted", file=sys.stderr)
 

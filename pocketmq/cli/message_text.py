@@ -1,13 +1,14 @@
-"""A message as a line of output."""
+"""A message as output: its body, a JSON object, or lines for people."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from pocketmq.cli.output import local_time, printable
+from pocketmq.message import properties as names
 from pocketmq.message.message import MessageExt
 
 
@@ -17,7 +18,12 @@ def text_line(message: MessageExt) -> bytes:
 
 
 def json_line(message: MessageExt) -> bytes:
-    """One JSON object; names are those of the Spark columns, times are Unix milliseconds.
+    """The message as a JSON object in one line."""
+    return msgspec.json.encode(json_fields(message)) + b"\n"
+
+
+def json_fields(message: MessageExt) -> dict[str, Any]:
+    """The message for JSON; names are those of the Spark columns, times are Unix milliseconds.
 
     The body is text in `body`, or in `bodyBase64` where it is not UTF-8.
     """
@@ -39,7 +45,31 @@ def json_line(message: MessageExt) -> bytes:
         fields["body"] = message.body.decode()
     except UnicodeDecodeError:
         fields["bodyBase64"] = base64.b64encode(message.body).decode()
-    return msgspec.json.encode(fields) + b"\n"
+    return fields
 
 
-FORMATS: dict[str, Callable[[MessageExt], bytes]] = {"text": text_line, "json": json_line}
+def shown(message: MessageExt) -> str:
+    """The message for people: a line for each field, then the body."""
+    fields = {
+        "place": f"{message.topic}/{message.broker_name}/{message.queue_id}/{message.queue_offset}",
+        "id": message.msg_id,
+        "tag": message.tags or "",
+        "keys": " ".join(message.keys),
+        "born": f"{local_time(message.born_timestamp)} at {message.born_host}",
+        "stored": f"{local_time(message.store_timestamp)} at {message.store_host}",
+        "attempts": str(message.reconsume_times) if message.reconsume_times else "",
+    }
+    lines = [f"{name:<10}{value}" for name, value in fields.items() if value]
+    for name, value in sorted(message.properties.items()):
+        if name not in (names.TAGS, names.KEYS):
+            lines.append(f"{'property':<10}{name}={value}")
+    lines.append(f"{'body':<10}{len(message.body)} bytes")
+    return "\n".join([*map(printable, lines), body_text(message.body)])
+
+
+def body_text(body: bytes) -> str:
+    """The body as text, or as hexadecimal digits where it is not UTF-8."""
+    try:
+        return "\n".join(map(printable, body.decode().split("\n")))
+    except UnicodeDecodeError:
+        return f"0x{body.hex()}"

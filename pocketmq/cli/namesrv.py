@@ -6,23 +6,26 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pocketmq.cli.options import Subparsers, port
-from pocketmq.cli.server_command import add_config_option, announce, read_config, run_server
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.options import port
+from pocketmq.cli.server_command import add_config_options, announce, read_config, run_server
 from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
 from pocketmq.namesrv.server import NameServer
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
-    """The command's options; each wins over the file's property."""
+def add_parser(subparsers: Subparsers) -> CommandParser:
+    """The command's options."""
     parser = subparsers.add_parser(
         "namesrv",
-        help="the name server as a process",
         description="Tells clients which broker has which topic. Settings come from an official "
-        "namesrv.conf; an option wins over the file.",
+        "namesrv.conf; --set wins over the file, and the other options win over both.",
     )
-    add_config_option(parser, "namesrv.conf")
+    add_config_options(parser, "namesrv.conf")
     parser.add_argument(
-        "--listen-port", type=port, metavar="PORT", help="default 9876; 0: any free one"
+        "--listen-port",
+        type=port,
+        metavar="PORT",
+        help="port to listen on (listenPort, default 9876; 0: any free one)",
     )
     parser.add_argument(
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
@@ -36,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
-    config = read_config(load_namesrv_config, options.config)
+    config = read_config(load_namesrv_config, options)
     if options.config is not None:
         # Settings that are changed while it runs go back to the file they came from.
         config.config_store_path = str(options.config)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import logging
 import sys
 from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.cluster_command import (
-    add_name_server_option,
-    run_command,
-)
-from pocketmq.cli.message_text import FORMATS
-from pocketmq.cli.options import Subparsers, timestamp
-from pocketmq.cli.standard_files import discard_output
+from pocketmq.cli.cluster_command import add_name_server_option, run_command
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.message_text import json_line, text_line
+from pocketmq.cli.options import count, start
+from pocketmq.cli.standard_files import UnreadOutput, discard_output
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import NoRouteInfo
 from pocketmq.message.message import MessageQueue
@@ -32,62 +29,58 @@ POLL_SECONDS = 0.25
 #: How long a reader may stop reading before a signal ends the command in the midst of a line.
 LAST_WRITE_SECONDS = 1.0
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
 
 class _NotTaken(Exception):
-    """The messages handed out last are not written: as an exception it leaves them undone."""
+    """The messages handed out last are not written. As an exception it leaves them undone."""
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "pull",
-        help="print the messages of a topic",
-        description="Prints messages as they come, those of each queue in their order. Without "
-        "--follow it ends at the end of the queues as it was when it began.",
+        description="Prints the messages of a topic, those of each queue in their order. It ends "
+        "at the end of the queues as it was when the command began, or goes on with --follow.",
     )
+    parser.add_argument("topic", metavar="TOPIC", help="what to read")
     add_name_server_option(parser)
-    parser.add_argument("-t", "--topic", required=True, help="what to read")
     parser.add_argument(
         "-g",
         "--group",
-        help="begin where this consumer group stands, and commit to the broker what was printed",
+        help="begin where this consumer group stands, and commit what was printed",
     )
     parser.add_argument(
         "--from",
         dest="start",
-        type=_start,
-        metavar="first|last|TIMESTAMP",
-        help="first message, end of the queues, or store time in ISO 8601 or ms since 1970 "
-        "(default: the group's offset, else first)",
+        type=start,
+        metavar="begin|end|-10m|TIME",
+        help="the first message, the end of the queues, a time ago (ms, s, m, h, d), or a store "
+        "time in ISO 8601 or milliseconds since 1970 (default: where the group stands, else begin)",
     )
+    wanted = parser.add_mutually_exclusive_group()
+    wanted.add_argument("--tags", default="*", help="only messages with these tags: 'paid || open'")
+    wanted.add_argument(
+        "--sql", metavar="CONDITION", help="only messages whose properties meet: 'amount > 10'"
+    )
+    parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
     parser.add_argument("--follow", action="store_true", help="go on with messages to come")
     parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="the body, or a JSON object a line"
+        "--json", action="store_true", help="print a JSON object a line, not the body alone"
     )
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints until the end, SIGINT, or until nobody reads the output any more."""
-    # That a queue can not be read is news while others are printed.
+    """Print until the end, SIGINT, or until nobody reads the output any more."""
+    # That a queue cannot be read is news while others are printed.
     logging.getLogger("pocketmq.client.consumer").setLevel(logging.WARNING)
     return run_command(lambda stop: _pull(options, stop), options)
 
 
-def _start(text: str) -> str | dt.datetime:
-    if text in ("first", "last"):
-        return "begin" if text == "first" else "end"
-    try:
-        return _EPOCH + dt.timedelta(milliseconds=timestamp(text))
-    except OverflowError:
-        raise argparse.ArgumentTypeError(f"{text!r} is behind the year 9999") from None
-
-
 async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
     thread = BlockingThread("output")
-    to_bytes = FORMATS[options.format]
+    to_bytes = json_line if options.json else text_line
+    unread = UnreadOutput()
+    left = options.count
     try:
         async with PullConsumer(
             options.group or GROUP,
@@ -97,14 +90,18 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
         ) as consumer:
             await _assign(consumer, options)
             ends = None if options.follow else await _ends(consumer)
-            while not stop.is_set() and not (ends is not None and _reached(consumer, ends)):
-                messages = await consumer.poll(BATCH, POLL_SECONDS)
+            while not stop.is_set() and left != 0 and not _reached(consumer, ends):
+                if unread:
+                    raise BrokenPipeError
+                wanted = BATCH if left is None else min(left, BATCH)
+                messages = await consumer.poll(wanted, POLL_SECONDS)
                 if messages:
                     # The next poll says that these are done, so they have to be out by then.
                     text = b"".join(map(to_bytes, messages))
                     await _written(thread.call(partial(_write, text)), stop)
+                    left = None if left is None else left - len(messages)
     except BrokenPipeError:
-        discard_output()  # whoever read has seen enough
+        discard_output()  # the reader has seen enough
         return ExitCode.OK
     except _NotTaken:
         discard_output()
@@ -114,7 +111,7 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
 
 
 async def _written(writing: Awaitable[None], stop: StopEvent) -> None:
-    """Raises _NotTaken when it is told to stop and the output does not go on."""
+    """Raise _NotTaken when the command has to stop and the output does not go on."""
     task = asyncio.ensure_future(writing)
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -131,8 +128,8 @@ async def _written(writing: Awaitable[None], stop: StopEvent) -> None:
 
 async def _assign(consumer: PullConsumer, options: argparse.Namespace) -> None:
     if not options.follow and not await consumer.queues(options.topic):
-        raise NoRouteInfo(options.topic, "it does not exist; --follow waits for it")
-    await consumer.assign(options.topic)
+        raise NoRouteInfo(options.topic, "it does not exist")
+    await consumer.assign(options.topic, options.tags, sql=options.sql)
     if options.start is not None or options.group is None:
         await consumer.seek(options.start or "begin")
 
@@ -141,8 +138,10 @@ async def _ends(consumer: PullConsumer) -> Mapping[MessageQueue, int]:
     return {queue: await consumer.end_offset(queue) for queue in consumer.assignment}
 
 
-def _reached(consumer: PullConsumer, ends: Mapping[MessageQueue, int]) -> bool:
-    return all((consumer.position(queue) or 0) >= end for queue, end in ends.items())
+def _reached(consumer: PullConsumer, ends: Mapping[MessageQueue, int] | None) -> bool:
+    return ends is not None and all(
+        (consumer.position(queue) or 0) >= end for queue, end in ends.items()
+    )
 
 
 def _write(text: bytes) -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from pocketmq.cli.options import Subparsers, count
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.options import count, directory
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.remoting.service import ExitCode
 from pocketmq.spark_session import SparkUnavailable, start
@@ -48,22 +49,20 @@ _DESCRIPTION: Final = (
 )
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
-    parser = subparsers.add_parser(
-        "query", help="ask Spark SQL about the stored messages", description=_DESCRIPTION
-    )
+    parser = subparsers.add_parser("query", description=_DESCRIPTION)
     parser.add_argument("sql", metavar="SQL", help="one statement")
     parser.add_argument(
         "--store",
-        type=Path,
+        type=directory,
         action="append",
         required=True,
         metavar="DIR",
         help="the store of a broker; given again, the stores of several are read as one",
     )
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="json: an object a line"
+        "--json", action="store_true", help="print a JSON object a line, not a table"
     )
     parser.add_argument(
         "--limit",
@@ -96,12 +95,12 @@ def run(options: argparse.Namespace) -> int:
     # PySpark logs every mistake in a statement with the whole stack of the JVM.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        if options.format == "json":
+        if options.json:
             spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", _JSON_BYTES)
             spark.conf.set("spark.sql.shuffle.partitions", _JSON_SHUFFLED)
         _create_views(spark, options, stores)
         frame = spark.sql(options.sql)
-        if options.format == "json":
+        if options.json:
             _print_json(frame, options.limit)
         else:
             _print_table(frame, options.limit or SHOWN_ROWS)
@@ -134,7 +133,7 @@ def _snapshots(roots: Sequence[Path]) -> list[StoreSnapshot]:
             "PyArrow is not installed; type: pip install 'pocketmq[spark]'"
         ) from None
     try:
-        return [take_snapshot(root.expanduser()) for root in roots]
+        return [take_snapshot(root) for root in roots]
     except OSError as error:
         raise StoreError(f"cannot read {error.filename}: {error.strerror}") from None
 
@@ -206,7 +205,7 @@ def _create_views(
         reader = spark.read.format("rocketmq").option("subscribe", alike[0])
         reader.option("pushFilters", str(read_once).lower())
         reader.option("includeMetadata", str(options.metadata).lower())
-        if options.format == "json":
+        if options.json:
             reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // _JSON_BYTES))
         # As JSON, since a directory may have a comma in its name.
         paths = [str(root.expanduser().absolute()) for root in options.store]

@@ -1,4 +1,4 @@
-"""`pocketmq send`: each line of files or of standard input becomes a message."""
+"""`pocketmq send`: messages from the command line, or from lines of files or standard input."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.cluster_command import (
-    add_name_server_option,
-    complain,
-    run_command,
-)
+from pocketmq.cli.cluster_command import add_name_server_option, complain, run_command
+from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.line_sender import LineSender, Tally
 from pocketmq.cli.lines import STDIN, LineReader, LineTooLong, total_size
-from pocketmq.cli.options import Subparsers, count
+from pocketmq.cli.message_lines import LineFormat, MessageTemplate
+from pocketmq.cli.options import count, duration, key, message_property, tag
+from pocketmq.cli.output import counted
+from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import MAX_BODY
@@ -28,46 +28,130 @@ from pocketmq.remoting.service import ExitCode, StopEvent
 GROUP = "pocketmq_send"
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "send",
-        help="send each line of files or stdin as a message",
-        description="Each line of FILE, or of standard input, becomes one message; empty lines "
-        "are skipped. Ends with the count and the rate; exit code 1 when a line was not sent.",
+        description="Sends each BODY as one message. Without a BODY, each line of standard input, "
+        "or of --file, becomes a message; empty lines are skipped. The command ends with the "
+        "number of messages; the exit code is 1 when a message was not sent.",
+    )
+    parser.add_argument("topic", metavar="TOPIC", help="where to send")
+    parser.add_argument(
+        "bodies", nargs="*", default=[], metavar="BODY", help="the body of a message"
     )
     add_name_server_option(parser)
-    parser.add_argument("-t", "--topic", required=True, help="where to send")
-    parser.add_argument("--tag", help="the messages' tag, for consumers that filter")
-    parser.add_argument("--key", action="append", help="an index key of every message (repeatable)")
     parser.add_argument(
-        "--batch", type=count, default=1, metavar="N", help="up to N lines in one request"
+        "-f",
+        "--file",
+        dest="files",
+        action="append",
+        metavar="FILE",
+        help="send the lines of FILE; - is standard input (repeatable)",
+    )
+    lines = parser.add_mutually_exclusive_group()
+    lines.add_argument(
+        "--json",
+        action="store_true",
+        help="each line is a JSON object with body or bodyBase64, and if you like tags, keys, "
+        "properties, and delay (seconds, or a text such as 5m)",
+    )
+    lines.add_argument(
+        "--key-separator",
+        metavar="TEXT",
+        type=_separator,
+        help=r"the part of each line before TEXT is a key of the message (\t is a tab)",
+    )
+    parser.add_argument("--tag", type=tag, help="the messages' tag, for consumers that filter")
+    parser.add_argument(
+        "--key",
+        action="append",
+        type=key,
+        default=[],
+        help="a key to find the messages by (repeatable)",
     )
     parser.add_argument(
-        "files", nargs="*", default=[STDIN], metavar="FILE", help="- or none: standard input"
+        "--property",
+        dest="properties",
+        action="append",
+        type=message_property,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a property of the messages (repeatable)",
+    )
+    parser.add_argument(
+        "--delay",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="deliver the messages later: seconds, or a number with ms, s, m, h, d",
+    )
+    parser.add_argument(
+        "--batch", type=count, default=1, metavar="N", help="send up to N lines in one request"
     )
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sends until the files end; SIGINT stops reading and waits for what is on the way."""
+    """Send until the input ends; SIGINT stops reading and waits for what is on the way."""
+    if options.bodies and (options.files or options.key_separator):
+        return complain("give either BODY or lines (--file, --key-separator)", ExitCode.USAGE)
     return run_command(lambda stop: _send(options, stop), options)
 
 
 async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
     check_topic_name(options.topic)
-    size = total_size(options.files)  # also says at once that a file is missing
+    template = MessageTemplate(
+        options.topic,
+        tag=options.tag,
+        keys=tuple(options.key),
+        properties=dict(options.properties),
+        delay=options.delay,
+    )
+    make_message: LineFormat = template.plain
+    if options.json:
+        make_message = template.json
+    elif options.key_separator:
+        make_message = template.keyed(options.key_separator)
+    if options.bodies:
+        # The system's own bytes, also where they are not UTF-8.
+        messages = [make_message(os.fsencode(body)) for body in options.bodies]
+        return await _send_all(options, messages)
+    return await _send_lines(options, make_message, stop)
 
-    def message(body: bytes) -> Message:
-        return Message(options.topic, body, tags=options.tag, keys=options.key or ())
 
+async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) -> int:
+    """The messages one after another, so that they are stored in their order."""
+    async with Producer(GROUP, namesrv=options.namesrv) as producer:
+        await producer.queues(options.topic)
+        for number, message in enumerate(messages):
+            try:
+                result = await producer.send(message)
+            except RemotingError:
+                if number:
+                    print(f"sent {counted(number, 'message')}", file=sys.stderr)
+                raise
+            queue = result.queue
+            place = f"{queue.topic}/{queue.broker_name}/{queue.queue_id}/{result.queue_offset}"
+            print(f"stored as {place}, id {result.msg_id}", file=sys.stderr)
+    print(f"sent {counted(len(messages), 'message')}", file=sys.stderr)
+    return ExitCode.OK
+
+
+async def _send_lines(
+    options: argparse.Namespace, make_message: LineFormat, stop: StopEvent
+) -> int:
+    files = options.files or [STDIN]
+    size = total_size(files)  # also says at once that a file is missing
     thread = BlockingThread("lines")
-    reader = LineReader(options.files, thread, max_line=MAX_BODY)
+    reader = LineReader(files, thread, max_line=MAX_BODY)
     async with Producer(GROUP, namesrv=options.namesrv) as producer:
         await producer.queues(options.topic)  # no route: say so before anything is read
         began = time.perf_counter()
         with _progress(size) as on_progress:
-            sender = LineSender(producer, message, batch=options.batch, on_progress=on_progress)
+            sender = LineSender(
+                producer, make_message, batch=options.batch, on_progress=on_progress
+            )
             feeding = asyncio.ensure_future(sender.feed(reader))
             stopping = asyncio.ensure_future(stop.wait())
             try:
@@ -90,13 +174,19 @@ async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
     return ExitCode.FAILURE if tally.failed or tally.gave_up else ExitCode.OK
 
 
+def _separator(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("the separator is empty")
+    return text.replace(r"\t", "\t")
+
+
 def _summarise(tally: Tally, seconds: float) -> None:
     rate = tally.sent / seconds if seconds else 0.0
-    text = f"sent {tally.sent} messages in {seconds:.2f} s ({rate:.0f}/s)"
+    text = f"sent {counted(tally.sent, 'message')} in {seconds:.2f} s ({rate:.0f}/s)"
     if tally.failed:
         text += f", {tally.failed} failed"
     if tally.skipped:
-        text += f", {tally.skipped} empty lines skipped"
+        text += f", {counted(tally.skipped, 'empty line')} skipped"
     if tally.gave_up:
         text += "; gave up, the rest was not tried"
     print(text, file=sys.stderr)

@@ -4,70 +4,129 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketmq.cli.options import Subparsers, port
-from pocketmq.cli.server_command import announce, run_server, store_exit_codes
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.options import port
+from pocketmq.cli.server_command import (
+    add_config_options,
+    announce,
+    given_settings,
+    run_server,
+    store_exit_codes,
+)
+from pocketmq.remoting.properties_file import ConfigError
 
 if TYPE_CHECKING:
     from pocketmq.embedded import EmbeddedServer
 
+log = logging.getLogger("pocketmq")
+
 DEFAULT_STORE = Path("~/store")
 
 
-def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "serve",
-        help="name server and broker in one process",
-        description="All that a client needs, with nothing to configure. When it says that it "
-        "listens, the broker is registered and topics can be used.",
+        description="Runs a name server and a broker in one process, with nothing to configure. "
+        "When it says that it listens, the broker is registered and topics can be used. Settings "
+        "of the broker may come from an official broker.conf; --set wins over the file, and the "
+        "other options win over both.",
     )
+    add_config_options(parser, "broker.conf")
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--store",
         type=Path,
-        default=DEFAULT_STORE,
         metavar="DIR",
-        help=f"directory of the store (default {DEFAULT_STORE})",
+        help=f"directory of the store (storePathRootDir, default {DEFAULT_STORE})",
     )
     place.add_argument(
-        "--ephemeral", action="store_true", help="a temporary store, removed at the end"
+        "--ephemeral", action="store_true", help="use a temporary store, and remove it at the end"
     )
     parser.add_argument(
         "--advertise",
-        default="",
         metavar="HOST",
-        help="the host that clients are told to connect to (brokerIP1; default: the bound one)",
-    )
-    parser.add_argument("--bind", default="127.0.0.1", metavar="HOST", help="default 127.0.0.1")
-    parser.add_argument(
-        "--namesrv-port", type=port, default=9876, metavar="PORT", help="default 9876; 0: any"
+        help="the host that clients connect to (brokerIP1, default: the one that is bound)",
     )
     parser.add_argument(
-        "--listen-port", type=port, default=10911, metavar="PORT", help="default 10911; 0: any"
+        "--bind",
+        metavar="HOST",
+        help="address on which both listen (bindAddress, default 127.0.0.1)",
+    )
+    parser.add_argument(
+        "--namesrv-port",
+        type=port,
+        default=9876,
+        metavar="PORT",
+        help="port of the name server (default 9876; 0: any free one)",
+    )
+    parser.add_argument(
+        "--listen-port",
+        type=port,
+        metavar="PORT",
+        help="port of the broker (listenPort, default 10911; 0: any free one)",
     )
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM."""
     return run_server(lambda: _prepare(options), store_exit_codes())
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     from pocketmq.embedded import EmbeddedServer
 
+    properties = _properties(options)
+    store = properties.pop("storePathRootDir", None)
     server = EmbeddedServer(
-        store=None if options.ephemeral else options.store,
-        bind=options.bind,
+        store=None if options.ephemeral else options.store or store or DEFAULT_STORE,
+        bind=properties.get("bindAddress", "127.0.0.1"),
         namesrv_port=options.namesrv_port,
-        listen_port=options.listen_port,
-        advertise=options.advertise,
+        listen_port=10911,
+        properties=properties,
     )
     return lambda stop: _serve(server, options.ephemeral, stop)
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    """The settings of the file, of `--set`, and of the other options; the later ones win.
+
+    Raises:
+        ConfigError: the file cannot be read, a value is not allowed, or `--set` names the name
+            server.
+    """
+    from pocketmq.broker.config import load_broker_config
+
+    if "namesrvAddr" in dict(options.settings):
+        raise ConfigError(
+            "namesrvAddr",
+            dict(options.settings)["namesrvAddr"],
+            "left out: `pocketmq serve` runs its own name server; `pocketmq broker` takes others",
+        )
+    sources = given_settings(options)
+    load_broker_config(*sources)  # its errors name the file and the line
+    properties = {setting.key: setting.value for source in sources for setting in source.settings}
+    if elsewhere := properties.pop("namesrvAddr", None):
+        log.warning(
+            "%s: namesrvAddr=%s has no effect: `pocketmq serve` runs its own name server",
+            options.config,
+            elsewhere,
+        )
+    if options.config is not None:
+        # Settings that are changed while it runs go back to the file they came from.
+        properties["brokerConfigPath"] = str(options.config.resolve())
+    given = {
+        "bindAddress": options.bind,
+        "brokerIP1": options.advertise,
+        "listenPort": options.listen_port,
+    }
+    return properties | {name: str(value) for name, value in given.items() if value is not None}
 
 
 async def _serve(server: EmbeddedServer, ephemeral: bool, stop: asyncio.Event) -> None:

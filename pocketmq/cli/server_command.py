@@ -1,4 +1,4 @@
-"""What the commands that run a server share: configuration files, the line, how they end."""
+"""What the commands that run a server share: settings, the line that says it listens, the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from pocketmq.cli.options import setting
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
 from pocketmq.namesrv.kv_config import KVConfigError
@@ -28,7 +29,7 @@ EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG}
 
 def store_exit_codes() -> ExitCodes:
     """Those of a command that opens a store."""
-    # Not at the top: the store needs modules that Windows has not, other commands do not.
+    # Not at the top: the store needs modules that Windows lacks, and the other commands do not.
     from pocketmq.store.config_file import ConfigFileError
     from pocketmq.store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
 
@@ -39,39 +40,61 @@ def store_exit_codes() -> ExitCodes:
         ConfigFileError: ExitCode.STORE_CORRUPT,
         FileSizeMismatch: ExitCode.CONFIG,
         DiskFull: ExitCode.UNAVAILABLE,
-        OSError: ExitCode.UNAVAILABLE,  # the last: a directory that can not be made or written
+        OSError: ExitCode.UNAVAILABLE,  # the last: a directory that cannot be made or written
     }
 
 
-def add_config_option(parser: argparse.ArgumentParser, file: str) -> None:
-    """`-c FILE`, in the official format."""
+def add_config_options(parser: argparse.ArgumentParser, file: str) -> None:
+    """`-c FILE` in the official format, and `--set NAME=VALUE`."""
     parser.add_argument(
-        "-c", "--config", type=Path, metavar=file, help=f"settings, as the official {file} has them"
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"settings, in the format of the official {file}",
+    )
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one setting by its official name; wins over the file (repeatable)",
     )
 
 
-def read_config(
-    load: Callable[..., tuple[T, list[str]]], path: Path | None, *options: Settings
-) -> T:
-    """Return the settings of the file and the options, later ones winning, else the defaults.
+def given_settings(options: argparse.Namespace) -> list[Settings]:
+    """The settings of `-c` and `--set`; the later ones win.
 
-    Each key without effect is a warning in the log.
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    file = [] if options.config is None else [Settings.of_file(options.config)]
+    return [*file, Settings.of_options(options.settings, "--set")]
+
+
+def read_config(
+    load: Callable[..., tuple[T, list[str]]], options: argparse.Namespace, *more: Settings
+) -> T:
+    """Return the settings of `-c`, `--set` and `more`, later ones winning, else the defaults.
+
+    Each setting without effect is a warning in the log.
 
     Raises:
         ConfigErrors: some values are not allowed.
         ConfigError: the file cannot be read.
     """
-    sources = options if path is None else (Settings.of_file(path), *options)
-    config, warnings = load(*sources)
+    config, warnings = load(*given_settings(options), *more)
     for warning in warnings:
         log.warning("%s", warning)
     return config
 
 
 def announce(what: str) -> None:
-    """The one line of a server that listens: `what`, and the time since its process began.
+    """Print the one line of a server that listens: `what`, and the time since its process began.
 
-    A server serves, whatever becomes of its line.
+    The server goes on when the line cannot be written.
     """
     line = f"{what}, started in {process_age():.2f} s"
     encoding = sys.stdout.encoding

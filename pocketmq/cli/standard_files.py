@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
+import threading
 
 
 def open_standard_files() -> None:
@@ -24,3 +26,29 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
+
+
+class UnreadOutput:
+    """Whether the reader of stdout is gone; true from then on.
+
+    A write would fail then, but a command that waits for something to print does not write. Where
+    stdout is a file, or the system has no `poll` (Windows), it stays false.
+    """
+
+    def __init__(self) -> None:
+        self._gone = threading.Event()
+        try:
+            number = sys.stdout.fileno()
+        except OSError:  # a stdout of Python's own, in tests
+            return
+        if hasattr(select, "poll"):
+            threading.Thread(target=self._watch, args=(number,), daemon=True).start()
+
+    def __bool__(self) -> bool:
+        return self._gone.is_set()
+
+    def _watch(self, number: int) -> None:
+        poll = select.poll()
+        poll.register(number, 0)  # errors and hang-ups are always reported
+        if poll.poll():
+            self._gone.set()

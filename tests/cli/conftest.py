@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
+from pocketmq.cli import main
 from tests.cli.running import TIMEOUT, Running, command, environment
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -53,3 +56,31 @@ def log_levels() -> Iterator[None]:
     for name, logger in manager.loggerDict.items():
         if isinstance(logger, logging.Logger):
             logger.setLevel(before.get(name, logging.NOTSET))
+
+
+class Ended(NamedTuple):
+    """How a command ended in this process: its exit code, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[Any]:
+        """What `--json` printed: a value for each line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Call = Callable[..., Ended]
+
+
+@pytest.fixture
+def call(namesrv: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command to its end in this process, against that cluster."""
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+
+    def call(*arguments: str) -> Ended:
+        code = main(arguments)
+        return Ended(code, *capsys.readouterr())
+
+    return call

@@ -10,7 +10,7 @@ import pytest
 from pocketmq.cli import line_sender
 from pocketmq.cli.line_sender import GIVE_UP_AFTER, MAX_BYTES, MAX_REQUESTS, LineSender
 from pocketmq.cli.lines import Lines
-from pocketmq.client.errors import BatchSendError, SendAttempt, SendError
+from pocketmq.client.errors import BatchSendError, InvalidMessage, SendAttempt, SendError
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.errors import SystemBusy
@@ -135,3 +135,34 @@ async def test_failures_between_successes_do_not_add_up() -> None:
     await lines.feed(pieces(bodies))
     tally = await lines.drained()
     assert (tally.sent, tally.failed, tally.gave_up) == (100, 100, False)
+
+
+async def test_a_line_that_is_no_message_is_named_and_the_others_are_sent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def message(line: bytes) -> Message:
+        if line == b"b":
+            raise InvalidMessage("the line is not JSON")
+        return Message("t", line)
+
+    producer = FakeProducer()
+    producer.gate.set()
+    lines = LineSender(producer, message, batch=2)  # type: ignore[arg-type]
+    await lines.feed(pieces([b"a", b"b", b"c"]))
+    tally = await lines.drained()
+    assert (tally.sent, tally.failed) == (2, 1)
+    assert producer.requests == [[b"a", b"c"]]
+    assert capsys.readouterr().err == "not sent: line 2 of stdin: the line is not JSON\n"
+
+
+async def test_a_delayed_message_travels_alone() -> None:
+    producer = FakeProducer()
+    producer.gate.set()
+    lines = LineSender(
+        producer,  # type: ignore[arg-type]
+        lambda line: Message("t", line, delay_ms=1000 if line == b"b" else 0),
+        batch=3,
+    )
+    await lines.feed(pieces([b"a", b"b", b"c"]))
+    await lines.drained()
+    assert sorted(producer.requests) == [[b"a", b"c"], [b"b"]]

@@ -111,7 +111,7 @@ def test_broker_conf_by_official_names(tmp_path: Path) -> None:
         )
         with Running("broker", "-c", conf) as broker:
             broker.wait_for("^broker till listening on localhost:")
-            with Running("send", "-t", "receipts", "-n", address) as sender:
+            with Running("send", "receipts", "-n", address) as sender:
                 sender.write("one coffee\n")
                 assert sender.end() == ExitCode.OK
             assert broker.stop() == ExitCode.OK
@@ -270,3 +270,44 @@ def test_who_speaks_something_else_is_named_once(
             server.wait_for(rf"{named}.*{port}")
         assert server.stop() == ExitCode.OK
     assert len(server.err) == 2
+
+
+def test_a_setting_of_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=file\nlistenPort=0\nstorePathRootDir={tmp_path / 'store'}")
+    with Running("broker", "-c", conf, "--set", "brokerName=line", "--set", "a.b=c") as broker:
+        broker.wait_for("^broker line listening on")
+        broker.wait_for("a.b: unknown property")
+        assert broker.stop() == ExitCode.OK
+
+
+def test_serve_takes_a_file_of_settings(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"brokerName=till\nlistenPort=0\nnamesrvAddr=10.0.0.1:9876\n"
+        f"storePathRootDir={tmp_path / 'store'}\nmappedFileSizeCommitLog=65536\n"
+    )
+    with Running("serve", "-c", conf, "--namesrv-port", "0") as server:
+        line = server.wait_for("^name server listening on")
+        assert str(tmp_path / "store") in line.string
+        assert server.stop() == ExitCode.OK
+    first_file = tmp_path / "store" / "commitlog" / "00000000000000000000"
+    assert not first_file.exists() or first_file.stat().st_size == 65536
+    [warning] = server.err
+    assert "namesrvAddr=10.0.0.1:9876 has no effect" in warning
+
+
+@pytest.mark.parametrize(
+    ("command", "setting", "said"),
+    [
+        ("serve", "listenPort=ten", "'ten'"),
+        ("serve", "namesrvAddr=10.0.0.1:9876", "`pocketmq serve` runs its own name server"),
+        ("broker", "flushDiskType=SOMETIMES", "ASYNC_FLUSH"),
+        ("namesrv", "listenPort=ten", "'ten'"),
+    ],
+)
+def test_a_setting_that_is_not_allowed_stops_the_start(
+    command: str, setting: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--set", setting]) == ExitCode.CONFIG
+    assert said in capsys.readouterr().err

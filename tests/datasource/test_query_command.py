@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 from pocketmq.cli import main
 from pocketmq.cli import query as query_command
+from pocketmq.cli.command_parser import CommandParser
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.scan.tail import take_snapshot
 from tests.datasource.conftest import PROJECT
@@ -76,7 +76,7 @@ def test_json_lines_and_odd_names(tmp_path: Path) -> None:
         store.put("my-topic|x", body=b"\xff\x00")
         store.write()
     sql = "SELECT body, keys, properties, queueOffset, storeSize FROM `my-topic|x` ORDER BY 4"
-    arguments = ("--format", "json", "--metadata", "--store", tmp_path / "one")
+    arguments = ("--json", "--metadata", "--store", tmp_path / "one")
     ended = query(sql, *arguments, "--store", tmp_path / "two")
     assert ended.returncode == ExitCode.OK, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
@@ -110,7 +110,7 @@ def test_values_within_values_as_json(tmp_path: Path) -> None:
         "SELECT struct(queueOffset AS at, body) AS one, array(body, body) AS two, "
         "map('b', body) AS map, struct(storeTimestamp AS time) AS three FROM T ORDER BY queueOffset"
     )
-    ended = query(sql, "--format", "json", "--store", root)
+    ended = query(sql, "--json", "--store", root)
     time = {"time": "2026-11-21T05:57:20Z"}
     assert [json.loads(line) for line in ended.stdout.splitlines()] == [
         {
@@ -135,14 +135,14 @@ def test_a_topic_without_messages_is_an_empty_table(tmp_path: Path) -> None:
     topics = b'{"topicConfigTable":{"later":{"readQueueNums":4},"Orders":{"readQueueNums":4}}}'
     write(tmp_path / "store" / "config" / "topics.json", topics)
     sql = "SELECT (SELECT count(*) FROM later) AS later, count(*) AS orders FROM orders"
-    ended = query(sql, "--format", "json", "--store", store.write())
+    ended = query(sql, "--json", "--store", store.write())
     assert ended.stdout == '{"later":0,"orders":1}\n', ended.stderr
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_a_reader_who_has_seen_enough(golden_killed: Path, form: str) -> None:
-    arguments = ("SELECT * FROM Flood", "--format", form, "--store", golden_killed)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_closed_pipe_ends_the_query(golden_killed: Path, form: tuple[str, ...]) -> None:
+    arguments: list[str | Path] = ["SELECT * FROM Flood", *form, "--store", golden_killed]
     ended = query(*arguments, head=True)
     assert ended.returncode == ExitCode.OK, ended.stderr
     assert "pocketmq/cli" not in ended.stderr  # of a traceback; PySpark's workers may show theirs
@@ -163,11 +163,11 @@ def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> 
     for topic in ("Orders-x", "orders-x", "other"):
         store.put(topic, body=topic.encode())
     root = store.write()
-    ended = query("SELECT body FROM `orders-x`", "--format", "json", "--store", root)
+    ended = query("SELECT body FROM `orders-x`", "--json", "--store", root)
     assert ended.returncode == ExitCode.USAGE
     assert ended.stdout == ""
     assert "Topics Orders-x, orders-x are no tables: Spark does not tell" in ended.stderr
-    ended = query("SELECT body FROM OTHER", "--format", "json", "--store", root)
+    ended = query("SELECT body FROM OTHER", "--json", "--store", root)
     assert ended.stdout == '{"body":"other"}\n', ended.stderr
     assert "no tables" not in ended.stderr
 
@@ -196,8 +196,8 @@ def test_json_takes_a_store_in_small_parts(
     monkeypatch.setattr(query_command, "_JSON_BYTES", 10_000)
     conf = "spark.sql.python.filterPushdown.enabled"
     try:
-        for form, count in (("table", 1), ("json", 11)):
-            arguments = ["query", "SELECT * FROM t", "--format", form, "--store", str(tmp_path)]
+        for form, count in ((), 1), (("--json",), 11):
+            arguments = ["query", "SELECT * FROM t", *form, "--store", str(tmp_path)]
             options = parser().parse_args(arguments)
             query_command._create_views(spark, options, snapshots)
             assert spark.table("T").rdd.getNumPartitions() == count
@@ -207,8 +207,8 @@ def test_json_takes_a_store_in_small_parts(
         spark.catalog.dropTempView("T")
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser()
+def parser() -> CommandParser:
+    made = CommandParser()
     query_command.add_parser(made.add_subparsers())
     return made
 

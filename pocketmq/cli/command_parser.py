@@ -1,0 +1,90 @@
+"""The parser of every command: argparse, but an error shows the usage of its own command."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+#: What `add_parser` of a command gets.
+Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+
+#: A value that begins with a minus, such as the -10m of `--from -10m`.
+_AGO = re.compile(r"-\d+[a-z]+", re.IGNORECASE)
+_LONG_OPTION = re.compile(r"--[a-z][a-z-]*")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of the command line, or of one command.
+
+    Options can not be abbreviated, so that a script does not break when an option is added.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse, but unknown arguments are an error of this command, not of `pocketmq`."""
+        found, unknown = super().parse_known_args(_joined(args or ()), namespace)
+        if unknown and (rest := self._rest()) is not None and _are_words(unknown):
+            # argparse takes positional arguments only from the first place where they stand.
+            words = [word for word in unknown if word != "--"]
+            setattr(found, rest, [*getattr(found, rest), *words])
+        elif unknown:
+            self.error(self._unknown(unknown))
+        return found, []
+
+    def _rest(self) -> str | None:
+        """Where the positional arguments go of which there may be any number."""
+        return next((action.dest for action in self._actions if action.nargs == "*"), None)
+
+    def _unknown(self, words: Sequence[str]) -> str:
+        word = words[0].partition("=")[0]
+        if word.startswith("-"):
+            return f"unknown option {word}{nearest(word, self._option_string_actions)}"
+        return f"unexpected argument {word!r}"
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser itself, or those of its sub-commands, in the order in which they were added."""
+    inner = subcommands(parser)
+    if not inner:
+        yield parser
+    for each in inner.values():
+        yield from leaves(each)
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The sub-commands by name; none where there are none."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """ ", did you mean X?" where one of the names is close, else nothing."""
+    by_lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f", did you mean {by_lower[close[0]]}?" if close else ""
+
+
+def _are_words(arguments: Sequence[str]) -> bool:
+    """Whether none of them looks like an option; what follows `--` never does."""
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return not any(word.startswith("-") and len(word) > 1 for word in words)
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """`--from -10m` as `--from=-10m`: argparse takes -10m for an option of its own."""
+    joined: list[str] = []
+    for word in arguments:
+        if joined and _AGO.fullmatch(word) and _LONG_OPTION.fullmatch(joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined

@@ -1,0 +1,211 @@
+"""`pocketmq dlq`: list the dead letters of a consumer group, and send them again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pocketmq.cli.cluster_command import (
+    CommandError,
+    add_json_option,
+    add_name_server_option,
+    run_admin,
+)
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.groups import existing_group, online
+from pocketmq.cli.message_text import body_text, json_fields
+from pocketmq.cli.options import count
+from pocketmq.cli.output import counted, local_time, print_json, print_rows, print_table
+from pocketmq.client.admin import Admin
+from pocketmq.client.admin.messages import TOOLS_GROUP
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message import properties as names
+from pocketmq.message.limits import DLQ_PREFIX
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.remoting.service import ExitCode
+
+_PRODUCER_GROUP = "pocketmq_dlq"
+_BODY_CHARACTERS = 40
+
+
+def add_parser(subparsers: Subparsers) -> CommandParser:
+    """The command's sub-commands and their options."""
+    parser = subparsers.add_parser(
+        "dlq",
+        description="Lists dead letters, which are messages that a consumer group failed to "
+        "consume in all attempts, and sends them again. Brokers keep dead letters like other "
+        "messages, so what was sent again is still stored; the brokers remember how far you are.",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser(
+        "list",
+        help="the dead letters of a group, or the groups that have any",
+        description="Prints the dead letters of a group that were not sent again yet. Without a "
+        "group: the groups that have dead letters, and how many.",
+    )
+    listing.add_argument("group", metavar="GROUP", nargs="?")
+    listing.add_argument("--all", action="store_true", help="include those that were sent again")
+    resend = actions.add_parser(
+        "resend",
+        help="send the dead letters of a group again",
+        description="Sends the dead letters of a group again that were not sent again yet, oldest "
+        "first. Only this group gets them, once more: a message that fails again is a dead letter "
+        "again. With --as-new each becomes a new message of the topic that it came from, with all "
+        "its attempts, and every group that reads the topic gets it.",
+    )
+    resend.add_argument("group", metavar="GROUP")
+    resend.add_argument("--id", metavar="ID", help="only the dead letter with this id, sent or not")
+    resend.add_argument("--as-new", action="store_true", help="as new messages, for all groups")
+    for action, run in ((listing, _list), (resend, _resend)):
+        action.add_argument("--count", type=count, metavar="N", help="at most N dead letters")
+        add_name_server_option(action)
+        action.set_defaults(action=run)
+    add_json_option(listing)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the sub-command says."""
+    return run_admin(lambda admin: options.action(admin, options), options)
+
+
+class DeadLetters:
+    """The dead letters of one group, and which of them were sent again.
+
+    How far that is, is kept as an offset of RocketMQ's own tool group, which every broker has.
+    """
+
+    def __init__(self, admin: Admin, group: str) -> None:
+        self._admin = admin
+        self.topic = f"{DLQ_PREFIX}{group}"
+
+    async def bounds(self) -> dict[MessageQueue, tuple[int, int]]:
+        """The first dead letter of each queue that was not sent again, and the end."""
+        if self.topic not in await self._admin.topics():
+            return {}
+        bounds = {}
+        for queue in await self._admin.queues(self.topic):
+            first, end = await self._admin.min_offset(queue), await self._admin.max_offset(queue)
+            sent = await self._admin.group_offset(TOOLS_GROUP, queue)
+            bounds[queue] = (max(first, sent or 0), end)
+        return bounds
+
+    async def messages(self, *, sent_too: bool) -> AsyncIterator[tuple[MessageQueue, MessageExt]]:
+        """Each dead letter with its queue, those of a queue in their order."""
+        for queue, (first, end) in (await self.bounds()).items():
+            offset = 0 if sent_too else first
+            while offset < end:
+                result = await self._admin.read(queue, offset)
+                for message in result.messages:
+                    if message.queue_offset < end:
+                        yield queue, message
+                if result.next_begin_offset <= offset:
+                    break
+                offset = result.next_begin_offset
+
+    async def mark_sent(self, queue: MessageQueue, message: MessageExt) -> None:
+        """This one and all before it in the queue were sent again."""
+        await self._admin.set_group_offset(TOOLS_GROUP, queue, message.queue_offset + 1)
+
+
+def origin_topic(message: MessageExt) -> str:
+    """The topic that a dead letter came from; empty where nothing says so."""
+    properties = message.properties
+    return properties.get(names.RETRY_TOPIC) or properties.get(names.DLQ_ORIGIN_TOPIC) or ""
+
+
+async def _list(admin: Admin, options: argparse.Namespace) -> None:
+    if options.group is None:
+        await _list_groups(admin, options)
+        return
+    letters = DeadLetters(admin, options.group)
+    rows: list[dict[str, Any]] = []
+    async for _, message in letters.messages(sent_too=options.all):
+        if len(rows) == options.count:
+            break
+        rows.append(_row(message, options.json))
+    if options.json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(rows)
+    else:
+        await existing_group(admin, options.group)
+        kind = "" if options.all else " that was not sent again"
+        print(f"group {options.group} has no dead letter{kind}", file=sys.stderr)
+
+
+def _row(message: MessageExt, as_json: bool) -> dict[str, Any]:
+    if as_json:
+        return {**json_fields(message), "originTopic": origin_topic(message)}
+    body = body_text(message.body)
+    return {
+        "stored": local_time(message.store_timestamp),
+        "originTopic": origin_topic(message),
+        "id": message.msg_id,
+        "keys": message.keys,
+        "attempts": message.reconsume_times,
+        "body": body if len(body) <= _BODY_CHARACTERS else body[: _BODY_CHARACTERS - 1] + "…",
+    }
+
+
+async def _list_groups(admin: Admin, options: argparse.Namespace) -> None:
+    rows = []
+    for topic in await admin.topics():
+        if topic.startswith(DLQ_PREFIX):
+            group = topic.removeprefix(DLQ_PREFIX)
+            bounds = (await DeadLetters(admin, group).bounds()).items()
+            stored = sum([end - await admin.min_offset(queue) for queue, (_, end) in bounds])
+            left = sum(end - first for _, (first, end) in bounds)
+            if left or (options.all and stored):
+                rows.append({"group": group, "deadLetters": left, "sentAgain": stored - left})
+    print_rows(rows[: options.count], as_json=options.json, empty="there are no dead letters")
+
+
+async def _resend(admin: Admin, options: argparse.Namespace) -> int:
+    group = options.group
+    await existing_group(admin, group)
+    letters = DeadLetters(admin, group)
+    sent = 0
+    async with Producer(_PRODUCER_GROUP, namesrv=options.namesrv) as producer:
+        async for queue, message in letters.messages(sent_too=options.id is not None):
+            if sent == options.count:
+                break
+            if options.id is not None and message.msg_id != options.id:
+                continue
+            if options.as_new:
+                await producer.send(_as_new(message))
+            else:
+                await admin.deliver_again(group, message)
+            sent += 1
+            if options.id is None:
+                await letters.mark_sent(queue, message)
+    if options.id is not None and not sent:
+        raise CommandError(f"group {group} has no dead letter with the id {options.id}")
+    if not sent:
+        print(f"group {group} has no dead letter that was not sent again", file=sys.stderr)
+        return ExitCode.OK
+    to = "as new messages" if options.as_new else f"to group {group}"
+    print(f"sent {counted(sent, 'dead letter')} again {to}")
+    if not options.as_new and await online(admin, group) is None:
+        print("no client of the group is online: they wait for one", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _as_new(message: MessageExt) -> Message:
+    """A message to send that has what the application put into the dead letter."""
+    topic = origin_topic(message)
+    if not topic:
+        raise CommandError(f"nothing says which topic the dead letter {message.msg_id} came from")
+    return Message(
+        topic,
+        message.body,
+        tags=message.tags,
+        keys=message.keys,
+        properties={
+            name: value for name, value in message.properties.items() if name not in names.RESERVED
+        },
+        flag=message.flag,
+    )

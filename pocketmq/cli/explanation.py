@@ -1,0 +1,160 @@
+"""Errors of the client in the words of an operator: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from pocketmq.cli.command_parser import nearest
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import (
+    BrokerNotFound,
+    ClientError,
+    InvalidMessage,
+    InvalidName,
+    NoNameServer,
+    NoRouteInfo,
+    RemotingConnectError,
+    RemotingError,
+    RequestCodeNotSupported,
+    SubscriptionGroupNotExist,
+    is_silence,
+)
+from pocketmq.client.name_server_list import parse_addresses
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.service import ExitCode
+
+#: Seconds for asking the name server what it knows: the command has failed already.
+_TIMEOUT = 2.0
+
+
+async def explained(error: RemotingError, options: argparse.Namespace) -> tuple[str, ExitCode]:
+    """What to tell the user of `error`, and the exit code.
+
+    `options` are the command's; `namesrv` is always there, `topic` and `group` may be.
+    """
+    if isinstance(error, InvalidName | InvalidMessage):
+        return error.remark, ExitCode.USAGE
+    if isinstance(error, NoNameServer):
+        hint = "is it running? `pocketmq serve` starts one here, -n names another"
+        return f"{error.remark}; {hint}", ExitCode.UNAVAILABLE
+    if isinstance(error, RequestCodeNotSupported) and _is_name_server(error.broker, options):
+        return (
+            f"{error.broker} is a broker, not a name server; "
+            "-n takes a name server, whose port is 9876 unless it was changed",
+            ExitCode.UNAVAILABLE,
+        )
+    if isinstance(error, RemotingConnectError):
+        return (
+            f"cannot connect to the broker at {error.broker}: {error.remark}; the name server "
+            "still lists it, so it may have just stopped, or announce an address (brokerIP1) that "
+            "this machine cannot reach",
+            ExitCode.UNAVAILABLE,
+        )
+    if isinstance(error, NoRouteInfo) or error.code == ResponseCode.TOPIC_NOT_EXIST:
+        return await _no_topic(error, options)
+    if isinstance(error, SubscriptionGroupNotExist) and getattr(options, "group", None):
+        return await _no_group(options)
+    if isinstance(error, BrokerNotFound):
+        return await _no_broker(error, options)
+    if "SQL92" in error.remark:
+        return (
+            f"{error.remark}; a broker takes SQL92 conditions with enablePropertyFilter=true "
+            "(pocketmq serve --set enablePropertyFilter=true, or pocketmq config set "
+            "enablePropertyFilter=true)",
+            ExitCode.FAILURE,
+        )
+    unreachable = isinstance(error, ClientError) or is_silence(error)
+    code = ExitCode.UNAVAILABLE if unreachable else ExitCode.FAILURE
+    # The second line of an official server is the address of a page.
+    return (error.remark or str(error)).partition("\n")[0], code
+
+
+async def _no_topic(error: RemotingError, options: argparse.Namespace) -> tuple[str, ExitCode]:
+    topic: str | None = getattr(error, "topic", None) or getattr(options, "topic", None)
+    brokers = await _brokers(options)
+    if brokers is not None and not brokers:
+        return _NO_BROKERS.format(options.namesrv), ExitCode.UNAVAILABLE
+    if topic is None:
+        return error.remark, ExitCode.UNAVAILABLE
+    if topic in await _topics(options):
+        return f"topic {topic} has no queue that can be used: {error.remark}", ExitCode.UNAVAILABLE
+    if options.command == "send":
+        return no_topic_to_send_to(topic), ExitCode.UNAVAILABLE
+    near = nearest(topic, await _topics(options))
+    return (
+        f"topic {topic} does not exist{near or '; `pocketmq topics list` shows those there are'}",
+        ExitCode.UNAVAILABLE,
+    )
+
+
+def no_topic_to_send_to(topic: str) -> str:
+    """The text for a send to a topic that is not there and is not created."""
+    return (
+        f"topic {topic} does not exist, and no broker creates topics by itself: "
+        f"`pocketmq topics create {topic}` creates it; a broker with autoCreateTopicEnable=true "
+        "creates topics with their first message"
+    )
+
+
+async def _no_group(options: argparse.Namespace) -> tuple[str, ExitCode]:
+    groups = await _asked(options, lambda admin: admin.groups())
+    hint = nearest(options.group, groups or ())
+    return no_such_group(options.group, hint), ExitCode.UNAVAILABLE
+
+
+def no_such_group(group: str, hint: str) -> str:
+    """The text for a consumer group that no broker knows."""
+    return (
+        f"consumer group {group} does not exist"
+        f"{hint or '; `pocketmq groups list` shows those there are'}"
+    )
+
+
+async def _no_broker(error: RemotingError, options: argparse.Namespace) -> tuple[str, ExitCode]:
+    brokers = await _brokers(options)
+    if brokers is None:
+        return error.remark, ExitCode.UNAVAILABLE
+    if not brokers:
+        return _NO_BROKERS.format(options.namesrv), ExitCode.UNAVAILABLE
+    return (
+        f"there is no broker {error.broker}; the brokers are: {', '.join(sorted(brokers))}",
+        ExitCode.UNAVAILABLE,
+    )
+
+
+_NO_BROKERS = (
+    "no broker is registered with the name server {0}; one that has just been started registers "
+    "within a few seconds, and `pocketmq broker -n {0}` starts one"
+)
+
+
+def _is_name_server(address: str | None, options: argparse.Namespace) -> bool:
+    try:
+        return address in parse_addresses(options.namesrv)
+    except RemotingError:  # the URL of a list
+        return False
+
+
+async def _brokers(options: argparse.Namespace) -> Iterable[str] | None:
+    """The names of the brokers that are registered; None where that cannot be asked."""
+    return await _asked(options, _broker_names)
+
+
+async def _broker_names(admin: Admin) -> Iterable[str]:
+    return (await admin.cluster_info()).broker_addr_table
+
+
+async def _topics(options: argparse.Namespace) -> Iterable[str]:
+    return await _asked(options, lambda admin: admin.topics()) or ()
+
+
+async def _asked(
+    options: argparse.Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]]]
+) -> Iterable[str] | None:
+    try:
+        async with asyncio.timeout(_TIMEOUT), Admin(namesrv=options.namesrv) as admin:
+            return await ask(admin)
+    except (RemotingError, TimeoutError):
+        return None

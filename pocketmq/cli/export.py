@@ -1,0 +1,189 @@
+"""`pocketmq export`: the messages of a store as a Parquet file, without broker and Java."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketmq.cli.cluster_command import complain
+from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
+from pocketmq.cli.options import directory, moment
+from pocketmq.cli.output import counted
+from pocketmq.remoting.service import ExitCode
+from pocketmq.store.errors import StoreCorrupt, StoreError
+
+if TYPE_CHECKING:
+    from pocketmq.store.scan import ScanRequest
+
+#: A row group of the file, bytes in memory. A scan gives a few MiB at a time, and less at the end
+#: of each queue; readers open large groups faster than many small ones.
+_GROUP_BYTES = 64 * 1024 * 1024
+
+
+def add_parser(subparsers: Subparsers) -> CommandParser:
+    """The command's options."""
+    parser = subparsers.add_parser(
+        "export",
+        description="Writes the messages of a store to a Parquet file. It reads the files of the "
+        "store as they are: no broker is needed, and one may be writing to it. FILE is replaced "
+        "when all is written. Needs PyArrow: pip install 'pocketmq[arrow]'.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the Parquet file to write")
+    parser.add_argument(
+        "--store", type=directory, required=True, metavar="DIR", help="the store of a broker"
+    )
+    parser.add_argument(
+        "-t",
+        "--topic",
+        dest="topics",
+        action="append",
+        metavar="TOPIC",
+        help="only this topic (repeatable; default: all but those of brokers, retries, and dead "
+        "letters)",
+    )
+    parser.add_argument(
+        "--columns",
+        type=_columns,
+        metavar="NAME,NAME",
+        help="only these columns; --columns help lists all",
+    )
+    for name, word in (("--from", "at or after"), ("--until", "before")):
+        parser.add_argument(
+            name,
+            dest=name.strip("-") + "_time",
+            type=moment,
+            metavar="TIME",
+            help=f"only messages stored {word} this time: -10m, ISO 8601, or ms since 1970",
+        )
+    parser.add_argument(
+        "--compression",
+        choices=("zstd", "snappy", "gzip", "none"),
+        default="zstd",
+        help="how the file is compressed (default zstd)",
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the file; it is there whole or not at all."""
+    try:
+        from pocketmq.store.scan import ALL_COLUMNS, COLUMNS
+    except ImportError:
+        return complain(
+            "PyArrow is not installed; type: pip install 'pocketmq[arrow]'", ExitCode.UNAVAILABLE
+        )
+    columns = options.columns or list(COLUMNS)
+    if columns == ["help"]:
+        print("\n".join(ALL_COLUMNS))
+        return ExitCode.OK
+    for name in columns:
+        if name not in ALL_COLUMNS:
+            hint = nearest(name, ALL_COLUMNS) or f"; the columns are {', '.join(ALL_COLUMNS)}"
+            return complain(f"there is no column {name}{hint}", ExitCode.USAGE)
+    try:
+        return _export(options, columns)
+    except StoreCorrupt as error:
+        return complain(str(error), ExitCode.STORE_CORRUPT)
+    except StoreError as error:
+        return complain(str(error), ExitCode.USAGE)
+    except OSError as error:
+        return complain(str(error), ExitCode.FAILURE)
+
+
+def _columns(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names with commas between")
+    return names
+
+
+def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    from pocketmq.store.scan import ALL_COLUMNS, scan
+    from pocketmq.store.scan.plan import is_internal_topic
+
+    stored = _topics(options.store)
+    names = ", ".join(topic for topic in sorted(stored) if not is_internal_topic(topic))
+    for topic in options.topics or ():
+        if topic not in stored:
+            near = nearest(topic, stored)
+            return complain(
+                f"there is no topic {topic} in {options.store}{near}"
+                f"; the topics are: {names or 'none'}",
+                ExitCode.USAGE,
+            )
+    schema = pyarrow.schema([(name, ALL_COLUMNS[name]) for name in columns])
+    rows = 0
+    with _replacing(options.file) as path:
+        compression = options.compression
+        with ParquetWriter(path, schema, compression=compression) as writer:
+            for batch in _together(scan(options.store, columns, _request(options)), schema):
+                writer.write_table(batch)
+                rows += batch.num_rows
+    print(f"wrote {counted(rows, 'message')} to {options.file}", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _topics(store: Path) -> set[str]:
+    """The topics that the store has messages of, or that its broker knows."""
+    from pocketmq.store.scan.tail import take_snapshot
+    from pocketmq.store.scan.topic_table import configured_queues
+
+    return {topic for topic, _ in take_snapshot(store).queues} | set(configured_queues(store))
+
+
+def _request(options: argparse.Namespace) -> ScanRequest:
+    from pocketmq.store.scan import ScanRequest
+    from pocketmq.store.scan.selection import Range, Selection
+
+    times = [
+        None if time is None else int(time.timestamp() * 1000)
+        for time in (options.from_time, options.until_time)
+    ]
+    selection = Selection(store_timestamp=Range(*times))
+    if options.topics is None:
+        return ScanRequest(selection=selection)
+    wanted = frozenset(options.topics)
+    return ScanRequest(wants=lambda topic, queue_id: topic in wanted, selection=selection)
+
+
+def _together(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
+    """Tables of at least `_GROUP_BYTES`: each becomes a row group of the file."""
+    import pyarrow
+
+    waiting: list[Any] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES:
+            yield pyarrow.Table.from_batches(waiting, schema)
+            waiting, size = [], 0
+    if waiting:
+        yield pyarrow.Table.from_batches(waiting, schema)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A new file beside `path` that takes its place at the end, and is removed after an error."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(number)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp keeps its files to their owner.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

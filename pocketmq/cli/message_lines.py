@@ -1,0 +1,146 @@
+"""Lines as messages to send: the body alone, a key and the body, or a JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from pocketmq.cli.command_parser import nearest
+from pocketmq.cli.options import duration, key, tag
+from pocketmq.client.errors import InvalidMessage
+from pocketmq.message.message import Message
+
+#: What makes a message of a line; raises InvalidMessage with what is wrong with the line.
+LineFormat: TypeAlias = Callable[[bytes], Message]
+
+#: The fields of a JSON line.
+FIELDS = ("body", "bodyBase64", "tags", "keys", "properties", "delay")
+
+
+class MessageTemplate:
+    """What all messages of one command have in common; makes a message of a body.
+
+    `delay` is in seconds; a line may replace what the template says.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        tag: str | None = None,
+        keys: tuple[str, ...] = (),
+        properties: dict[str, str] | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        self.topic = topic
+        self._tag = tag
+        self._keys = keys
+        self._properties = properties or {}
+        self._delay_ms = round(delay * 1000)
+
+    def plain(self, body: bytes) -> Message:
+        """The whole line is the body."""
+        return Message(
+            self.topic,
+            body,
+            tags=self._tag,
+            keys=self._keys,
+            properties=dict(self._properties),
+            delay_ms=self._delay_ms,
+        )
+
+    def keyed(self, separator: str) -> LineFormat:
+        """What comes before `separator` is a key, what comes after it the body."""
+        between = separator.encode()
+
+        def message(line: bytes) -> Message:
+            before, found, body = line.partition(between)
+            if not found:
+                raise InvalidMessage(f"the line has no separator {separator!r} behind a key")
+            if not body:
+                raise InvalidMessage(f"the body behind the separator {separator!r} is empty")
+            made = self.plain(body)
+            made.keys = (*self._keys, _checked("key", key, before.decode("utf-8", "replace")))
+            return made
+
+        return message
+
+    def json(self, line: bytes) -> Message:
+        """The line is a JSON object with the `FIELDS`."""
+        try:
+            fields = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise InvalidMessage(f"the line is not JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise InvalidMessage("the line is not a JSON object")
+        for name in fields:
+            if name not in FIELDS:
+                hint = nearest(name, FIELDS) or f"; the fields are {', '.join(FIELDS)}"
+                raise InvalidMessage(f"unknown field {name!r}{hint}")
+        made = self.plain(_body(fields))
+        if fields.get("tags") is not None:
+            made.tags = _checked("tags", tag, fields["tags"])
+        if fields.get("keys") is not None:
+            made.keys = _keys(fields["keys"])
+        if fields.get("properties") is not None:
+            made.properties |= _properties(fields["properties"])
+        if fields.get("delay") is not None:
+            made.delay_ms = _delay_ms(fields["delay"])
+        return made
+
+
+def _body(fields: dict[str, Any]) -> bytes:
+    if ("body" in fields) == ("bodyBase64" in fields):
+        raise InvalidMessage("the line needs one of the fields body and bodyBase64")
+    if "bodyBase64" in fields:
+        try:
+            body = base64.b64decode(fields["bodyBase64"], validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise InvalidMessage("field bodyBase64 is not a text in Base64") from None
+    else:
+        given = fields["body"]
+        # An object or a list is a body in JSON itself.
+        body = given.encode() if isinstance(given, str) else msgspec.json.encode(given)
+    if not body:
+        raise InvalidMessage("the body is empty")
+    return body
+
+
+def _keys(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list):
+        given = [given]
+    return tuple(_checked("keys", key, each) for each in given)
+
+
+def _properties(given: Any) -> dict[str, str]:
+    if not isinstance(given, dict):
+        raise InvalidMessage("field properties is not an object")
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise InvalidMessage(f"property {name!r} is not a text: {value!r}")
+    return given
+
+
+def _delay_ms(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise InvalidMessage(f"field delay is neither seconds nor a text such as 5m: {given!r}")
+    if isinstance(given, str):
+        return round(float(_checked("delay", duration, given)) * 1000)
+    if given < 0:
+        raise InvalidMessage(f"field delay is negative: {given!r}")
+    return round(given * 1000)
+
+
+def _checked(field: str, check: Callable[[str], Any], value: Any) -> Any:
+    """The value as an option of the command line would take it."""
+    if not isinstance(value, str):
+        raise InvalidMessage(f"field {field} is not a text: {value!r}")
+    try:
+        return check(value)
+    except argparse.ArgumentTypeError as error:
+        raise InvalidMessage(f"field {field}: {error}") from None

@@ -1,0 +1,109 @@
+"""What commands print for people and for scripts: tables and JSON lines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on a line of its own."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -> None:
+    """A table of `rows`, which have the same keys; as JSON, one object a line.
+
+    `empty` says to people, on stderr, that there are none.
+    """
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(rows)
+    else:
+        print(empty, file=sys.stderr)
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Aligned columns: plain text, or in colours on a terminal."""
+    heads = list(rows[0])
+    cells = [[_text(row[head]) for head in heads] for row in rows]
+    right = [all(isinstance(row[head], int | float) for row in rows) for head in heads]
+    if not (_on_terminal() and _rich_table(heads, cells, right)):
+        _plain_table([_title(head) for head in heads], cells, right)
+
+
+def local_time(milliseconds: int) -> str:
+    """Unix milliseconds as local time with its zone; nothing for 0 and below."""
+    if milliseconds <= 0:
+        return ""
+    return dt.datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(" ", "seconds")
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """The number with its noun: 1 message, 2 messages."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which would move the cursor or break the line."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def _plain_table(
+    heads: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+) -> None:
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    for line in (heads, *cells):
+        parts = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, right, strict=True)
+        ]
+        print("  ".join(parts).rstrip())
+
+
+def _rich_table(
+    heads: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+) -> bool:
+    """Whether rich was there to print it."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:  # an installation for clients only
+        return False
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head, number in zip(heads, right, strict=True):
+        table.add_column(_title(head), justify="right" if number else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+    return True
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _title(name: str) -> str:
+    """consumeTps as CONSUME TPS."""
+    words = "".join(f" {letter}" if letter.isupper() else letter for letter in name)
+    return words.upper()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value))
+    return printable(str(value))

@@ -1,0 +1,189 @@
+"""`pocketmq topics`: list, show, create, and delete topics."""
+
+from __future__ import annotations
+
+import argparse
+
+from pocketmq.cli.cluster_command import (
+    add_json_option,
+    add_name_server_option,
+    run_admin,
+)
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.confirmation import confirm
+from pocketmq.cli.options import count
+from pocketmq.cli.output import counted, local_time, print_json, print_table
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import NoRouteInfo
+from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+
+_PERMISSIONS = {"read": 4, "write": 2, "both": 6}
+
+
+def add_parser(subparsers: Subparsers) -> CommandParser:
+    """The command's sub-commands and their options."""
+    parser = subparsers.add_parser(
+        "topics", description="Lists, shows, creates, and deletes topics."
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "list",
+        help="the names of the topics",
+        description="Prints the topics of the cluster, without those that brokers keep for "
+        "themselves, and without retry and dead-letter topics.",
+    )
+    listing.add_argument("--all", action="store_true", help="include the topics left out otherwise")
+    listing.add_argument("--cluster", help="only the topics of this cluster")
+
+    show = actions.add_parser(
+        "show",
+        help="the queues of a topic and the groups that read it",
+        description="Prints each queue of a topic with its bounds and its last message, and the "
+        "consumer groups that have an offset in the topic.",
+    )
+    show.add_argument("topic", metavar="TOPIC")
+
+    create = actions.add_parser(
+        "create",
+        help="create a topic, or change it",
+        description="Creates a topic on every broker, or on those of a cluster, or on one. A topic "
+        "that exists gets the new settings.",
+    )
+    create.add_argument("topic", metavar="TOPIC")
+    create.add_argument(
+        "--queues", type=count, default=8, metavar="N", help="queues on each broker (default 8)"
+    )
+    create.add_argument(
+        "--permission",
+        choices=_PERMISSIONS,
+        default="both",
+        help="what clients may do with it (default both)",
+    )
+    create.add_argument(
+        "--type",
+        choices=("normal", "fifo", "delay", "transaction", "mixed"),
+        help="the kind of messages it is for (attribute message.type)",
+    )
+    _add_place(create)
+
+    delete = actions.add_parser(
+        "delete",
+        help="delete a topic with its messages",
+        description="Deletes a topic from the brokers and the name servers. Its messages can no "
+        "longer be read.",
+    )
+    delete.add_argument("topic", metavar="TOPIC")
+    delete.add_argument("--cluster", help="only on the brokers of this cluster")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+
+    for action, run in ((listing, _list), (show, _show), (create, _create), (delete, _delete)):
+        add_name_server_option(action)
+        action.set_defaults(action=run)
+    for action in (listing, show):
+        add_json_option(action)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the sub-command says."""
+    return run_admin(lambda admin: options.action(admin, options), options)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--cluster", help="only on the brokers of this cluster")
+    place.add_argument("--broker", help="only on this broker")
+
+
+def is_application_topic(topic: str) -> bool:
+    """Whether applications made it: no topic of the brokers, of retries, or of dead letters."""
+    return not (
+        is_system_topic(topic)
+        or topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "rmq_sys_"))
+        or topic.endswith("_REPLY_TOPIC")  # replies to requests, one topic for each cluster
+    )
+
+
+async def _list(admin: Admin, options: argparse.Namespace) -> None:
+    info = await admin.cluster_info()
+    brokers = {*info.broker_addr_table, *info.cluster_addr_table}
+    for topic in await admin.topics(cluster=options.cluster):
+        # Brokers have a topic of their own name, and one of their cluster's.
+        if options.all or (is_application_topic(topic) and topic not in brokers):
+            if options.json:
+                print_json({"topic": topic})
+            else:
+                print(topic)
+
+
+async def _show(admin: Admin, options: argparse.Namespace) -> None:
+    topic = options.topic
+    stats = await admin.topic_stats(topic)
+    configs = await admin.topic_configs(topic)
+    groups = await admin.groups_of_topic(topic)
+    queues = [
+        {
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "first": bounds.min_offset,
+            "next": bounds.max_offset,
+            "messages": bounds.max_offset - bounds.min_offset,
+            "lastStored": bounds.last_update_timestamp or None,
+        }
+        for queue, bounds in sorted(stats.offset_table.items())
+    ]
+    if options.json:
+        brokers = {
+            name: {
+                "readQueues": config.read_queue_nums,
+                "writeQueues": config.write_queue_nums,
+                "permission": _permission(config.perm),
+                "attributes": config.attributes,
+            }
+            for name, config in configs.items()
+        }
+        print_json({"topic": topic, "brokers": brokers, "queues": queues, "groups": groups})
+        return
+    for name, config in configs.items():
+        queues_text = counted(config.write_queue_nums, "queue")
+        if config.read_queue_nums != config.write_queue_nums:
+            queues_text += f" to write, {config.read_queue_nums} to read"
+        kind = config.attributes.get("message.type")
+        print(f"{name}: {queues_text}, {_permission(config.perm)}" + (f", {kind}" if kind else ""))
+    print()
+    for queue in queues:
+        queue["lastStored"] = local_time(queue["lastStored"] or 0)  # type: ignore[arg-type]
+    if queues:
+        print_table(queues)
+        print()
+    print("groups: " + (", ".join(groups) or "none has an offset in this topic"))
+
+
+def _permission(perm: int) -> str:
+    words = [word for word, bit in (("read", 4), ("write", 2)) if perm & bit]
+    return " and ".join(words) or "neither read nor write"
+
+
+async def _create(admin: Admin, options: argparse.Namespace) -> None:
+    brokers = await admin.create_topic(
+        options.topic,
+        queues=options.queues,
+        perm=_PERMISSIONS[options.permission],
+        cluster=options.cluster,
+        broker=options.broker,
+        attributes={"message.type": options.type.upper()} if options.type else None,
+    )
+    each = " each" if len(brokers) > 1 else ""
+    print(
+        f"topic {options.topic} has {counted(options.queues, 'queue')}{each} "
+        f"on {', '.join(brokers)}"
+    )
+
+
+async def _delete(admin: Admin, options: argparse.Namespace) -> None:
+    if options.topic not in await admin.topics():
+        raise NoRouteInfo(options.topic, "it does not exist")
+    confirm(f"Delete topic {options.topic} with all its messages?", options.yes)
+    await admin.delete_topic(options.topic, cluster=options.cluster)
+    print(f"topic {options.topic} is deleted")

@@ -1,0 +1,114 @@
+"""`pocketmq dlq`: dead letters are listed, and sent again once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.service import ExitCode
+from tests.cli.conftest import Call
+from tests.cli.running import TIMEOUT
+
+
+class Handler:
+    """Refuses every message until `healthy` is set; `seen` holds those it took."""
+
+    def __init__(self) -> None:
+        self.healthy = False
+        self.seen: asyncio.Queue[ConsumedMessage] = asyncio.Queue()
+
+    async def __call__(self, message: ConsumedMessage) -> None:
+        if not self.healthy:
+            raise ValueError("refused")
+        self.seen.put_nowait(message)
+
+    async def taken(self) -> ConsumedMessage:
+        async with asyncio.timeout(TIMEOUT):
+            return await self.seen.get()
+
+
+@asynccontextmanager
+async def failing(
+    namesrv: str, group: str, topic: str, bodies: list[bytes]
+) -> AsyncIterator[Handler]:
+    """A consumer that has made a dead letter of each body, and still runs."""
+    handler = Handler()
+    async with Admin(namesrv=namesrv) as admin, Producer("PG", namesrv=namesrv) as producer:
+        await admin.create_topic(topic, queues=1)
+        for body in bodies:
+            message = Message(topic, body, tags="paid", keys=["o-1"], properties={"shop": "7"})
+            await producer.send(message)
+        consumer = PushConsumer(group, namesrv=namesrv, start="begin", max_reconsume_times=0)
+        consumer.on(topic)(handler)
+        dead = MessageQueue(f"%DLQ%{group}", "broker-a", 0)
+        async with consumer:
+            async with asyncio.timeout(TIMEOUT):
+                # The broker creates the topic with the first dead letter; no event tells.
+                while dead.topic not in await admin.topics():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                while await admin.max_offset(dead) < len(bodies):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            handler.healthy = True
+            yield handler
+
+
+async def test_dead_letters_are_listed_and_sent_to_their_group_again(
+    namesrv: str, call: Call
+) -> None:
+    async with failing(namesrv, "billing", "bills", [b"a", b"b"]) as handler:
+        listed = (await asyncio.to_thread(call, "dlq", "list", "billing", "--json")).rows
+        assert [row["body"] for row in listed] == ["a", "b"]
+        assert {row["originTopic"] for row in listed} == {"bills"}
+        table = (await asyncio.to_thread(call, "dlq", "list", "billing")).out
+        assert "ORIGIN TOPIC" in table
+        groups = (await asyncio.to_thread(call, "dlq", "list", "--json")).rows
+        assert {"group": "billing", "deadLetters": 2, "sentAgain": 0} in groups
+
+        sent = await asyncio.to_thread(call, "dlq", "resend", "billing", "--count", "1")
+        assert sent == (ExitCode.OK, "sent 1 dead letter again to group billing\n", "")
+        assert (await handler.taken()).body == b"a"
+        left = (await asyncio.to_thread(call, "dlq", "list", "billing", "--json")).rows
+        assert [row["body"] for row in left] == ["b"]
+        await asyncio.to_thread(call, "dlq", "resend", "billing")
+        assert (await handler.taken()).body == b"b"
+
+        none = await asyncio.to_thread(call, "dlq", "resend", "billing")
+        assert "no dead letter that was not sent again" in none.err
+        everything = (
+            await asyncio.to_thread(call, "dlq", "list", "billing", "--all", "--json")
+        ).rows
+        assert [row["body"] for row in everything] == ["a", "b"]
+        # One of them by its id, although it was sent again before.
+        await asyncio.to_thread(call, "dlq", "resend", "billing", "--id", everything[1]["msgId"])
+        assert (await handler.taken()).body == b"b"
+
+
+async def test_dead_letters_are_sent_as_new_messages_of_their_topic(
+    namesrv: str, call: Call
+) -> None:
+    async with failing(namesrv, "shipping", "shipments", [b"a"]) as handler:
+        sent = await asyncio.to_thread(call, "dlq", "resend", "shipping", "--as-new")
+        assert sent.out == "sent 1 dead letter again as new messages\n"
+        message = await handler.taken()
+        assert (message.body, message.tags, message.keys) == (b"a", "paid", ("o-1",))
+        assert message.properties["shop"] == "7"
+        assert (message.topic, message.reconsume_times) == ("shipments", 0)
+
+
+def test_a_group_without_dead_letters(call: Call) -> None:
+    call("topics", "create", "quiet")
+    call("pull", "quiet", "-g", "calm")
+    assert call("dlq", "list", "calm").err == (
+        "group calm has no dead letter that was not sent again\n"
+    )
+    assert call("dlq", "resend", "calm").code == ExitCode.OK
+    missing = call("dlq", "resend", "calm", "--id", "0" * 32)
+    assert missing.code == ExitCode.FAILURE
+    assert "no dead letter with the id" in missing.err
+    assert call("dlq", "resend", "nobody").code == ExitCode.UNAVAILABLE

@@ -1,0 +1,106 @@
+"""`pocketmq export`: a store as a Parquet file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.cli import main
+from pocketmq.remoting.service import ExitCode
+from tests.store.made_store import MadeStore
+
+parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'pocketmq[arrow]'")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    made = MadeStore(tmp_path / "store")
+    for n in range(3):
+        made.put("orders", body=b"o%d" % n)
+        made.put("bills", body=b"b%d" % n)
+    made.put("%DLQ%billing", body=b"dead")
+    return made.write()
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    table: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    return table
+
+
+def test_all_topics_of_applications_are_written(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "all.parquet"
+    assert main(["export", str(file), "--store", str(store)]) == ExitCode.OK
+    assert capsys.readouterr().err == f"wrote 6 messages to {file}\n"
+    assert sorted(row["body"] for row in rows(file)) == [b"b0", b"b1", b"b2", b"o0", b"o1", b"o2"]
+
+
+def test_topics_and_columns_are_chosen(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "some.parquet"
+    arguments = ("-t", "orders", "-t", "%DLQ%billing", "--columns", "topic,body")
+    assert main(["export", str(file), "--store", str(store), *arguments]) == ExitCode.OK
+    found = rows(file)
+    assert found[0].keys() == {"topic", "body"}
+    assert sorted(row["body"] for row in found) == [b"dead", b"o0", b"o1", b"o2"]
+
+
+def test_times_bound_what_is_written(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "times.parquet"
+    main(["export", str(file), "--store", str(store), "-t", "orders"])
+    times = sorted(row["storeTimestamp"] for row in rows(file))
+    bounds = ("--from", times[1].isoformat(), "--until", times[2].isoformat())
+    assert main(["export", str(file), "--store", str(store), "-t", "orders", *bounds]) == 0
+    expected = [time for time in times if times[1] <= time < times[2]]
+    assert sorted(row["storeTimestamp"] for row in rows(file)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-t", "ordres"), "no topic ordres in "),
+        (("-t", "ordres"), "did you mean orders?; the topics are: bills, orders"),
+        (("--columns", "boddy"), "there is no column boddy, did you mean body?"),
+    ],
+)
+def test_what_the_store_does_not_have_is_named(
+    store: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "none.parquet"
+    assert main(["export", str(file), "--store", str(store), *arguments]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_a_directory_that_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "a.parquet", "--store", str(tmp_path)]) == ExitCode.USAGE
+    assert f"no store at {tmp_path}" in capsys.readouterr().err
+
+
+def test_the_old_file_stays_when_the_new_one_cannot_be_written(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "old.parquet"
+    file.write_text("old")
+    [segment] = (store / "commitlog").iterdir()
+    content = bytearray(segment.read_bytes())
+    position = content.index(b"o1")
+    content[position : position + 2] = b"xx"  # its checksum does not fit any more
+    segment.write_bytes(content)
+    code = main(["export", str(file), "--store", str(store)])
+    assert code == ExitCode.STORE_CORRUPT
+    assert str(segment) in capsys.readouterr().err
+    assert file.read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["old.parquet", "store"]
+
+
+def test_the_columns_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "a.parquet", "--store", ".", "--columns", "help"]) == ExitCode.OK
+    assert capsys.readouterr().out.split()[:3] == ["topic", "queueId", "queueOffset"]
