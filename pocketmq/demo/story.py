@@ -36,8 +36,8 @@ CATCH_UP_SECONDS = 30.0
 
 GO_ON = (
     "pocketmq serve                               a name server and a broker, in one process",
-    "seq 100000 | pocketmq send -t numbers --batch 500",
-    "pocketmq pull -t numbers --follow            in another terminal",
+    "seq 100000 | pocketmq send numbers --batch 500",
+    "pocketmq pull numbers --follow               in another terminal",
     "pocketmq query 'SELECT count(*) FROM numbers' --store ~/store",
     "Any RocketMQ client, Java, Go or other, can use 127.0.0.1:9876. In Python: examples/",
 )

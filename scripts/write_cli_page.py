@@ -1,0 +1,131 @@
+"""Write docs/cli.md: every command and option, from the parsers.
+
+    python scripts/write_cli_page.py
+
+tests/cli/test_cli_page.py says when it has to be written again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from pocketmq.cli import GROUPS, command_line
+from pocketmq.cli.command_parser import leaves, subcommands
+from pocketmq.remoting.service import ExitCode
+
+PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+
+HEAD = """\
+# The command line
+
+<!-- Written by scripts/write_cli_page.py; change the texts in pocketmq/cli. -->
+
+`pocketmq COMMAND --help`, or `python -m pocketmq COMMAND --help`, explains a command and its
+options. Every command also takes `-v` (`--verbose`), which logs what happens to stderr.
+
+What a program reads (messages, rows) goes to stdout; progress, counts and errors go to stderr. With
+`--json` a command prints one JSON object a line. Commands that talk to a cluster take the name
+servers from `-n`, else from `NAMESRV_ADDR`, else they use 127.0.0.1:9876.
+
+```sh
+pocketmq serve --ephemeral &
+pocketmq send orders '{"id": 42}' --tag paid --key o-42
+pocketmq pull orders --from -10m --tags 'paid || refunded' --count 5
+pocketmq lag billing orders                    # how far the group is behind
+pocketmq reset billing orders --to -1h         # let it read the last hour again
+pocketmq dlq list billing && pocketmq dlq resend billing
+pocketmq config set recallMessageEnable=true   # on every broker, at once
+pocketmq export orders.parquet --store ./store --topic orders
+source <(pocketmq completion bash)
+```
+"""
+
+EXIT_CODES = {
+    ExitCode.OK: "all is done",
+    ExitCode.FAILURE: "something failed, or a message was not sent or not found",
+    ExitCode.USAGE: "wrong options or arguments",
+    ExitCode.CONFIG: "a setting that is not allowed, or a file of settings that cannot be read",
+    ExitCode.PORT_IN_USE: "the port is taken",
+    ExitCode.STORE_LOCKED: "another process has the store open",
+    ExitCode.STORE_CORRUPT: "the store is damaged",
+    ExitCode.UNAVAILABLE: "no server answers, there is no such topic, group or broker, or a package"
+    " is not installed; of servers: the disk is full, or an address cannot be used",
+}
+
+
+def page() -> str:
+    """The text of docs/cli.md."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield HEAD
+    commands = subcommands(command_line())
+    for title, group in GROUPS.items():
+        yield f"- {title}: " + ", ".join(f"[{name}](#pocketmq-{name})" for name in group)
+    for title, group in GROUPS.items():
+        yield f"\n## {title}"
+        for name in group:
+            yield f"\n### pocketmq {name}\n"
+            parser = commands[name]
+            yield parser.description or ""
+            inner = list(leaves(parser))
+            for leaf in inner:
+                if leaf is not parser:
+                    yield f"\n#### {leaf.prog}\n\n{leaf.description}"
+                yield from _usage(leaf)
+    yield "\n## Exit codes\n\n| code | |\n|---|---|"
+    yield from (f"| {code.value} | {text} |" for code, text in EXIT_CODES.items())
+    yield "| 128 + N | stopped by signal N before it was done |"
+
+
+def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The form of a command, and a table of what it takes."""
+    actions = [a for a in parser._actions if a.dest not in ("help", "verbose")]
+    words = [_argument(action) for action in actions if not action.option_strings]
+    needed = [f"{_names(a)[0]} {_value(a)}" for a in actions if a.option_strings and a.required]
+    rest = ["[options]"] * any(a.option_strings and not a.required for a in actions)
+    yield "\n```sh\n" + " ".join([parser.prog, *words, *needed, *rest]) + "\n```"
+    told = [action for action in actions if action.help]
+    if told:
+        yield "\n| | |\n|---|---|"
+    for action in told:
+        text = str(action.help).replace("|", "\\|")
+        yield f"| {_spelling(action)} | {text} |"
+
+
+def _spelling(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return f"`{_value(action)}`"
+    value = f" {_value(action)}" if action.nargs != 0 else ""
+    names = ", ".join(f"`{name}`" for name in _names(action)[:-1])
+    last = f"`{_names(action)[-1]}{value}`".replace("|", "\\|")
+    return f"{names}, {last}" if names else last
+
+
+def _names(action: argparse.Action) -> list[str]:
+    return list(action.option_strings)
+
+
+def _argument(action: argparse.Action) -> str:
+    form = {"?": "[{}]", "*": "[{} ...]", "+": "{} ..."}.get(str(action.nargs), "{}")
+    return form.format(_value(action))
+
+
+def _value(action: argparse.Action) -> str:
+    if isinstance(action.metavar, str):
+        return action.metavar
+    if action.choices is not None:
+        return "|".join(map(str, action.choices))
+    return action.dest.upper()
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
