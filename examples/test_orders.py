@@ -1,7 +1,6 @@
 """Tests of an application with a RocketMQ of their own: pytest examples/test_orders.py"""
 
 from pocketmq import Message, Producer
-from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.testing import RocketMQ
 
 pytest_plugins = ["pocketmq.testing.plugin"]  # in a project of your own: nothing, or in conftest.py
@@ -10,7 +9,7 @@ pytest_plugins = ["pocketmq.testing.plugin"]  # in a project of your own: nothin
 async def test_a_busy_broker_is_asked_again(rocketmq: RocketMQ) -> None:
     await rocketmq.create_topic("orders", queues=1)
     async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
-        with rocketmq.fail(RequestCode.SEND_MESSAGE_V2, ResponseCode.SYSTEM_BUSY, times=1):
+        with rocketmq.fail("SEND_MESSAGE_V2", "SYSTEM_BUSY", times=1):
             await producer.send(Message("orders", b"two coffees"))
     assert [message.body for message in await rocketmq.drain("orders")] == [b"two coffees"]
 

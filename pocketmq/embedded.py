@@ -45,9 +45,10 @@ class EmbeddedServer:
       but storePathRootDir and namesrvAddr are set here.
 
     The constructor touches neither files nor the network, but raises ConfigError for a property
-    with a value that is not allowed. `start` raises what the two servers raise: PortInUse,
-    StoreLocked, StoreCorrupt. `start` and `stop` are what `async with` calls; a stopped server may
-    be started again. `name_server` and `broker` are there after `start`.
+    with a value that is not allowed, and TypeError for a value that is not a text. `start` raises
+    what the two servers raise: PortInUse, StoreLocked, StoreCorrupt. `start` and `stop` are what
+    `async with` calls; a stopped server may be started again. `name_server` and `broker` are there
+    after `start`.
     """
 
     name_server: NameServer
@@ -66,6 +67,12 @@ class EmbeddedServer:
         for key in ("storePathRootDir", "namesrvAddr"):
             if properties is not None and key in properties:
                 raise ConfigError(key, properties[key], "left to the server (`store` is the first)")
+        for key, value in (properties or {}).items():
+            if not isinstance(value, str):
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                raise TypeError(
+                    f"properties[{key!r}] is {value!r}; write it as broker.conf does: {text!r}"
+                )
         settings = {
             "brokerName": "broker-a",
             "bindAddress": bind,

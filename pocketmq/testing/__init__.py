@@ -13,5 +13,6 @@ shows what it can do.
 from pocketmq._lazy import attach
 
 __getattr__, __dir__ = attach(
-    __name__, extras={"Held": "server", "MovableClock": "server", "RocketMQ": "server"}
+    __name__,
+    extras=dict.fromkeys(("Held", "MovableClock", "RocketMQ", "SyncRocketMQ"), "server"),
 )

@@ -4,3 +4,4 @@
 from pocketmq.testing.clock import MovableClock as MovableClock
 from pocketmq.testing.faults import Held as Held
 from pocketmq.testing.server import RocketMQ as RocketMQ
+from pocketmq.testing.server import SyncRocketMQ as SyncRocketMQ

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Answer, Handler
 from pocketmq.remoting.request import Request
-from pocketmq.testing.clock import MovableClock
 
 __all__ = ["CheckRounds"]
 
@@ -20,11 +20,12 @@ ANSWER_TIMEOUT = 1.0
 class CheckRounds:
     """Has a broker's rounds of checks (every transactionCheckInterval, 30 s) follow the clock.
 
-    Between two rounds the producers of the test have the time to answer that they would have.
+    `move` moves the clock by seconds. Between two rounds the producers of the test have the time to
+    answer that they would have.
     """
 
-    def __init__(self, clock: MovableClock) -> None:
-        self._clock = clock
+    def __init__(self, move: Callable[[float], Awaitable[None]]) -> None:
+        self._move = move
         self._broker: Broker
         self._left: float | None = None
         self._told = 0
@@ -41,11 +42,11 @@ class CheckRounds:
         left = seconds
         patient = True
         while (wait := self._until_round()) <= left:
-            await self._clock.advance(wait)
+            await self._move(wait)
             left -= wait
             self._left = None
             patient = await self._round(patient)
-        await self._clock.advance(left)
+        await self._move(left)
         self._left = wait - left
 
     def _until_round(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 
@@ -23,11 +24,21 @@ class MovableClock:
         """Call `callback` when this clock has gone on for `seconds`."""
         return _Timer(self._timers, seconds, callback)
 
+    def until_next(self) -> float | None:
+        """Seconds until the next timer is due, in whole milliseconds; None without timers."""
+        first = min((timer.at for timer in self._timers), default=None)
+        if first is None:
+            return None
+        return max(math.ceil((first - asyncio.get_running_loop().time()) * 1000) / 1000, 0.0)
+
     async def advance(self, seconds: float) -> None:
-        """Move ahead, and return when every timer that is due by then has been called, those too
-        that the called ones made. ValueError for a negative time: brokers' clocks never go back."""
+        """Move ahead, and return when every timer that is due by then has been called, including
+        timers that these made.
+
+        Raises ValueError for a negative time: a broker's clock never goes back.
+        """
         if seconds < 0:
-            raise ValueError(f"the clock can not go back: {seconds} s")
+            raise ValueError(f"seconds is {seconds}; the clock cannot go back")
         self._moved += round(seconds * 1000)
         for timer in list(self._timers):
             timer.advance(seconds)

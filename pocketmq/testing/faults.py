@@ -1,51 +1,109 @@
-"""Makes chosen requests fail, wait, or stay without an answer, by wrapping their handlers."""
+"""Makes chosen requests fail, wait, or stay without an answer, by wrapping their handlers.
+
+The handlers run in the servers' thread. Tests add and remove faults from their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+import concurrent.futures
+import difflib
+import threading
+from collections.abc import Callable, Iterable
+from enum import IntEnum
 from typing import Any
 
 from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.frame import decode_command
 from pocketmq.remoting.request import Request, Response
 
-__all__ = ["Faults", "Held", "When"]
+__all__ = ["Fault", "Faults", "Held", "When", "code_of"]
 
 #: Whether a request is meant; its `header` is the typed one of its code (remoting.headers).
 When = Callable[[Request[Any]], bool]
+
+
+def code_of(kind: type[IntEnum], code: int | str) -> int:
+    """The number of a code that is given as a member of `kind`, its name, or a number."""
+    if isinstance(code, bool) or not isinstance(code, int | str):
+        raise TypeError(f"code is {code!r}; allowed are a {kind.__name__}, its name, or an int")
+    if isinstance(code, int):
+        return int(code)
+    if code not in kind.__members__:
+        near = difflib.get_close_matches(code.upper(), kind.__members__, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"code is {code!r}, which is not the name of a {kind.__name__}{hint}")
+    return int(kind[code])
 
 
 class Held:
     """Requests that wait. `count`: how many wait now."""
 
     def __init__(self) -> None:
-        self._released = asyncio.Event()
-        self._arrival = asyncio.Event()
         self.count = 0
+        self._released = False
+        self._lock = threading.Lock()
+        #: What the requests wait for, in the servers' loop, and what tests wait for, anywhere.
+        self._requests: list[concurrent.futures.Future[None]] = []
+        self._tests: list[tuple[int, concurrent.futures.Future[None]]] = []
 
     async def arrived(self, count: int = 1) -> None:
         """Wait until at least so many requests wait."""
-        while self.count < count:
-            self._arrival.clear()
-            await self._arrival.wait()
+        await asyncio.wrap_future(self._arrival(count))
+
+    def wait(self, count: int = 1, timeout: float = 10.0) -> None:
+        """Do as `arrived`, in a synchronous test; raises TimeoutError after `timeout` seconds."""
+        try:
+            self._arrival(count).result(timeout)
+        except concurrent.futures.TimeoutError:
+            raise TimeoutError(
+                f"{self.count} of {count} requests arrived within {timeout} s"
+            ) from None
 
     def release(self) -> None:
         """Let those that wait, and all that come later, be served."""
-        self._released.set()
+        with self._lock:
+            self._released = True
+            waiting, self._requests = self._requests, []
+        for request in waiting:
+            _finish(request)
+
+    def _arrival(self, count: int) -> concurrent.futures.Future[None]:
+        arrival: concurrent.futures.Future[None] = concurrent.futures.Future()
+        with self._lock:
+            if self.count >= count:
+                arrival.set_result(None)
+            else:
+                self._tests.append((count, arrival))
+        return arrival
 
     async def _wait(self) -> None:
-        self.count += 1
-        self._arrival.set()
+        release: concurrent.futures.Future[None] = concurrent.futures.Future()
+        with self._lock:
+            self.count += 1
+            there = [waiting for count, waiting in self._tests if count <= self.count]
+            self._tests = [(count, w) for count, w in self._tests if count > self.count]
+            if self._released:
+                release.set_result(None)
+            else:
+                self._requests.append(release)
+        for waiting in there:
+            _finish(waiting)
         try:
-            await self._released.wait()
+            await asyncio.wrap_future(release)
         finally:
-            self.count -= 1
+            with self._lock:
+                self.count -= 1
+                if release in self._requests:
+                    self._requests.remove(release)
 
 
-class _Fault:
+def _finish(future: concurrent.futures.Future[None]) -> None:
+    if future.set_running_or_notify_cancel():  # nobody waits any more for a cancelled one
+        future.set_result(None)
+
+
+class Fault:
     """One rule: what happens to the requests it means, `times` times (None: always)."""
 
     def __init__(
@@ -54,9 +112,40 @@ class _Fault:
         when: When | None,
         times: int | None,
     ) -> None:
+        if times is not None and (isinstance(times, bool) or not isinstance(times, int)):
+            raise TypeError(f"times is {times!r}; allowed are None and whole numbers from 1 on")
+        if times is not None and times < 1:
+            raise ValueError(f"times is {times}; allowed are None and whole numbers from 1 on")
         self.act = act
         self.when = when
         self.times = times
+
+    @classmethod
+    def answering(cls, response: Response, when: When | None, times: int | None) -> Fault:
+        """Answer with `response`, without serving the request."""
+        return cls(lambda _request, _serve: response, when, times)
+
+    @classmethod
+    def ignoring(cls, when: When | None, times: int | None) -> Fault:
+        """Neither serve nor answer."""
+        return cls(lambda _request, _serve: None, when, times)
+
+    @classmethod
+    def holding(cls, held: Held, when: When | None, times: int | None) -> Fault:
+        """Serve the requests only when they are released."""
+
+        async def act(request: Request[Any], serve: Handler) -> Response | None:
+            await held._wait()
+            answer = serve(request)
+            if isinstance(answer, bytes):
+                # A prepared frame; what comes later comes as a response.
+                stored = decode_command(answer[4:])
+                return Response(
+                    stored.code, stored.remark, body=stored.body, ext_fields=stored.ext_fields
+                )
+            return answer if answer is None or isinstance(answer, Response) else await answer
+
+        return cls(act, when, times)
 
     def takes(self, request: Request[Any]) -> bool:
         if self.times == 0 or (self.when is not None and not self.when(request)):
@@ -70,7 +159,8 @@ class Faults:
     """The rules in force, by request code; the newest one that means a request decides."""
 
     def __init__(self) -> None:
-        self._by_code: dict[int, deque[_Fault]] = {}
+        # Tuples that are replaced whole: a test's `when` may be looked at while one is added.
+        self._by_code: dict[int, tuple[Fault, ...]] = {}
         self._dispatchers: list[Dispatcher] = []
 
     def attach(self, dispatchers: Iterable[Dispatcher]) -> None:
@@ -81,55 +171,17 @@ class Faults:
         for code in self._by_code:
             self._wrap(code, new)
 
-    @contextlib.contextmanager
-    def fail(
-        self, code: int, response: Response, when: When | None, times: int | None
-    ) -> Iterator[None]:
-        """Answer with `response`, without serving the request."""
-        with self._rule(code, _Fault(lambda _request, _serve: response, when, times)):
-            yield
-
-    @contextlib.contextmanager
-    def ignore(self, code: int, when: When | None, times: int | None) -> Iterator[None]:
-        """Neither serve nor answer."""
-        with self._rule(code, _Fault(lambda _request, _serve: None, when, times)):
-            yield
-
-    @contextlib.contextmanager
-    def hold(self, code: int, when: When | None, times: int | None) -> Iterator[Held]:
-        """Serve the requests only when they are released; at the end they are."""
-        held = Held()
-
-        async def act(request: Request[Any], serve: Handler) -> Response | None:
-            await held._wait()
-            answer = serve(request)
-            if isinstance(answer, bytes):
-                # A prepared frame; what comes later comes as a response.
-                stored = decode_command(answer[4:])
-                return Response(
-                    stored.code, stored.remark, body=stored.body, ext_fields=stored.ext_fields
-                )
-            return answer if answer is None or isinstance(answer, Response) else await answer
-
-        with self._rule(code, _Fault(act, when, times)):
-            try:
-                yield held
-            finally:
-                held.release()
-
-    @contextlib.contextmanager
-    def _rule(self, code: int, fault: _Fault) -> Iterator[None]:
-        code = int(code)
+    def add(self, code: int, fault: Fault) -> None:
+        """Have a rule decide before those that are there."""
         if code not in self._by_code:
             if not any(code in dispatcher.codes for dispatcher in self._dispatchers):
-                raise ValueError(f"request code {code} is served by neither broker nor name server")
+                raise ValueError(f"code is {code}, which neither broker nor name server serves")
             self._wrap(code, self._dispatchers)
-        faults = self._by_code.setdefault(code, deque())
-        faults.appendleft(fault)
-        try:
-            yield
-        finally:
-            faults.remove(fault)
+        self._by_code[code] = (fault, *self._by_code.get(code, ()))
+
+    def remove(self, code: int, fault: Fault) -> None:
+        """End a rule."""
+        self._by_code[code] = tuple(other for other in self._by_code[code] if other is not fault)
 
     def _wrap(self, code: int, dispatchers: Iterable[Dispatcher]) -> None:
         def wrapper(serve: Handler) -> Handler:

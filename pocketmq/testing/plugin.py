@@ -1,43 +1,49 @@
-"""The fixtures of the pytest plugin."""
+"""The fixtures of the pytest plugin.
+
+They are synchronous, since their servers run in a thread: tests of any kind and any loop scope can
+use them, with pytest-asyncio, with anyio, or with neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pocketmq.testing.server import RocketMQ
 
-__all__ = ["rocketmq", "rocketmq_properties"]
-
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["rocketmq", "rocketmq_module", "rocketmq_properties", "rocketmq_session"]
 
 
-def _async_fixture(function: F) -> F:
-    make: Any = pytest.fixture
-    try:
-        import pytest_asyncio
-    except ImportError:  # pytest loads this module wherever pocketmq is installed, used or not
-        pass
-    else:
-        make = pytest_asyncio.fixture
-    decorated: F = make(function)
-    return decorated
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rocketmq_properties() -> Mapping[str, str]:
-    """Settings of the broker, by their official names; none."""
+    """Settings of the broker, by their official names; none unless you override this fixture."""
     return {}
 
 
-@_async_fixture
-async def rocketmq(rocketmq_properties: Mapping[str, str]) -> AsyncIterator[RocketMQ]:
-    """A running `RocketMQ` with an empty store."""
-    # Imported on use: pytest loads this plugin in every run, also of those who do not use it.
-    from pocketmq.testing.server import RocketMQ
+@pytest.fixture
+def rocketmq(rocketmq_properties: Mapping[str, str]) -> Iterator[RocketMQ]:
+    """A running `RocketMQ` with an empty store, for one test."""
+    yield from _running(rocketmq_properties)
 
-    async with RocketMQ(properties=rocketmq_properties) as server:
+
+@pytest.fixture(scope="module")
+def rocketmq_module(rocketmq_properties: Mapping[str, str]) -> Iterator[RocketMQ]:
+    """A running `RocketMQ` that the tests of a module share."""
+    yield from _running(rocketmq_properties)
+
+
+@pytest.fixture(scope="session")
+def rocketmq_session(rocketmq_properties: Mapping[str, str]) -> Iterator[RocketMQ]:
+    """A running `RocketMQ` that all tests share."""
+    yield from _running(rocketmq_properties)
+
+
+def _running(properties: Mapping[str, str]) -> Iterator[RocketMQ]:
+    # Imported on use: pytest loads this plugin in every run, also where no test uses it.
+    from pocketmq.testing import RocketMQ
+
+    with RocketMQ(properties=properties) as server:
         yield server

@@ -3,10 +3,14 @@
 import asyncio
 import contextlib
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout, SendError, SystemBusy
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
@@ -162,9 +166,132 @@ async def test_requests_to_the_name_server_fail_too(rocketmq: RocketMQ) -> None:
                 await producer.send(Message("orders", b"x"))
 
 
-async def test_a_code_that_nobody_serves(rocketmq: RocketMQ) -> None:
-    with pytest.raises(ValueError, match="31999"), rocketmq.fail(31999):
+async def test_codes_are_given_by_name_or_number(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    for code in ("SEND_MESSAGE_V2", int(SEND), SEND):
+        with rocketmq.fail(code, "SYSTEM_BUSY", "too much"):
+            with pytest.raises(SendError, match="too much") as caught:
+                await send(rocketmq, b"never")
+            assert isinstance(caught.value.__cause__, SystemBusy)
+    assert await drained(rocketmq) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "text"),
+    [
+        ((31999,), {}, ValueError, "31999, which neither broker nor name server serves"),
+        (("SEND_MESAGE_V2",), {}, ValueError, "did you mean SEND_MESSAGE_V2"),
+        (("send_message_v2",), {}, ValueError, "did you mean SEND_MESSAGE_V2"),
+        (("nonsense",), {}, ValueError, "'nonsense', which is not the name of a RequestCode"),
+        ((SEND, "BUSY"), {}, ValueError, "not the name of a ResponseCode"),
+        ((None,), {}, TypeError, "code is None"),
+        ((True,), {}, TypeError, "code is True"),
+        ((SEND,), {"times": 0}, ValueError, "times is 0"),
+        ((SEND,), {"times": "2"}, TypeError, "times is '2'"),
+    ],
+)
+async def test_arguments_of_faults(
+    rocketmq: RocketMQ,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text), rocketmq.fail(*arguments, **options):
         pass
+
+
+def test_a_property_is_a_text() -> None:
+    properties: Any = {"autoCreateTopicEnable": True}
+    with pytest.raises(TypeError, match=r"\['autoCreateTopicEnable'\] is True; .* 'true'"):
+        RocketMQ(properties=properties)
+
+
+async def test_it_says_when_it_does_not_run() -> None:
+    with pytest.raises(RuntimeError, match="not running: enter it"):
+        await RocketMQ().drain("orders")
+
+
+class Billing:
+    """A push consumer whose handler fails so many times; it waits while `open` is not set."""
+
+    def __init__(self, rocketmq: RocketMQ, *, failures: int = 0, tags: str = "*") -> None:
+        self.attempts: list[bytes] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self._failures = failures
+        self.consumer = PushConsumer("billing", namesrv=rocketmq.namesrv, start="begin")
+        self.consumer.on("orders", tags)(self.bill)
+
+    async def bill(self, message: ConsumedMessage) -> None:
+        await self.open.wait()
+        self.attempts.append(message.body)
+        if len(self.attempts) <= self._failures:
+            raise ReconsumeLater("not yet")
+
+
+async def test_idle_waits_until_everything_is_consumed(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=4)
+    billing = Billing(rocketmq)
+    bodies = [b"%d" % i for i in range(100)]
+    async with billing.consumer:
+        await rocketmq.idle("billing", timeout=60)
+        billing.open.clear()
+        await send(rocketmq, *bodies)
+        with pytest.raises(TimeoutError, match=r"billing.*within 0.05 s: (queue|consumers)"):
+            await rocketmq.idle("billing", timeout=0.05)
+        billing.open.set()
+        await rocketmq.idle("billing", timeout=timedelta(seconds=60))
+        assert sorted(billing.attempts) == sorted(bodies)
+    with pytest.raises(TimeoutError, match="no consumer of the group is connected"):
+        await rocketmq.idle("billing", timeout=0.05)
+
+
+async def test_idle_does_not_wait_for_what_is_filtered_out(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    billing = Billing(rocketmq, tags="paid")
+    async with billing.consumer:
+        async with producer_of(rocketmq) as producer:
+            for tag in ("paid", "refunded", "refunded"):
+                await producer.send(Message("orders", tag.encode(), tags=tag))
+        await rocketmq.idle("billing", timeout=60)
+        assert billing.attempts == [b"paid"]
+
+
+async def test_idle_takes_the_commits_of_a_pull_consumer(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    await send(rocketmq, b"1", b"2")
+    async with PullConsumer("audit", namesrv=rocketmq.namesrv, start="begin") as consumer:
+        await consumer.subscribe("orders")
+        assert len(await consumer.poll(timeout=60)) == 2
+        await consumer.commit()
+        await rocketmq.idle("audit", timeout=60)
+
+
+async def test_retries_happen_within_the_time_that_the_clock_is_moved(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    billing = Billing(rocketmq, failures=3)
+    async with billing.consumer:
+        await send(rocketmq, b"1")
+        # The handler has not failed yet. Its retries are due after 10, 30 and 60 seconds.
+        await rocketmq.advance(timedelta(seconds=50), patience=60)
+        assert len(billing.attempts) == 3
+        await rocketmq.advance(60, patience=60)
+        assert billing.attempts == [b"1"] * 4
+
+
+async def test_a_handler_that_takes_long_does_not_stop_the_clock(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("orders", queues=1)
+    billing = Billing(rocketmq)
+    billing.open.clear()
+    async with billing.consumer:
+        await send(rocketmq, b"1")
+        await send(rocketmq, b"after 10 s", delay_level=3)
+        await rocketmq.advance(10, patience=0.05)
+        assert await drained(rocketmq) == [b"1", b"after 10 s"]
+        billing.open.set()
+        await rocketmq.idle("billing", timeout=60)
+    assert sorted(billing.attempts) == [b"1", b"after 10 s"]
 
 
 async def test_requests_are_held_until_released(rocketmq: RocketMQ) -> None:
@@ -306,5 +433,5 @@ async def test_the_clock_goes_on_by_itself_and_never_back(rocketmq: RocketMQ) ->
     assert abs(before - time.time() * 1000) < 60_000
     await rocketmq.advance(100)
     assert rocketmq.clock() - before >= 100_000
-    with pytest.raises(ValueError, match="back"):
+    with pytest.raises(ValueError, match=r"seconds is -1.* back"):
         await rocketmq.advance(-1)
