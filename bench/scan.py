@@ -29,7 +29,7 @@ from bench.work_directory import work_directory
 from pocketmq.message.identity import UniqueIdFactory, pack_host
 from pocketmq.message.properties import encode
 from pocketmq.message.tags import tag_hash
-from pocketmq.spark_session import SparkUnavailable, find_java, use_java
+from pocketmq.spark import SparkUnavailable, find_java, use_java
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.datasource.schema import arrow_schema, ddl
 from pocketmq.store.message_store import MessageStore

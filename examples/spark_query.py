@@ -2,13 +2,12 @@
 
 import sys
 
-from pyspark.sql import SparkSession
+from pocketmq.spark import session
 
 store = sys.argv[1]
 topic = sys.argv[2] if len(sys.argv) > 2 else "orders"
 
-spark = SparkSession.builder.master("local[*]").appName("orders").getOrCreate()
-# Nothing to register: PySpark finds the source in the installed package.
+spark = session("orders")
 messages = spark.read.format("rocketmq").option("subscribe", topic).load(store)
 messages.createOrReplaceTempView("messages")
 spark.sql(

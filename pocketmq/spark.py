@@ -1,8 +1,26 @@
-"""The Spark data source over stored messages: `pip install 'pocketmq[spark]'`.
+"""Spark over stored messages: the data source, and a session that has it.
 
-spark.dataSource.register(RocketMQDataSource)
-spark.read.format("rocketmq").option("subscribe", "orders").load("./store")
+    spark = pocketmq.spark.session()
+    spark.read.format("rocketmq").option("subscribe", "orders").load("./store")
+
+Needs `pip install 'pocketmq[spark]'` and Java. If Spark cannot run, the error says what is missing
+and what to type.
 """
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pocketmq._extras import require
 
@@ -11,3 +29,195 @@ try:
 except ModuleNotFoundError:
     require("spark", __name__)
     raise
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+
+#: Lines that Java and Spark write to stderr at every start. They tell nothing about your job.
+_NOISE: Final = re.compile(
+    rb"WARNING: |"
+    rb"Using Spark's default log4j profile: |"
+    rb"Setting default log level to |"
+    rb"To adjust logging level use |"
+    rb"Setting Spark log level to |"
+    rb".* WARN NativeCodeLoader: "
+)
+
+#: Package managers, in the order they are looked for, and what installs a Java runtime with them.
+INSTALL_JAVA = {
+    "apt-get": "sudo apt-get install default-jre-headless",
+    "dnf": "sudo dnf install java-latest-openjdk-headless",
+    "apk": "sudo apk add openjdk17-jre-headless",
+    "pacman": "sudo pacman -S jre-openjdk-headless",
+    "zypper": "sudo zypper install java-17-openjdk-headless",
+    "brew": "brew install openjdk",
+}
+
+
+class SparkUnavailable(Exception):
+    """Spark cannot run here; the text says what is missing and what to type."""
+
+
+def session(
+    name: str = "pocketmq",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    short_lived: bool = False,
+) -> SparkSession:
+    """Start a Spark session that can read stores: `session().read.format("rocketmq").load(DIR)`.
+
+    By default it runs on the cores of this machine, is bound to loopback, shows times in UTC, and
+    has neither a web page nor progress lines. If a session is running already, you get that one
+    with `config` applied.
+
+    Spark's Python workers run the interpreter that calls this (PYSPARK_PYTHON) and import pocketmq
+    from where it has it, so you need not activate a virtual environment. With another `master` than
+    a local one, pocketmq and PyArrow must be installed on the executors, and a PYSPARK_PYTHON that
+    is set stays as it is.
+
+    Args:
+        name: of the application.
+        master: where to run, as in `SparkSession.builder.master`.
+        config: Spark's settings, such as `{"spark.driver.memory": "4g"}`.
+        log: a file for the stderr of the Java process. Default: this process's stderr, without the
+            lines that Spark writes at every start.
+        short_lived: for a few small queries: Java compiles less, which halves the time of those on
+            two busy cores.
+
+    Raises:
+        SparkUnavailable: a Java runtime is missing.
+    """
+    use_java(find_java())
+    # Without this, workers run whatever `python3` is in PATH, which may not have our packages.
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers import the data source from where this process has it, installed or not.
+    ours = str(Path(__file__).parents[1])
+    paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        # The data is small or comes in few partitions; 200 tasks for a GROUP BY are not faster.
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.log.level", "ERROR")
+    )
+    if short_lived:
+        quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        builder = builder.config("spark.driver.extraJavaOptions", quick)
+    for key, value in (config or {}).items():
+        builder = builder.config(key, value)
+    with _interrupted_later(), _java_stderr(log), warnings.catch_warnings():
+        # PySpark warns that it does not know the newest pandas, which nothing here uses.
+        warnings.simplefilter("ignore", FutureWarning)
+        started = builder.getOrCreate()
+    started.dataSource.register(RocketMQDataSource)
+    return started
+
+
+@contextlib.contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Hold Ctrl-C back until the block has ended.
+
+    If PySpark is interrupted while it waits for the Java process, that process runs for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # KeyboardInterrupt is raised in the main thread only
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _java_stderr(log: Path | None) -> Iterator[None]:
+    """Send the stderr of processes started within the block to a file, or through a filter.
+
+    That holds for as long as these processes run.
+    """
+    kept = os.dup(2)
+    try:
+        if log is None:
+            target = _filter_to(os.dup(kept))
+        else:
+            target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(target, 2)
+        os.close(target)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _filter_to(stderr: int) -> int:
+    """Return a pipe to write to. Its lines go to the descriptor `stderr`, except `_NOISE`."""
+    reading, writing = os.pipe()
+
+    def copy() -> None:
+        with open(reading, "rb") as lines, open(stderr, "wb", buffering=0) as target:
+            for line in lines:
+                if not _NOISE.match(line):
+                    with contextlib.suppress(OSError):
+                        target.write(line)
+
+    threading.Thread(target=copy, name="spark-stderr", daemon=True).start()
+    return writing
+
+
+def find_java() -> Path:
+    """Return a Java runtime that is new enough: the one in JAVA_HOME, else the one in PATH.
+
+    Raises:
+        SparkUnavailable: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidates = [shutil.which("java", path=str(Path(home) / "bin")) if home else None]
+    candidates.append(shutil.which("java"))
+    too_old = ""
+    for candidate in filter(None, candidates):
+        version = java_version(Path(candidate))
+        if version >= OLDEST_JAVA:
+            return Path(candidate)
+        too_old = f" ({candidate} is version {version})" if version else ""
+    advice = next(
+        (f"type: {line}" for manager, line in INSTALL_JAVA.items() if shutil.which(manager)),
+        "install one and set JAVA_HOME to its directory",
+    )
+    raise SparkUnavailable(f"Spark needs Java {OLDEST_JAVA} or newer{too_old}; {advice}")
+
+
+def java_version(java: Path) -> int:
+    """Return the major version of a runtime; 0 if that cannot be found out."""
+    try:
+        ended = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    # 17.0.15, 21, and 1.8.0_392 for what is called 8.
+    match = re.search(r'version "(?:1\.)?(\d+)', ended.stderr + ended.stdout)
+    return int(match[1]) if match else 0
+
+
+def use_java(java: Path) -> None:
+    """Make Spark start this runtime: Spark looks at JAVA_HOME before PATH."""
+    home = os.environ.get("JAVA_HOME")
+    if home and java.parent != Path(home) / "bin":
+        del os.environ["JAVA_HOME"]

@@ -53,7 +53,7 @@ ONLY_IN = {
         "store/datasource",
         "pyspark_rocketmq",
         "cli/query.py",
-        "spark_session.py",
+        "spark.py",
         "demo/spark_report.py",
     ),
     "pyarrow": ("store/scan", "store/datasource", "cli/export.py"),

@@ -21,7 +21,7 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, directory
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.remoting.service import ExitCode
-from pocketmq.spark_session import SparkUnavailable, start
+from pocketmq.spark import SparkUnavailable, session
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
@@ -157,15 +157,11 @@ def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
 
 
 def _session() -> SparkSession:
-    # Spark's Python workers find the data source where this process has it from.
-    ours = str(Path(__file__).parents[2])
-    paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     # The session reads times in statements as UTC; PySpark gives them in this process's time zone.
     os.environ["TZ"] = "UTC"
     if sys.platform != "win32":
         time.tzset()
-    return start("pocketmq query")
+    return session("pocketmq query")
 
 
 def _create_views(

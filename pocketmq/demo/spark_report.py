@@ -10,11 +10,10 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketmq import spark_session
 from pocketmq.demo.ledger import Ledger
 from pocketmq.demo.screen import Screen
 from pocketmq.remoting.service import ExitCode
-from pocketmq.spark_session import SparkUnavailable
+from pocketmq.spark import SparkUnavailable, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,9 +52,7 @@ def show(
     screen.title("Spark SQL over the files of both brokers, which are stopped")
     try:
         with screen.working("starting Spark: a Java virtual machine, some seconds"):
-            spark = spark_session.start(
-                "pocketmq demo", log=scratch / "spark.log", short_lived=True
-            )
+            spark = session("pocketmq demo", log=scratch / "spark.log", short_lived=True)
     except SparkUnavailable as error:
         screen.say(f"left out: {error}")
         return ExitCode.UNAVAILABLE

@@ -27,7 +27,7 @@ def query(*arguments: str | Path, head: bool = False) -> subprocess.CompletedPro
     """Run the command elsewhere than in the project's directory, as users do; `head`: with a reader
     that has seen enough before there is anything."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
-    from pocketmq.spark_session import SparkUnavailable, find_java
+    from pocketmq.spark import SparkUnavailable, find_java
 
     try:
         find_java()
@@ -66,6 +66,7 @@ def test_a_topic_is_a_table(golden_clean: Path) -> None:
     cells = [line.replace("│", " ").split() for line in ended.stdout.splitlines()]
     assert ["TagA", "20"] in cells
     assert ["TagB", "20"] in cells
+    assert ended.stderr == "", "Spark's start is quiet"
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Finding a Java runtime, and what is said where there is none."""
+"""Spark sessions from any interpreter, finding a Java runtime, and the errors without one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import TypeVar
 
 import pytest
 
-from pocketmq.spark_session import SparkUnavailable, find_java, java_version, use_java
+from pocketmq.spark import SparkUnavailable, find_java, java_version, use_java
 from tests.cli.running import environment
+from tests.store.made_store import MadeStore
 
 T = TypeVar("T")
 
@@ -81,13 +82,51 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.spark
+def test_a_job_runs_by_the_path_of_its_interpreter(tmp_path: Path) -> None:
+    """As from a virtual environment that is not activated: no `python3` in PATH works."""
+    pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+    try:
+        java = find_java()
+    except SparkUnavailable as missing:
+        pytest.skip(str(missing))
+    for name in ("python", "python3"):
+        other = tmp_path / "bin" / name
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("#!/bin/sh\nexit 1\n")
+        other.chmod(0o755)
+    made = MadeStore(tmp_path / "store")
+    for body in (b"1", b"2"):
+        made.put("orders", body=body)
+    made.write()
+    program = tmp_path / "job.py"
+    program.write_text(
+        "from pocketmq import spark\n"
+        "session = spark.session(config={'spark.ui.showConsoleProgress': 'false'})\n"
+        "orders = session.read.format('rocketmq').option('subscribe', 'orders').load('store')\n"
+        "print(orders.count(), orders.selectExpr('min(CAST(body AS STRING))').first()[0])\n"
+        "session.stop()\n"
+    )
+    path = os.pathsep.join([str(tmp_path / "bin"), str(java.parent), "/usr/bin", "/bin"])
+    ended = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env=environment(PATH=path, PYSPARK_PYTHON=str(tmp_path / "bin" / "python3")),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stdout == "2 1\n", ended.stderr
+    assert ended.stderr == "", "Spark's start is quiet"
+
+
+@pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds child processes in /proc")
 def test_ctrl_c_while_spark_starts_leaves_no_java_process(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     program = (
         "import pathlib\n"
-        "from pocketmq.spark_session import start\n"
-        f"start('test', log=pathlib.Path({str(tmp_path / 'log')!r}))\n"
+        "from pocketmq.spark import session\n"
+        f"session('test', log=pathlib.Path({str(tmp_path / 'log')!r}))\n"
         "print('not interrupted')\n"
     )
     process = subprocess.Popen(
