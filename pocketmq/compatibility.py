@@ -1,22 +1,28 @@
-"""docs/compatibility.md: which request codes of Apache RocketMQ 5.3.3 are served, from what the
-processors themselves register.
+"""docs/compatibility.md: what is served of Apache RocketMQ 5.3.3.
 
-`python -m pocketmq.compatibility > docs/compatibility.md` writes it anew; a test fails when the
-file says something else, or when a code is neither served nor explained in `NOT_SERVED`.
+The page lists request codes from what the processors register, settings from the configuration
+classes, and topic attributes and kinds. `python -m pocketmq.compatibility > docs/compatibility.md`
+writes it; a test fails when the file differs, or when a code is neither served nor explained in
+`NOT_SERVED`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
 
 _NOBODY: Final = "no process of release 5.3.3 serves it"
 _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"
@@ -104,12 +110,46 @@ NOT_SERVED: Final[Mapping[str, str]] = {
 }
 
 _HEAD: Final = """\
-# Request codes
+# Compatibility
+
+What these servers serve of Apache RocketMQ 5.3.3. `python -m pocketmq.compatibility >
+docs/compatibility.md` writes this page from the code; a test fails when it is out of date.
+
+## Topic kinds
+
+| topic | |
+|---|---|
+| ordinary, delayed, timed, FIFO and transactional messages | served |
+| `queue.type=BatchCQ` (batch consume queues) | not served |
+| `cleanup.policy=COMPACTION` | not served |
+| static topics (`config/topicQueueMapping.json`) | not served |
+| light queues (`%LMQ%...`, multi-dispatch, MQTT) | not served |
+
+The broker opens an official store that holds such topics. It refuses sends to them and pulls from
+them with code 29 and the reason, and it does not change their files: the official broker can open
+the store again. Delayed, timed and half messages to such topics wait for the official broker.
+
+## Topic attributes
+
+| attribute | |
+|---|---|
+| `message.type` | any official value |
+| `queue.type` | `SimpleCQ` |
+| `cleanup.policy` | `DELETE` |
+| `reserve.time` | refused, as by the official broker |
+
+## Security
+
+Neither server speaks TLS, checks signatures (`aclEnable`), or knows users and access lists. The
+client does TLS and signs requests, for official servers.
+
+"""
+
+_CODES_HEAD: Final = """\
+## Request codes
 
 Every request code of Apache RocketMQ 5.3.3 (`RequestCode`), and `COMMON_BATCH_REQUEST` of its
-unmerged [Batch-Protocol](batch-protocol.md). Written by
-`python -m pocketmq.compatibility > docs/compatibility.md` from what the processors register; a test
-keeps it so.
+unmerged [Batch-Protocol](batch-protocol.md).
 
 Where a server does not serve a code, it answers as the official ones do: 3
 (`REQUEST_CODE_NOT_SUPPORTED`), with the remark ` request type CODE not supported`.
@@ -117,6 +157,16 @@ Where a server does not serve a code, it answers as the official ones do: 3
 | code | name | served by | or why not |
 |---|---|---|---|
 """
+
+_SETTINGS_HEAD: Final = """\
+## Settings
+
+The official configuration files load as they are. A setting without effect is a warning in the log;
+`updateBrokerConfig` accepts it with a warning, and `getBrokerConfig` then shows it.
+"""
+
+#: Official settings that are checked or shown although no configuration holds them.
+SERVED_ELSEWHERE: Final = frozenset({"brokerRole"})
 
 
 async def served() -> dict[int, list[str]]:
@@ -154,7 +204,30 @@ def page(modules: Mapping[int, list[str]]) -> str:
         reason = "" if names else NOT_SERVED.get(code.name, "")
         rows.append(f"| {int(code)} | {code.name} | {', '.join(names)} | {reason} |\n")
     count = sum(code in modules for code in RequestCode)
-    return f"{_HEAD}{''.join(rows)}\n{count} of {len(RequestCode)} are served.\n"
+    codes = f"{_CODES_HEAD}{''.join(rows)}\n{count} of {len(RequestCode)} are served.\n"
+    return f"{_HEAD}{codes}\n{_settings()}"
+
+
+def _settings() -> str:
+    parts = [_SETTINGS_HEAD]
+    for server, config, official in (
+        ("broker", BrokerConfig, BROKER_KEYS),
+        ("name server", NamesrvConfig, NAMESRV_KEYS),
+    ):
+        names = {field.encode_name for field in msgspec.structs.fields(config)}
+        idle = sorted(official - names - SERVED_ELSEWHERE, key=str.lower)
+        own = sorted(names - official, key=str.lower)
+        parts.append(f"\n### Of the {server}\n\n")
+        parts.append(f"{len(official & names)} official settings have an effect. ")
+        parts.append(f"These {len(idle)} have none:\n\n{_wrapped(idle)}\n")
+        if own:
+            parts.append(f"\nThese are not official:\n\n{_wrapped(own)}\n")
+    return "".join(parts)
+
+
+def _wrapped(names: Sequence[str]) -> str:
+    text = ", ".join(f"`{name}`" for name in names)
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

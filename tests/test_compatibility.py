@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from pocketmq.compatibility import NOT_SERVED, page, served
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.compatibility import NOT_SERVED, SERVED_ELSEWHERE, page, served
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
 from tests.test_architecture import PROJECT
 
 
@@ -33,3 +37,14 @@ def test_the_page_is_up_to_date(modules: dict[int, list[str]]) -> None:
 def test_the_modules_that_serve_are_there(modules: dict[int, list[str]]) -> None:
     for paths in modules.values():
         assert all((PROJECT / path).is_file() for path in paths)
+
+
+def test_every_official_setting_is_told(modules: dict[int, list[str]]) -> None:
+    written = page(modules)
+    fields = {
+        field.encode_name
+        for config in (BrokerConfig, NamesrvConfig)
+        for field in msgspec.structs.fields(config)
+    }
+    for key in (BROKER_KEYS | NAMESRV_KEYS) - fields - SERVED_ELSEWHERE:
+        assert f"`{key}`" in written

@@ -79,7 +79,7 @@ class Components:
         self._clock = clock
         self._announced = announced
         self._live = LiveConfig(config, on_settings, clock)
-        put_hooks = self._put_hooks = PutHooks(store)
+        put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
         self.transactions = Transactions(
             config,
             store,

@@ -18,7 +18,7 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.results import PutResult
+from pocketmq.store.results import PutResult, PutStatus
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -57,9 +57,13 @@ class PutHooks:
             there, the hooks are called again.
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(
+        self, store: MessageStore, is_served: Callable[[str], bool] = lambda topic: True
+    ) -> None:
+        """`is_served(topic)` is false for topics whose messages only an official broker stores."""
         self.hooks: list[PutHook] = []
         self._store = store
+        self._is_served = is_served
 
     def put(self, draft: InnerMessage, *, direct: bool = False) -> PutResult:
         """Store a message, without calling the hooks if `direct`; do not wait for the disk.
@@ -75,6 +79,12 @@ class PutHooks:
                 hook(draft)
                 if draft.topic != topic:
                     break
+        if not self._is_served(draft.topic):
+            # Not MESSAGE_ILLEGAL: a delayed or half message waits for an official broker.
+            return PutResult(
+                PutStatus.SERVICE_NOT_AVAILABLE,
+                remark=f"topic {draft.topic} is not served by this broker",
+            )
         tags_code = draft.tags_code
         if tags_code is None:
             tags_code = tag_hash(draft.properties.get(names.TAGS, ""))

@@ -19,6 +19,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.table_file import TableFile
 from pocketmq.broker.topic_attributes import apply_changes
+from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.message import limits
 from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
@@ -41,6 +42,10 @@ class TopicConfigs:
 
     `on_change(names)` is called after each change with the topics concerned; a deleted one is
     no longer in `table` by then.
+
+    Attributes:
+        table: the topics by name.
+        unserved: refuses topics of an official store that this broker does not serve.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class TopicConfigs:
     ) -> None:
         self._config = config
         self._file = TableFile(path, "topicConfigTable", TopicConfig)
+        self.unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
         self._collected: dict[str, None] | None = None  # changed topics, within `collecting`
@@ -94,6 +100,7 @@ class TopicConfigs:
         """
         for name, queues, perm in self._own_topics():
             self.table[name] = _new_topic(name, queues, perm)
+        self.unserved.load()
         stored, self.data_version = self._file.load(self.data_version)
         self.table.update(stored)
         if not self._config.auto_create_topic_enable and AUTO_CREATE_TOPIC in self.table:
@@ -107,6 +114,11 @@ class TopicConfigs:
     def get(self, name: str) -> TopicConfig | None:
         """The topic, or None."""
         return self.table.get(name)
+
+    def is_served(self, name: str) -> bool:
+        """Tell whether this broker stores messages of a topic; unknown topics are served."""
+        topic = self.table.get(name)
+        return topic is None or self.unserved.reason(topic) is None
 
     def is_system(self, name: str) -> bool:
         """RocketMQ's own topics and this broker's; admins may not change or delete them."""

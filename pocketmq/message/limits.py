@@ -38,6 +38,7 @@ DEFAULT_REGION: Final = "DefaultRegion"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"  # queues of MQTT, without a topic config
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 SYSTEM_TOPICS: Final = frozenset(

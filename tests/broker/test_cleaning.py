@@ -59,13 +59,13 @@ async def test_queues_of_unknown_topics_are_removed(
     broker: Broker, client: Client, topic: str
 ) -> None:
     await fill(client, topic, "a")
-    unknown, light = f"{topic}_unknown", "%LMQ%light"
-    for name in (unknown, light, "SCHEDULE_TOPIC_XXXX"):
+    unknown = f"{topic}_unknown"
+    for name in (unknown, "SCHEDULE_TOPIC_XXXX"):
         result = broker.store.put(
             name, 0, b"b", "", born_timestamp=1, born_host=bytes(8), tags_code=0
         )
         assert result.ok
     await clean(client, RequestCode.CLEAN_UNUSED_TOPIC)
     assert unknown not in broker.store.queues
-    assert {topic, light, "SCHEDULE_TOPIC_XXXX"} <= set(broker.store.queues)
+    assert {topic, "SCHEDULE_TOPIC_XXXX"} <= set(broker.store.queues)
     assert len(await client.pulled(topic)) == 1

@@ -196,6 +196,6 @@ def test_the_table_finds_and_refuses(bench: Any) -> None:
     assert table.find("Topic", 4) is None
     assert table.view["Topic"][3] is queue
     for topic, queue_id in (("a/b", 0), ("..", 0), ("", 0), ("Topic", -1)):
-        with pytest.raises(ValueError, match="can not have a queue"):
+        with pytest.raises(ValueError, match="cannot have a queue"):
             table.find_or_create(topic, queue_id)
     assert len(table.all) == 1

@@ -102,7 +102,7 @@ async def test_opening_changes_nothing_but_the_tail(golden: Any) -> None:
     await asyncio.sleep(0)
     await store.close()
     for path, content in before.items():
-        part = path.relative_to(bench.root).components[0]
+        part = path.relative_to(bench.root).parts[0]
         if part in ("config", "index", "commitlog") and path.exists():
             assert path.read_bytes() == content, path
     # Files behind the end are the preallocated ones, which hold nothing; an index that a crash may

@@ -17,6 +17,7 @@ from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import MAGIC_V1, decode
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
+from pocketmq.store.results import PutStatus
 
 
 def checkpoint(bench: Any) -> tuple[int, ...]:
@@ -459,3 +460,45 @@ async def test_the_end_of_a_file_has_room_for_a_blank(bench: Any, left: int) -> 
     assert len(crashed.bodies(opened)) == 3
     assert opened.record_at(0)[4:8] == MAGIC_V1.to_bytes(4, "big")
     await opened.close()
+
+
+async def test_no_entry_is_made_for_topics_with_batch_consume_queues(bench: Any) -> None:
+    """The official broker does not open a store where a topic has queues of both kinds."""
+    store = bench.open()
+    for topic in ("Topic", "Batch"):
+        bench.put(store, topic)
+    store.settle()
+    bench = bench.copy("crashed")
+    shutil.rmtree(bench.root / "consumequeue" / "Batch")
+    batch_queue = bench.root / "batchconsumequeue" / "Batch" / "0"
+    batch_queue.mkdir(parents=True)
+    (batch_queue / f"{0:020d}").write_bytes(b"official")
+
+    store = bench.open()
+    assert bench.bodies(store, "Topic") == [b"body"]
+    assert not (bench.root / "consumequeue" / "Batch").exists()
+    result = bench.put(store, "Batch")
+    assert (result.status, result.remark) == (
+        PutStatus.MESSAGE_ILLEGAL,
+        "topic 'Batch' has batch consume queues, which are not served",
+    )
+    assert (batch_queue / f"{0:020d}").read_bytes() == b"official"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_light_queues_are_left_alone(bench: Any, clean: bool) -> None:
+    """Their entries point at records of other topics."""
+    store = bench.open()
+    bench.put(store)
+    store.settle()
+    if clean:
+        await store.close()
+    bench = bench.copy("official")
+    light = bench.root / "consumequeue" / "%LMQ%a" / "0"
+    shutil.copytree(bench.root / "consumequeue" / "Topic" / "0", light)
+    before = {path.name: path.read_bytes() for path in light.iterdir()}
+
+    store = bench.open()
+    assert bench.bodies(store, "Topic") == [b"body"]
+    await store.close()
+    assert {path.name: path.read_bytes() for path in light.iterdir()} == before

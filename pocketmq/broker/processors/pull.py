@@ -311,6 +311,7 @@ class PullProcessor:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
+        self._topics.unserved.check(topic)
         if not topic.perm & PERM_READ:
             raise PullRefused(
                 f"the topic[{header.topic}] pulling message is forbidden", TOPIC_FORBIDDEN

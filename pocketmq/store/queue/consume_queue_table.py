@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from pocketmq.message.limits import TOPIC_PATTERN, is_system_topic
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 
@@ -29,6 +29,9 @@ class ConsumeQueueTable:
         self._directory = directory
         self._file_size = file_size
         self._retired = retired
+        # Topics whose queues are of another kind: an entry of ours would keep the official broker
+        # from opening the store.
+        self._batch_topics: frozenset[str] = frozenset()
         # Listeners outlive queues: a long poll may wait for a queue that has no message yet.
         self._listeners: dict[tuple[str, int], tuple[ArrivalListener, ...]] = {}
 
@@ -39,13 +42,16 @@ class ConsumeQueueTable:
 
     def load(self, *, clean: bool) -> None:
         """Open the queues on disk, `clean` after a clean stop. Raises as `ConsumeQueue.load`."""
+        batch_queues = self._directory.parent / "batchconsumequeue"
+        if batch_queues.is_dir():
+            self._batch_topics = frozenset(path.name for path in batch_queues.iterdir())
         if not self._directory.is_dir():
             return
         for path in sorted(self._directory.glob("*/*/")):
             try:
                 queue = self.find_or_create(path.parent.name, int(path.name))
-            except ValueError:
-                log.warning("%s is no consume queue and is left alone", path)
+            except ValueError as error:
+                log.warning("%s is left alone: %s", path, error)
             else:
                 queue.load(clean=clean)
 
@@ -57,12 +63,17 @@ class ConsumeQueueTable:
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; a new one has no file before its first message.
 
-        Raises ValueError for a topic that can not be a directory's name.
+        Raises ValueError for a topic that cannot be a directory's name, or that is not served.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
             if TOPIC_PATTERN.fullmatch(topic) is None or queue_id < 0:
-                raise ValueError(f"topic {topic!r} with queue {queue_id} can not have a queue")
+                raise ValueError(f"topic {topic!r} with queue {queue_id} cannot have a queue")
+            if topic in self._batch_topics:
+                raise ValueError(f"topic {topic!r} has batch consume queues, which are not served")
+            if topic.startswith(LIGHT_QUEUE_PREFIX):
+                # Its entries point at the records of other topics.
+                raise ValueError(f"topic {topic!r} is a light queue, which is not served")
             directory = self._directory / topic / str(queue_id)
             queue = ConsumeQueue(
                 self._files, directory, topic, queue_id, self._file_size, self._retired

@@ -15,8 +15,6 @@ from pocketmq.remoting.headers import Header
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
-LIGHT_QUEUE_PREFIX = "%LMQ%"  # queues of MQTT, without a topic config
-
 
 class CleaningProcessor:
     """Cleaning requests of one broker."""
@@ -39,11 +37,7 @@ class CleaningProcessor:
     async def unused_topics(self, request: Request[Header]) -> Response:
         """Remove the consume queues of topics that are not in the topic table."""
         for topic in list(self._store.queues):
-            if not (
-                topic in self._topics.table
-                or is_system_topic(topic)
-                or topic.startswith(LIGHT_QUEUE_PREFIX)
-            ):
+            if not (topic in self._topics.table or is_system_topic(topic)):
                 self._store.delete_topic(topic)
                 await asyncio.sleep(0)
         return Response()

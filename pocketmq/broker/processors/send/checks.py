@@ -95,7 +95,10 @@ class SendChecks:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
-        return known if known is not None else self._create(header)
+        if known is None:
+            return self._create(header)
+        self._topics.unserved.check(known)
+        return known
 
     def accepting(self) -> None:
         """Raises while the broker was told not to take messages yet."""
