@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar, Unpack, overload
@@ -153,11 +153,11 @@ class Producer:
         group: str,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
         retries: int = 2,
-        attempt_timeout: float | None = None,
+        attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
-        linger_ms: float = 0,
+        linger_ms: float | timedelta = 0,
         coalesce: bool = True,
         max_buffered_bytes: int = ...,
         compression: str | None = "zlib",
@@ -183,7 +183,7 @@ class Producer:
     @property
     def timeout(self) -> float: ...
     @timeout.setter
-    def timeout(self, seconds: float) -> None: ...
+    def timeout(self, value: Seconds) -> None: ...
     @property
     def client_id(self) -> str: ...
     def __enter__(self) -> Self: ...
@@ -201,7 +201,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> SendResult: ...
     def post(
         self, message: Message, *, queue: MessageQueue | None = None, key: ShardingKey | None = None
@@ -213,7 +213,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> None: ...
     def send_batch(
         self,
@@ -221,7 +221,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> list[SendResult]: ...
     def request(
         self,
@@ -229,12 +229,12 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> MessageExt: ...
     def reply(
-        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+        self, request: MessageExt, body: bytes, *, timeout: Seconds | None = None
     ) -> SendResult: ...
-    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str: ...
+    def recall(self, topic: str, recall_handle: str, *, timeout: Seconds | None = None) -> str: ...
     def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
 
 class PullConsumer:
@@ -396,7 +396,7 @@ class TransactionProducer:
     @property
     def timeout(self) -> float: ...
     @timeout.setter
-    def timeout(self, seconds: float) -> None: ...
+    def timeout(self, value: Seconds) -> None: ...
     @property
     def client_id(self) -> str: ...
     def __enter__(self) -> Self: ...
@@ -414,7 +414,7 @@ class TransactionProducer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> SendResult: ...
     def post(
         self, message: Message, *, queue: MessageQueue | None = None, key: ShardingKey | None = None
@@ -426,7 +426,7 @@ class TransactionProducer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> None: ...
     def send_batch(
         self,
@@ -434,7 +434,7 @@ class TransactionProducer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> list[SendResult]: ...
     def request(
         self,
@@ -442,10 +442,10 @@ class TransactionProducer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> MessageExt: ...
     def reply(
-        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+        self, request: MessageExt, body: bytes, *, timeout: Seconds | None = None
     ) -> SendResult: ...
-    def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str: ...
+    def recall(self, topic: str, recall_handle: str, *, timeout: Seconds | None = None) -> str: ...
     def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...

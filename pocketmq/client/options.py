@@ -5,13 +5,15 @@ They are passed on to ClientInstance, which says what they mean.
 
 from __future__ import annotations
 
+import inspect
 import ssl
+from collections.abc import Iterable
 from typing import TypedDict
 
 from pocketmq.client.credentials import Credentials
-from pocketmq.client.parameters import Seconds
+from pocketmq.client.parameters import Seconds, unknown_option
 
-__all__ = ["ClientOptions"]
+__all__ = ["ClientOptions", "check_options"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -36,3 +38,18 @@ class ClientOptions(TypedDict, total=False):
     vip_channel: bool
     namespace: str
     start_timeout: Seconds | None
+
+
+def check_options(client: type, given: Iterable[str]) -> None:
+    """Raise TypeError for the first keyword that no client takes; it names the nearest option."""
+    unknown = [name for name in given if name not in ClientOptions.__annotations__]
+    if unknown:
+        known = {
+            parameter.name
+            for base in client.__mro__
+            for parameter in inspect.signature(base).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
+        raise unknown_option(
+            client.__name__, unknown[0], known | set(ClientOptions.__annotations__)
+        )

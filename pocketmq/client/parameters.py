@@ -22,6 +22,7 @@ __all__ = [
     "point_in_time",
     "seconds",
     "seconds_or_none",
+    "shown",
     "text",
     "texts",
     "unknown_option",

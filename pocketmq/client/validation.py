@@ -6,9 +6,10 @@ error names the value that broke the rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pocketmq.client.errors import InvalidMessage, InvalidName
+from pocketmq.client.parameters import shown
 from pocketmq.message import properties as names
 from pocketmq.message.limits import (
     MAX_PROPERTIES,
@@ -18,19 +19,23 @@ from pocketmq.message.limits import (
     check_group,
     check_topic,
 )
-from pocketmq.message.message import Message
+from pocketmq.message.message import Message, MessageExt
 
 __all__ = [
     "FORBIDDEN_GROUPS",
     "check_batchable",
     "check_message",
+    "check_messages",
     "check_properties",
     "check_properties_length",
     "check_property",
+    "check_tags",
     "check_topic_name",
+    "check_type",
     "consumer_group",
     "goes_alone",
     "is_delayed",
+    "joined_keys",
     "positive",
     "producer_group",
 ]
@@ -102,8 +107,14 @@ def check_message(message: Message, max_message_size: int) -> None:
 
     `max_message_size` bounds the body before compression, bytes.
     """
+    if type(message) is not Message:
+        check_type(message)
     topic = message.topic
-    if topic not in _checked_topics:
+    try:
+        checked = topic in _checked_topics
+    except TypeError:
+        checked = False  # a list, say
+    if not checked:
         _check_send_topic(topic)
     body = message.body
     if not isinstance(body, _BODY_TYPES):
@@ -116,6 +127,68 @@ def check_message(message: Message, max_message_size: int) -> None:
         )
 
 
+def check_type(message: object) -> None:
+    """Raise TypeError for what is not a Message."""
+    if isinstance(message, MessageExt):
+        raise TypeError(
+            f"a received message cannot be sent as it is: send message.to_message() of {message!r}"
+        )
+    if not isinstance(message, Message):
+        raise TypeError(f"message must be a Message, not {shown(message)}")
+    if not isinstance(message.topic, str):
+        check_topic_name(message.topic)
+
+
+def check_messages(messages: object) -> None:
+    """Raise TypeError for what is not a list of messages."""
+    if isinstance(messages, Message | MessageExt | str | bytes) or not isinstance(
+        messages, Sequence
+    ):
+        raise TypeError(f"messages must be a list of Message, not {shown(messages)}")
+    for message in messages:
+        if type(message) is not Message:
+            check_type(message)
+
+
+def check_tags(tags: str) -> None:
+    """A message's one tag; raises InvalidMessage."""
+    if not isinstance(tags, str):
+        raise InvalidMessage(f"tags must be one tag (str), not {shown(tags)}")
+    if "||" in tags:
+        raise InvalidMessage(
+            f"tags must be one tag, not {tags!r}: only a consumer's subscription joins tags by ||"
+        )
+    check_property(names.TAGS, tags)
+
+
+def joined_keys(keys: Sequence[str]) -> str:
+    """The index keys as one property; raises InvalidMessage."""
+    if isinstance(keys, str | bytes):
+        raise InvalidMessage(f"keys must be a list of texts, not {shown(keys)}: write keys=[...]")
+    try:
+        joined = names.KEY_SEPARATOR.join(keys)
+        wrong = joined.count(names.KEY_SEPARATOR) != len(keys) - 1 or "" in keys
+    except TypeError:
+        _refuse_keys(keys)
+        raise
+    if wrong:
+        _refuse_keys(keys)
+    check_property(names.KEYS, joined)
+    return joined
+
+
+def _refuse_keys(keys: object) -> None:
+    if not isinstance(keys, Collection):
+        raise InvalidMessage(f"keys must be a list of texts, not {shown(keys)}")
+    for key in keys:
+        if not isinstance(key, str):
+            raise InvalidMessage(f"each of keys must be a text (str), not {shown(key)}")
+        if not key or names.KEY_SEPARATOR in key:
+            raise InvalidMessage(
+                f"each of keys must be a text without spaces, which separate keys, not {key!r}"
+            )
+
+
 def _check_send_topic(topic: str) -> None:
     check_topic_name(topic)
     if topic in NO_SEND_TOPICS:
@@ -126,10 +199,21 @@ def _check_send_topic(topic: str) -> None:
 
 def check_properties(properties: Mapping[str, str]) -> None:
     """A user's own properties: no reserved name, nothing empty, no separator characters."""
+    if not isinstance(properties, Mapping):
+        raise InvalidMessage(f"properties must be a dict of texts, not {shown(properties)}")
     for name, value in properties.items():
+        if type(value) is not str or type(name) is not str:
+            _check_text(name, value)
         if name in _REFUSED_PROPERTIES:
             raise InvalidMessage(f"property {name} is reserved by RocketMQ")
         check_property(name, value)
+
+
+def _check_text(name: object, value: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidMessage(f"the name of a property must be a text (str), not {shown(name)}")
+    if not isinstance(value, str):
+        raise InvalidMessage(f"property {name!r} must be a text (str), not {shown(value)}")
 
 
 def check_property(name: str, value: str) -> None:
@@ -174,6 +258,7 @@ def is_delayed(message: Message) -> bool:
         message.delay_level
         or message.delay_ms
         or message.deliver_at
+        or message.delay
         or (message.properties and not _TIMERS.isdisjoint(message.properties))
     )
 
@@ -184,6 +269,7 @@ def goes_alone(message: Message) -> bool:
         message.delay_level
         or message.delay_ms
         or message.deliver_at
+        or message.delay
         # By its first character first: that is half the time, for every message that lingers.
         or (message.topic[:1] == "%" and message.topic.startswith(RETRY_PREFIX))
         or (message.properties and not _NEVER_BATCHED.isdisjoint(message.properties))

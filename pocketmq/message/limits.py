@@ -91,6 +91,8 @@ def is_system_topic(name: str) -> bool:
 
 
 def _check(kind: str, name: str, limit: int) -> None:
+    if not isinstance(name, str):
+        raise IllegalName(f"the {kind} must be a text (str), not {name!r}")
     if not name or name.isspace():
         raise IllegalName(f"the {kind} name is blank")
     if len(name) > limit:

@@ -1,6 +1,7 @@
 """Messages as users hold them: to be sent, and as received."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -9,6 +10,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.compression import MAX_DECOMPRESSED, CompressionError, decompress
 from pocketmq.message.identity import encode_offset_msg_id, host_text
+from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.record import (
     HEAD_SIZE,
     MAGIC_V1,
@@ -22,6 +24,10 @@ from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
 
 _UNUSUAL: Final = COMPRESSED | HOST_MASK
 """Bits of a sysFlag that make a record's head longer, or its body another one."""
+
+
+SHOWN_BODY: Final = 64
+"""Bytes of a body that `repr` shows."""
 
 
 class MessageQueue(NamedTuple):
@@ -39,15 +45,17 @@ class Message(msgspec.Struct):
         topic: where to.
         body: 1 byte to 4 MiB.
         tags: one tag, for consumers that filter.
-        keys: index keys, to find the message by; each without blanks.
+        keys: index keys, to find the message by; a list of texts without spaces.
         properties: the application's own; RocketMQ's reserved names are refused by the producer.
         flag: an integer handed through untouched.
         delay_level: 1…18 (1 s … 2 h) to have it delivered later; 0 for at once.
-        delay_ms: milliseconds to have it delivered later; 0 for at once.
-        deliver_at: Unix milliseconds of the delivery, which may be in the past; 0 for at once.
         wait_stored: answer after the broker's flush policy is met, not just after the append.
+        delay_ms: milliseconds to have it delivered later; 0 for at once.
+        deliver_at: when to have it delivered: a datetime (local time if it has no time zone) or
+            Unix milliseconds, which may be in the past; 0 for at once.
+        delay: seconds, or a timedelta, to have it delivered later; 0 for at once.
 
-    Of delay_level, delay_ms and deliver_at at most one may be set.
+    Of delay_level, delay_ms, deliver_at and delay at most one may be set.
     """
 
     topic: str
@@ -59,7 +67,11 @@ class Message(msgspec.Struct):
     delay_level: int = 0
     wait_stored: bool = True
     delay_ms: int = 0
-    deliver_at: int = 0
+    deliver_at: int | datetime = 0
+    delay: float | timedelta = 0.0
+
+    def __repr__(self) -> str:
+        return _short_repr(self, self.__struct_fields__)
 
     def all_properties(self) -> dict[str, str]:
         """The properties to send: the application's and those that the other fields stand for."""
@@ -70,12 +82,38 @@ class Message(msgspec.Struct):
             properties[names.TAGS] = self.tags
         if self.delay_level:
             properties[names.DELAY] = str(self.delay_level)
-        if self.delay_ms:
-            properties[names.TIMER_DELAY_MS] = str(self.delay_ms)
+        delay_ms = self.delay_ms or in_milliseconds(self.delay)
+        if delay_ms:
+            properties[names.TIMER_DELAY_MS] = str(delay_ms)
         if self.deliver_at:
-            properties[names.TIMER_DELIVER_MS] = str(self.deliver_at)
+            properties[names.TIMER_DELIVER_MS] = str(in_unix_milliseconds(self.deliver_at))
         properties[names.WAIT] = "true" if self.wait_stored else "false"
         return properties
+
+
+def in_milliseconds(delay: float | timedelta) -> int:
+    """A duration in seconds, or a timedelta, in whole milliseconds."""
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    return round(seconds * 1000)
+
+
+def in_unix_milliseconds(time: int | datetime) -> int:
+    """A point in time as Unix milliseconds."""
+    return round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+
+
+class Origin(NamedTuple):
+    """Where a retried or dead message was stored first.
+
+    Attributes:
+        topic: the topic it was sent to.
+        msg_id: the offset message id of its first record.
+        group: the consumer group that could not consume it; None where the topic does not say.
+    """
+
+    topic: str
+    msg_id: str
+    group: str | None
 
 
 class MessageExt(msgspec.Struct):
@@ -236,6 +274,58 @@ class MessageExt(msgspec.Struct):
         return self._properties
 
     @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties that the application set: those without RocketMQ's own."""
+        return {
+            name: value
+            for name, value in self.properties.items()
+            if name not in names.RESERVED and not name.startswith(names.TRANSIENT_PREFIX)
+        }
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where a message of a retry or dead-letter topic comes from; None for any other."""
+        properties = self.properties
+        topic = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
+        if topic is None:
+            return None
+        msg_id = (
+            properties.get(names.DLQ_ORIGIN_MESSAGE_ID)
+            or properties.get(names.ORIGIN_MESSAGE_ID)
+            or self.msg_id
+        )
+        group = None
+        for name in (self.topic, properties.get(names.REAL_TOPIC, "")):
+            for prefix in (DLQ_PREFIX, RETRY_PREFIX):
+                if group is None and name.startswith(prefix):
+                    group = name.removeprefix(prefix)
+        return Origin(topic, msg_id, group)
+
+    def to_message(self, topic: str | None = None) -> Message:
+        """A new message to send: topic, body, tag, keys, flag and the application's properties.
+
+        `topic` sends it elsewhere; a retried or dead message goes to its original topic by default.
+        """
+        origin = self.origin
+        if topic is None:
+            topic = self.topic if origin is None else origin.topic
+        return Message(
+            topic,
+            self.body,
+            tags=self.tags,
+            keys=self.keys,
+            properties=self.user_properties,
+            flag=self.flag,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, msg_id={self.msg_id!r}, "
+            f"queue_id={self.queue_id}, queue_offset={self.queue_offset}, tags={self.tags!r}, "
+            f"keys={self.keys!r}, body={_short_body(self.body)})"
+        )
+
+    @property
     def tags(self) -> str | None:
         """The message's tag."""
         return self.properties.get(names.TAGS)
@@ -275,3 +365,22 @@ def split_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The index keys in `properties`: the non-empty, blank-separated parts of KEYS."""
     keys = properties.get(names.KEYS)
     return tuple(filter(None, keys.split(names.KEY_SEPARATOR))) if keys else ()
+
+
+def _short_body(body: bytes | bytearray | memoryview) -> str:
+    if not isinstance(body, bytes | bytearray | memoryview) or len(body) <= SHOWN_BODY:
+        return repr(bytes(body) if isinstance(body, bytearray | memoryview) else body)
+    return f"{bytes(body[:SHOWN_BODY])!r}... ({len(body)} bytes)"
+
+
+def _short_repr(message: Message, fields: Sequence[str]) -> str:
+    """The fields that are set; the body cut."""
+    told = [f"{message.topic!r}", _short_body(message.body)]
+    defaults = Message.__struct_defaults__
+    for name, default in zip(reversed(fields), reversed(defaults), strict=False):
+        value = getattr(message, name)
+        if value != (default() if callable(default) else default) and value:
+            told.insert(2, f"{name}={value!r}")
+    if not message.wait_stored:
+        told.append("wait_stored=False")
+    return f"{type(message).__name__}({', '.join(told)})"

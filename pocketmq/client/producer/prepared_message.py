@@ -14,8 +14,14 @@ from collections.abc import Sequence
 import msgspec
 
 from pocketmq.client.errors import InvalidMessage, error_for
+from pocketmq.client.parameters import milliseconds, point_in_time, seconds, shown, whole
 from pocketmq.client.producer.result import SendResult, SendStatus
-from pocketmq.client.validation import check_properties, check_properties_length, check_property
+from pocketmq.client.validation import (
+    check_properties,
+    check_properties_length,
+    check_tags,
+    joined_keys,
+)
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.limits import DEFAULT_REGION
@@ -27,6 +33,7 @@ from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
 __all__ = [
+    "COMPRESSIONS",
     "Compression",
     "PreparedMessage",
     "compress_body",
@@ -40,6 +47,9 @@ __all__ = [
 COMPRESS_IN_THREAD = 64 * 1024
 
 MAX_DELAY_LEVEL = 18
+
+#: The names that `Compression.named` knows.
+COMPRESSIONS = tuple(kind.name.lower() for kind in CompressionType)
 
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
 
@@ -60,7 +70,7 @@ class Compression(msgspec.Struct, frozen=True):
         try:
             kind = CompressionType[name.upper()]
         except KeyError:
-            known = ", ".join(repr(kind.name.lower()) for kind in CompressionType)
+            known = ", ".join(map(repr, COMPRESSIONS))
             raise ValueError(f"compression {name!r} is none of {known} or None") from None
         try:
             compress(b"", kind, level)
@@ -170,40 +180,38 @@ def message_properties(message: Message, msg_id: str) -> str:
     text = f"{names.UNIQ_KEY}\x01{msg_id}\x02"
     tags = message.tags
     if tags is not None:
-        check_property(names.TAGS, tags)
+        check_tags(tags)
         text += f"{names.TAGS}\x01{tags}\x02"
     keys = message.keys
     if keys:
-        if isinstance(keys, str):
-            raise InvalidMessage(f"keys must be a sequence of strings, not the text {keys!r}")
-        joined = names.KEY_SEPARATOR.join(keys)
-        check_property(names.KEYS, joined)
-        text += f"{names.KEYS}\x01{joined}\x02"
-    if message.delay_level:
-        if not 0 < message.delay_level <= MAX_DELAY_LEVEL:
-            raise InvalidMessage(f"delay level {message.delay_level} is not 1..{MAX_DELAY_LEVEL}")
-        text += f"{names.DELAY}\x01{message.delay_level}\x02"
-    if message.delay_ms or message.deliver_at:
-        text += _timer_property(message)
+        text += f"{names.KEYS}\x01{joined_keys(keys)}\x02"
+    if message.delay_level or message.delay_ms or message.deliver_at or message.delay:
+        text += _delay_property(message)
     if message.properties:
         check_properties(message.properties)
         text += names.encode(message.properties)
     flag = message.flag
     if not isinstance(flag, int) or not -0x8000_0000 <= flag <= 0x7FFF_FFFF:
-        raise InvalidMessage(f"flag {flag!r} is no integer of 32 bits")
+        raise InvalidMessage(f"flag must be an integer of 32 bits, not {shown(flag)}")
     return text
 
 
-def _timer_property(message: Message) -> str:
-    if bool(message.delay_level) + bool(message.delay_ms) + bool(message.deliver_at) > 1:
-        raise InvalidMessage("only one of delay_level, delay_ms and deliver_at may be set")
-    if message.delay_ms < 0 or message.deliver_at < 0:
-        raise InvalidMessage(
-            f"delay_ms {message.delay_ms} and deliver_at {message.deliver_at} can not be negative"
-        )
-    if message.delay_ms:
-        return f"{names.TIMER_DELAY_MS}\x01{message.delay_ms}\x02"
-    return f"{names.TIMER_DELIVER_MS}\x01{message.deliver_at}\x02"
+def _delay_property(message: Message) -> str:
+    level, delay_ms, deliver_at = message.delay_level, message.delay_ms, message.deliver_at
+    if bool(level) + bool(delay_ms) + bool(deliver_at) + bool(message.delay) > 1:
+        raise InvalidMessage("only one of delay_level, delay_ms, deliver_at and delay may be set")
+    try:
+        if level:
+            return f"{names.DELAY}\x01{whole('delay_level', level, 1, MAX_DELAY_LEVEL)}\x02"
+        if deliver_at:
+            return f"{names.TIMER_DELIVER_MS}\x01{point_in_time('deliver_at', deliver_at)}\x02"
+        if delay_ms:
+            delay_ms = milliseconds("delay_ms", delay_ms)
+        else:
+            delay_ms = round(seconds("delay", message.delay) * 1000)
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(str(error)) from None
+    return f"{names.TIMER_DELAY_MS}\x01{delay_ms}\x02"
 
 
 def wait_property(wait_stored: bool) -> str:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
+from datetime import timedelta
 from typing import Self, Unpack
 
 from pocketmq.client.errors import SHUT_DOWN
@@ -22,13 +23,14 @@ from pocketmq.client.in_flight import InFlight
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.log_fields import fields
-from pocketmq.client.options import ClientOptions
+from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.parameters import Seconds, flag, one_of, seconds, seconds_or_none, whole
 from pocketmq.client.producer.accumulator import Accumulator
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.coalescing import SMALL_BODY, Coalescing
 from pocketmq.client.producer.delivery import RetryPolicy
 from pocketmq.client.producer.hooks import HookList, SendHook, SendKind
-from pocketmq.client.producer.prepared_message import Compression, prepare
+from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.client.producer.result import SendResult
@@ -46,7 +48,14 @@ from pocketmq.client.selector.penalty import Selection
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import Switches
 from pocketmq.client.trace import SendTrace, TraceDispatcher, recalled
-from pocketmq.client.validation import check_message, goes_alone, producer_group
+from pocketmq.client.validation import (
+    check_message,
+    check_messages,
+    check_topic_name,
+    check_type,
+    goes_alone,
+    producer_group,
+)
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt, MessageQueue
@@ -99,11 +108,11 @@ class Producer:
         group: str,
         *,
         namesrv: str | Sequence[str] | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
         retries: int = 2,
-        attempt_timeout: float | None = None,
+        attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
-        linger_ms: float = 0,
+        linger_ms: float | timedelta = 0,
         coalesce: bool = True,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         compression: str | None = "zlib",
@@ -126,8 +135,34 @@ class Producer:
         selection: Selection | str = Selection.PENALISED,
         **client: Unpack[ClientOptions],
     ) -> None:
+        check_options(type(self), client)
         self.group = producer_group(group)
         self.hooks = HookList(hooks)
+        timeout = seconds("timeout", timeout)
+        linger = (
+            0.001 * seconds("linger_ms", linger_ms)
+            if not isinstance(linger_ms, timedelta)
+            else linger_ms.total_seconds()
+        )
+        whole("retries", retries)
+        one_of("compression", compression, [*COMPRESSIONS, None])
+        for name, number in (
+            ("max_buffered_bytes", max_buffered_bytes),
+            ("compress_over", compress_over),
+            ("max_message_size", max_message_size),
+            ("batch_bytes", batch_bytes),
+            ("max_in_flight", max_in_flight),
+            ("template_queues", template_queues),
+            ("detect_interval", detect_interval),
+            ("detect_timeout", detect_timeout),
+        ):
+            whole(name, number, 1)
+        for name, value in (
+            ("coalesce", coalesce),
+            ("send_latency_enable", send_latency_enable),
+            ("start_detector_enable", start_detector_enable),
+        ):
+            flag(name, value)
         self._max_message_size = max_message_size
         self._clock = time.monotonic
         self._in_flight = InFlight(max_in_flight)
@@ -158,7 +193,12 @@ class Producer:
             self._instance,
             self._namespace.wrap(group),
             self.selector,
-            RetryPolicy(retries=retries, attempt_timeout=attempt_timeout),
+            RetryPolicy(
+                retries=retries,
+                attempt_timeout=seconds_or_none(
+                    "attempt_timeout", attempt_timeout, above_zero=True
+                ),
+            ),
             compression=Compression.named(compression, compress_over, compression_level),
             template=template_topic,
             template_queues=template_queues,
@@ -182,11 +222,11 @@ class Producer:
             timeout=timeout,
             max_message_size=max_message_size,
         )
-        self._lingers = linger_ms > 0
+        self._lingers = linger > 0
         self._accumulator = Accumulator(
             self._calls.send_gathered,
             self._instance.spawn,
-            linger=linger_ms / 1000,
+            linger=linger,
             max_bytes=batch_bytes,
             max_buffered=max_buffered_bytes,
         )
@@ -211,8 +251,8 @@ class Producer:
         return self._calls.timeout
 
     @timeout.setter
-    def timeout(self, seconds: float) -> None:
-        self._calls.timeout = seconds
+    def timeout(self, value: Seconds) -> None:
+        self._calls.timeout = seconds("timeout", value)
 
     @property
     def client_id(self) -> str:
@@ -263,7 +303,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> SendResult:
         """Send one message and return where it was stored.
 
@@ -275,6 +315,8 @@ class Producer:
         Raises InvalidMessage or InvalidName before anything is sent, NoRouteInfo when the topic has
         no route and can not be created, SendError when every attempt failed.
         """
+        if type(message) is not Message:
+            check_type(message)
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
         if key is not None or self.hooks or self._namespace.name:
@@ -284,7 +326,9 @@ class Producer:
         # What send_one does, without its frames, for the send that everyone makes.
         check_message(message, self._max_message_size)
         check_queue(queue, message.topic)
-        deadline = self._clock() + (self._calls.timeout if timeout is None else timeout)
+        deadline = self._clock() + (
+            self._calls.timeout if timeout is None else seconds("timeout", timeout)
+        )
         if not (self._calls.running and self._in_flight.try_enter()):
             await self._calls.enter(deadline)
         try:
@@ -309,6 +353,8 @@ class Producer:
         itself waits only while `max_buffered_bytes` are not answered. What no batch may hold
         (delays, timers, retries) goes by itself. Raises what `send` raises before it sends.
         """
+        if type(message) is not Message or type(message.topic) is not str:
+            check_type(message)
         if goes_alone(message):
             alone = await self._calls.alone(message, queue, key)
             return self._accumulator.count(self._instance.spawn(alone, "send"))
@@ -332,10 +378,11 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> None:
         """Hand one message to the connection of a broker; nobody says whether it arrived.
         Raises what `send` raises; SendError only when no broker could be connected."""
+        check_type(message)
         await self._calls.send_oneway(message, queue=queue, key=key, timeout=timeout)
 
     async def send_batch(
@@ -344,7 +391,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> list[SendResult]:
         """Send messages in as few requests as fit; the results are in the order of `messages`.
 
@@ -355,6 +402,7 @@ class Producer:
         Raises InvalidMessage before anything is sent when any message is wrong, BatchSendError when
         some were not stored. `timeout` in seconds is the total.
         """
+        check_messages(messages)
         return await self._calls.send_batch(messages, queue=queue, key=key, timeout=timeout)
 
     async def request(
@@ -363,18 +411,19 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> MessageExt:
         """Send a message that somebody is to reply to, and return the reply.
 
         `timeout` in seconds is for both together. Raises what `send` raises, and RequestTimeout
         when the message was stored and no reply came.
         """
-        timeout = self.timeout if timeout is None else timeout
+        check_type(message)
+        timeout = self.timeout if timeout is None else seconds("timeout", timeout)
         return await self._replies.request(message, queue=queue, key=key, timeout=timeout)
 
     async def reply(
-        self, request: MessageExt, body: bytes, *, timeout: float | None = None
+        self, request: MessageExt, body: bytes, *, timeout: Seconds | None = None
     ) -> SendResult:
         """Answer a received message that was sent by `request`.
 
@@ -382,13 +431,16 @@ class Producer:
         """
         return await self._replies.reply(request, body, timeout)
 
-    async def recall(self, topic: str, recall_handle: str, *, timeout: float | None = None) -> str:
+    async def recall(
+        self, topic: str, recall_handle: str, *, timeout: Seconds | None = None
+    ) -> str:
         """Take back a message with a timer that is not due yet: its unique id.
 
         `recall_handle` is that of its SendResult. Raises InvalidMessage for what is no handle,
         BrokerNotFound, and the broker's error (too late, or it allows no recalls).
         """
         self._instance.check_running("producer")
+        check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
         msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
         if self._trace is not None:
@@ -398,5 +450,6 @@ class Producer:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues a message of this topic may be sent to (fetchPublishMessageQueues)."""
         self._instance.check_running("producer")
+        check_topic_name(topic)
         queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))
         return tuple(map(self._namespace.unwrap_queue, queues)) if self._namespace else queues

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 
 from pocketmq.client.errors import SHUT_DOWN, InvalidMessage, NotRunning, RequestTimeout
 from pocketmq.client.instance import ClientInstance
+from pocketmq.client.parameters import Seconds
 from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.queue_choice import ShardingKey
 from pocketmq.client.producer.result import SendResult
@@ -108,7 +109,7 @@ class RequestReply:
             del self._waiting[correlation_id]
             waiting.cancel()
 
-    async def reply(self, request: MessageExt, body: bytes, timeout: float | None) -> SendResult:
+    async def reply(self, request: MessageExt, body: bytes, timeout: Seconds | None) -> SendResult:
         """Send the reply to a message that was received."""
         cluster = request.properties.get(names.CLUSTER)
         if cluster is None or not is_request(request):

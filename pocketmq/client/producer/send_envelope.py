@@ -17,6 +17,7 @@ import msgspec
 from pocketmq.client.errors import NOT_STARTED, BatchSendError, InvalidMessage, NotRunning
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.namespace import Namespace
+from pocketmq.client.parameters import Seconds, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
@@ -70,9 +71,9 @@ class SendEnvelope:
         self.timeout = timeout
         self._max_message_size = max_message_size
 
-    def deadline(self, timeout: float | None) -> float:
-        """The end of a call that begins now."""
-        return time.monotonic() + (self.timeout if timeout is None else timeout)
+    def deadline(self, timeout: Seconds | None) -> float:
+        """The end of a call that begins now; raises TypeError, ValueError for its timeout."""
+        return time.monotonic() + (self.timeout if timeout is None else seconds("timeout", timeout))
 
     async def enter(self, deadline: float) -> None:
         """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
@@ -98,7 +99,7 @@ class SendEnvelope:
         *,
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         code: RequestCode = RequestCode.SEND_MESSAGE_V2,
         extra: str = "",
         sys_flag: int = 0,
@@ -126,7 +127,7 @@ class SendEnvelope:
         *,
         queue: MessageQueue | None,
         key: ShardingKey | None,
-        timeout: float | None,
+        timeout: Seconds | None,
     ) -> None:
         """Hand one message to a connection."""
 
@@ -146,7 +147,7 @@ class SendEnvelope:
         *,
         queue: MessageQueue | None,
         key: ShardingKey | None,
-        timeout: float | None,
+        timeout: Seconds | None,
     ) -> list[SendResult]:
         """Send messages in batches."""
 
@@ -205,7 +206,10 @@ class SendEnvelope:
         self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
     ) -> Coroutine[Any, Any, SendResult]:
         """The send of a posted message that goes by itself, to be awaited later; it has its place
-        already."""
+        already. Raises what is wrong with the message before it has one."""
+        wrapped = self._wrap(message)
+        check_message(wrapped, self._max_message_size)
+        prepare(wrapped, "", extra=self._namespace.property)
         await self.enter(self.deadline(None))
         return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
 
@@ -292,5 +296,5 @@ class SendEnvelope:
 
 def check_queue(queue: MessageQueue | None, topic: str) -> None:
     """Raises InvalidMessage unless the queue, if there is one, is of the topic."""
-    if queue is not None and queue.topic != topic:
-        raise InvalidMessage(f"a message of topic {topic} can not go to {queue}")
+    if queue is not None and (not isinstance(queue, MessageQueue) or queue.topic != topic):
+        raise InvalidMessage(f"queue must be a MessageQueue of topic {topic}, not {shown(queue)}")
