@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.store.config_file import ConfigFile, ConfigFileError
 
@@ -66,7 +67,7 @@ class OffsetFile(ABC):
         quotes, as fastjson writes them. Raises ConfigFileError."""
         document = self._file.load()
         try:
-            stored = msgspec.convert(document, kind, strict=False)
+            stored = lenient.convert(document, kind)
         except msgspec.ValidationError as error:
             raise ConfigFileError(self._file.path, str(error)) from None
         if stored.data_version is not None:

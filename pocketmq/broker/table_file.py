@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.bodies.base import Body
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.store.config_file import ConfigFile, ConfigFileError, keep_unknown
@@ -45,12 +46,12 @@ class TableFile(Generic[B]):
         table = self.document.get(self._table_name, {})
         try:
             entries = {
-                name: msgspec.convert(_without_nulls(fields), self._entry, strict=False)
+                name: lenient.convert(_without_nulls(fields), self._entry)
                 for name, fields in table.items()
             }
             if "dataVersion" in self.document:
                 stored = self.document["dataVersion"]
-                version = msgspec.convert(stored, DataVersion, strict=False)
+                version = lenient.convert(stored, DataVersion)
         except (AttributeError, msgspec.ValidationError) as error:
             raise ConfigFileError(self._file.path, str(error)) from None
         for name, fields in table.items():

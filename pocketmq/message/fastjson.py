@@ -27,6 +27,10 @@ class FastjsonError(ValueError):
     """Text that is neither JSON nor fastjson's dialect of it, or not of the wanted shape."""
 
 
+class ShapeError(FastjsonError):
+    """Text that could be read, but is not of the wanted shape."""
+
+
 # ---------------------------------------------------------------------------------------- reading
 
 
@@ -52,13 +56,14 @@ def decode_into(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     round (`strict=False`), since Java's readers do not mind either.
 
     Raises:
-        FastjsonError: it cannot be read, or is not of that shape.
+        FastjsonError: it cannot be read.
+        ShapeError: it is not of that shape.
     """
     if not _has_reference(data):
         try:
             return msgspec.json.decode(data, type=kind, strict=False)
         except msgspec.ValidationError as error:
-            raise FastjsonError(str(error)) from error
+            raise ShapeError(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # perhaps the dialect
         except RecursionError:
@@ -66,19 +71,19 @@ def decode_into(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     try:
         return msgspec.convert(decode(data), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise FastjsonError(str(error)) from error
+        raise ShapeError(str(error)) from error
 
 
 def message_queue_of(key: str) -> MessageQueue:
     """The MessageQueue whose JSON text is the key of a map.
 
     Raises:
-        FastjsonError: the text is no such object.
+        ShapeError: the text is no such object.
     """
     try:
         queue = msgspec.json.decode(key, type=_QueueKey, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FastjsonError(f"not a MessageQueue: {key[:200]!r}: {error}") from error
+        raise ShapeError(f"not a MessageQueue: {key[:200]!r}: {error}") from error
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
@@ -89,6 +94,8 @@ class _QueueKey(msgspec.Struct, rename="camel"):
     queue_id: int
     topic: str
 
+
+_MAX_DEPTH: Final = 200
 
 # A string (the closing quote is optional here so that a missing one is found at once instead of
 # being looked for from every quote again), a brace, or anything between them.
@@ -123,6 +130,8 @@ def _standard_json(text: str) -> str:
             if len(token) == 1 or token[-1] != '"':
                 raise FastjsonError(f"a string without end at character {match.start()}")
         elif first == "{":
+            if len(opened) == _MAX_DEPTH:
+                raise FastjsonError("nested too deeply")
             opened.append((len(parts), False))
         elif first == "}":
             if not opened:
@@ -146,7 +155,6 @@ def _standard_json(text: str) -> str:
 
 # ------------------------------------------------------------------------------------- references
 
-_MAX_DEPTH: Final = 200
 _MAX_NODES: Final = 2_000_000
 """Values that the references of one text may expand to."""
 _PATH_STEP: Final = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[(\d+)\]", re.DOTALL)

@@ -1,7 +1,8 @@
 """JSON headers.
 
 Readers are tolerant, because many writers exist: extFields values may be bare numbers or booleans,
-keys may be missing or unknown, the language may be any word.
+keys may be missing, unknown or in another spelling, the language may be any word, and a text of up
+to `loose_json.MAX_LENGTH` bytes need not be standard JSON.
 """
 
 import re
@@ -10,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from pocketmq.message import loose_json
+from pocketmq.remoting.bodies.lenient import folded
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.command import Command, SerializeType
 from pocketmq.remoting.errors import HeaderError
@@ -22,6 +25,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 _decode_command = msgspec.json.Decoder(Command).decode
 _decode_any = msgspec.json.Decoder().decode
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?!\d)')
+_OTHER_EXT_FIELDS = re.compile(rb'"(?!extFields")(?i:ext[_-]*fields)"')
 _FLAG = re.compile(rb'"flag"\s*:\s*"?(\d{1,10})(?!\d)')
 
 
@@ -36,6 +40,8 @@ def decode_json_header(head: bytes | memoryview) -> Command:
         command = _decode_command(head)
     except DECODE_ERRORS:
         return _decode_tolerantly(head)
+    if not command.ext_fields and _OTHER_EXT_FIELDS.search(head):
+        return _decode_tolerantly(head)
     # Neither field belongs in the text; a peer that writes them means nothing by it.
     command.serialize_type = SerializeType.JSON
     command.body = b""
@@ -44,10 +50,11 @@ def decode_json_header(head: bytes | memoryview) -> Command:
 
 def _decode_tolerantly(head: bytes | memoryview) -> Command:
     try:
-        fields = _decode_any(head)
-        if not isinstance(fields, dict):
-            raise ValueError(f"expected an object, got {type(fields).__name__}")
-        ext_fields = fields.get("extFields")
+        value = _decode_any(head) if len(head) > loose_json.MAX_LENGTH else loose_json.decode(head)
+        if not isinstance(value, dict):
+            raise ValueError(f"expected an object, got {type(value).__name__}")
+        fields = {folded(name): item for name, item in value.items()}
+        ext_fields = fields.get("extfields")
         if ext_fields is None:
             ext_fields = {}
         elif not isinstance(ext_fields, dict):

@@ -216,6 +216,29 @@ class TestJson:
         command = decode_command(json_frame('{"code":1,"language":' + language + "}"))
         assert command.language == ("PYTHON" if language == "3" else "JAVA")
 
+    @pytest.mark.parametrize(
+        "head",
+        [
+            "{'code':7,'opaque':3,'extFields':{'a':'b'}}",
+            "{code:7,opaque:3,extFields:{a:'b'}}",
+            '\ufeff{"code":7,"opaque":3,"extFields":{"a":"b"}}',
+            '{"code":7,"opaque":3,"extFields":{"a":"b",},}',
+            '{"code":7,"opaque":3,"extFields":{"a":"b"}}\n\0',
+            '/* */{"code":"+7","opaque":"03","extFields":{"a":"b"}}',
+            '{"Code":7,"OPAQUE":3,"ExtFields":{"a":"b"}}',
+            '{"code":7,"opaque":3,"ext_fields":{"a":"b"}}',
+        ],
+    )
+    def test_headers_as_only_fastjson_reads_them(self, head: str) -> None:
+        command = decode_command(json_frame(head))
+        assert (command.code, command.opaque, command.ext_fields) == (7, 3, {"a": "b"})
+
+    def test_long_headers_have_to_be_json(self) -> None:
+        head = "{'code':7,'opaque':3,'remark':'%s'}" % ("x" * (64 << 10))
+        with pytest.raises(HeaderError):
+            decode_command(json_frame(head))
+        assert decode_command(json_frame(head.replace("'", '"'))).opaque == 3
+
     def test_null_extfields_are_none(self) -> None:
         assert decode_command(json_frame('{"code":1,"extFields":null}')).ext_fields == {}
 
@@ -230,7 +253,7 @@ class TestJson:
             ("[]", None, 0),
             ("{", None, 0),
             ('{"opaque":12,"flag":2}', 12, 2),
-            ('{"code":1,"opaque": 12,"flag": 1,"extFields":{"a":"\x01"}}', 12, 1),
+            ('{"code":1,"opaque": 12,"flag": 1,"extFields":{"a":"b}}', 12, 1),
             ('{"code":1,"opaque":-5,"extFields":[]}', -5, 0),
             ('{"code":1,"opaque":99999999999}', None, 0),
             ('{"code":1,"opaque":4294967295}', None, 0),

@@ -70,6 +70,7 @@ class ClientProcessor:
     def heartbeat(self, request: Request[Header]) -> Response:
         """A client says who it is, what it consumes and what it produces."""
         data = HeartbeatData.decode(request.body)
+        data.need("clientID", data.client_id)
         client = ClientInfo(
             request.connection, data.client_id, request.language, request.version, self._clock()
         )
@@ -142,6 +143,8 @@ class ClientProcessor:
 
     def check_config(self, request: Request[Header]) -> Response:
         """Whether the broker can serve a subscription: by tags, or by SQL92 where that is on."""
+        if not request.body:
+            return Response()  # nothing to check
         data = CheckClientRequestBody.decode(request.body)
         subscription = data.subscription_data
         if is_tag_type(subscription.expression_type):

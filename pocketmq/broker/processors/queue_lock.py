@@ -31,11 +31,14 @@ class QueueLockProcessor:
     def lock(self, request: Request[Header]) -> Response:
         """Take or renew locks; the answer lists those that the client holds now."""
         wanted = LockBatchRequestBody.decode(request.body)
+        wanted.need("consumerGroup", wanted.consumer_group)
+        wanted.need("clientId", wanted.client_id)
         held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 
     def unlock(self, request: Request[Header]) -> Response:
         """Give locks up."""
         given = UnlockBatchRequestBody.decode(request.body)
+        given.need("consumerGroup", given.consumer_group)
         self._locks.unlock(given.consumer_group, given.mq_set, given.client_id)
         return Response()

@@ -5,18 +5,30 @@ the order in which fastjson writes them (by name). As in Java every field has a 
 that is missing or null is read as its default, an unknown one is ignored, None is not written.
 Maps with integer or MessageQueue keys are written in fastjson's dialect unless asked otherwise,
 and read in all forms (`pocketmq.message.fastjson`).
+
+msgspec reads what is spelled exactly, and is told to refuse unknown keys. What it refuses, be it
+for a key to ignore, a null, or another spelling, is read as fastjson reads it
+(`pocketmq.remoting.bodies.lenient`, `pocketmq.message.loose_json`).
 """
 
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from pocketmq.message import fastjson
+from pocketmq.message import fastjson, loose_json
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.errors import BodyError
 
+T = TypeVar("T")
 
-class Body(msgspec.Struct, rename="camel"):
+
+def enum(*names: str) -> msgspec.Meta:
+    """Marks a text as the name of a Java enumeration, whose names are these, in this order."""
+    return msgspec.Meta(extra={"enum": names})
+
+
+class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A JSON body, or a part of one."""
 
     def encode(self, standard_json: bool = False) -> bytes:
@@ -33,36 +45,61 @@ class Body(msgspec.Struct, rename="camel"):
         if not data:
             raise BodyError(f"no body where a {cls.__name__} is expected")
         try:
-            return cls._decode(data)
+            return cls._exactly(data)
+        except fastjson.FastjsonError as error:
+            first = error
+        try:
+            return cls._leniently(data, first)
         except fastjson.FastjsonError as error:
             raise BodyError(f"the body is no {cls.__name__}: {error}") from None
 
+    def need(self, name: str, value: T | None) -> T:
+        """`value`, which is that of the field `name` of this body.
+
+        Raises:
+            BodyError: the field is missing, or an empty text.
+        """
+        if value is None or value == "":
+            raise BodyError(f"the field {name} of the {type(self).__name__} is missing or empty")
+        return value
+
     @classmethod
-    def _decode(cls, data: bytes | bytearray | memoryview) -> Self:
-        try:
-            return fastjson.decode_into(data, cls)
-        except fastjson.FastjsonError:
-            # Go peers write null for empty lists: read again without the nulls.
-            return cls._from_fields(fastjson.decode(data))
+    def _exactly(cls, data: bytes | bytearray | memoryview) -> Self:
+        return fastjson.decode_into(data, cls)
+
+    @classmethod
+    def _leniently(
+        cls, data: bytes | bytearray | memoryview, error: fastjson.FastjsonError
+    ) -> Self:
+        """Reads a body that could not be read exactly because of `error`."""
+        wrong_shape = isinstance(error, fastjson.ShapeError)
+        if len(data) > (lenient.MAX_LENGTH if wrong_shape else loose_json.MAX_LENGTH):
+            raise error
+        fields = loose_json.decode(data)
+        lenient.check_known(fields, cls)
+        return cls._from_fields(lenient.respelt(fields, cls))
 
     @classmethod
     def _from_fields(cls, fields: Any) -> Self:
         try:
-            return msgspec.convert(_without_nulls(fields), cls, strict=False)
+            return msgspec.convert(fields, cls, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise fastjson.FastjsonError(str(error)) from None
+            raise fastjson.ShapeError(str(error)) from None
 
 
 class QueueBody(Body):
     """A body that holds MessageQueue objects, as map keys or as values."""
 
     @classmethod
-    def _decode(cls, data: bytes | bytearray | memoryview) -> Self:
-        fields = fastjson.decode(data)
+    def _exactly(cls, data: bytes | bytearray | memoryview) -> Self:
+        return cls._from_fields(fastjson.decode(data))
+
+    @classmethod
+    def _from_fields(cls, fields: Any) -> Self:
         if not isinstance(fields, dict):
             raise fastjson.FastjsonError(f"expected an object, got {type(fields).__name__}")
         cls._adapt(fields)
-        return cls._from_fields(fields)
+        return super()._from_fields(_without_nulls(fields))
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:
@@ -85,9 +122,11 @@ def queues(values: Any) -> Any:
 def queue(value: Any) -> Any:
     """The message queue of a JSON object."""
     try:
-        return MessageQueue(value["topic"], value["brokerName"], int(value["queueId"]))
-    except (KeyError, TypeError, ValueError):
-        raise fastjson.FastjsonError(f"no message queue: {value!r:.200}") from None
+        return MessageQueue(value["topic"], value["brokerName"], int(value.get("queueId", 0)))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise fastjson.ShapeError(
+            f"no message queue, which has topic, brokerName and queueId: {value!r:.200}"
+        ) from None
 
 
 def objects(values: Any) -> list[dict[str, Any]]:

@@ -1,8 +1,24 @@
 """What a client tells brokers about itself (HEART_BEAT, CHECK_CLIENT_CONFIG)."""
 
+from typing import Annotated
+
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.bodies.base import Body, enum
+
+ConsumeFromWhere = Annotated[
+    str,
+    enum(
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+]
+ConsumeType = Annotated[str, enum("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")]
+MessageModel = Annotated[str, enum("BROADCASTING", "CLUSTERING")]
 
 
 class SubscriptionData(Body):
@@ -31,10 +47,10 @@ class ConsumerData(Body):
     CLUSTERING, BROADCASTING.
     """
 
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    consume_type: str = "CONSUME_PASSIVELY"
+    consume_from_where: ConsumeFromWhere = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: ConsumeType = "CONSUME_PASSIVELY"
     group_name: str = ""
-    message_model: str = "CLUSTERING"
+    message_model: MessageModel = "CLUSTERING"
     subscription_data_set: list[SubscriptionData] = field(default_factory=list)
     unit_mode: bool = False
 

@@ -2,12 +2,12 @@
 
 import zlib
 from struct import Struct as Layout
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.bodies.base import Body, enum
 from pocketmq.remoting.bodies.route import TopicQueueMappingInfo
 from pocketmq.remoting.errors import BodyError
 
@@ -35,7 +35,7 @@ class TopicConfig(Body):
     order: bool = False
     perm: int = 6
     read_queue_nums: int = 16
-    topic_filter_type: str = "SINGLE_TAG"
+    topic_filter_type: Annotated[str, enum("SINGLE_TAG", "MULTI_TAG")] = "SINGLE_TAG"
     topic_name: str = ""
     topic_sys_flag: int = 0
     write_queue_nums: int = 16

@@ -1,10 +1,10 @@
 """Consumer groups as brokers configure them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.bodies.base import Body, enum
 from pocketmq.remoting.bodies.registration import DataVersion
 
 
@@ -27,7 +27,7 @@ class GroupRetryPolicy(Body):
 
     customized_retry_policy: CustomizedRetryPolicy | None = None
     exponential_retry_policy: ExponentialRetryPolicy | None = None
-    type: str = "CUSTOMIZED"
+    type: Annotated[str, enum("EXPONENTIAL", "CUSTOMIZED")] = "CUSTOMIZED"
 
 
 class SimpleSubscriptionData(Body):
@@ -78,4 +78,4 @@ class GroupForbidden(Body):
 class SubscriptionGroupList(Body):
     """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
 
-    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+    group_config_list: list[SubscriptionGroupConfig] | None = None

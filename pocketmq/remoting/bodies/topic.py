@@ -20,7 +20,7 @@ class TopicList(Body):
 class CreateTopicListRequestBody(Body):
     """The body of UPDATE_AND_CREATE_TOPIC_LIST."""
 
-    topic_config_list: list[TopicConfig] = field(default_factory=list)
+    topic_config_list: list[TopicConfig] | None = None
 
 
 class TopicOffset(Body):

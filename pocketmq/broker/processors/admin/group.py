@@ -65,7 +65,8 @@ class GroupProcessor:
 
     def update_list(self, request: Request[Header]) -> Response:
         """Create or change several groups: all or none."""
-        self._update(SubscriptionGroupList.decode(request.body).group_config_list)
+        body = SubscriptionGroupList.decode(request.body)
+        self._update(body.need("groupConfigList", body.group_config_list))
         return Response()
 
     def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:

@@ -106,7 +106,8 @@ class TopicProcessor:
 
     async def update_list(self, request: Request[Header]) -> Response:
         """Create or change several topics: all or none."""
-        await self._update(CreateTopicListRequestBody.decode(request.body).topic_config_list)
+        body = CreateTopicListRequestBody.decode(request.body)
+        await self._update(body.need("topicConfigList", body.topic_config_list))
         return Response()
 
     async def _update(self, topics: Iterable[TopicConfig]) -> None:
