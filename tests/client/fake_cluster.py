@@ -147,13 +147,13 @@ class FakeNameServer(FakeServer):
             return None
         if self.nonsense is not None:
             return Response(body=self.nonsense)
-        route = self.routes.get(request.header.topic)
+        route = self.routes.get(request.header.topic or "")
         if route is None:
             return Response(ResponseCode.TOPIC_NOT_EXIST, "No topic route info in name server")
         return Response(body=route.encode(standard_json=True))
 
     def kv_list(self, request: Request[GetKVListByNamespaceRequestHeader]) -> Response:
-        table = self.config.get(request.header.namespace)
+        table = self.config.get(request.header.namespace or "")
         if table is None:
             return Response(ResponseCode.QUERY_NOT_FOUND, "No config item")
         return Response(body=KVTable(table=table).encode())

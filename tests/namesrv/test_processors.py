@@ -184,8 +184,9 @@ async def test_data_versions_are_compared(connection: Connection, clock: Clock) 
     assert await query(known) == ("false", b'{"counter":3,"stateVersion":0,"timestamp":7}')
     other = DataVersion(counter=4, state_version=0, timestamp=7)
     assert (await query(other))[0] == "true"
-    answer = await ask(connection, RequestCode.QUERY_DATA_VERSION, **fields, brokerId=0)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
+    # A broker that tells no version has to register.
+    answer = await ok(connection, RequestCode.QUERY_DATA_VERSION, **fields)
+    assert answer.ext_fields["changed"] == "true"
 
 
 @pytest.mark.parametrize("code", [RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION])
@@ -209,7 +210,7 @@ async def test_signs_of_life(
 
 
 async def test_a_missing_mandatory_field_is_answered(connection: Connection) -> None:
-    answer = await ask(connection, RequestCode.UNREGISTER_BROKER, brokerName="b0")
+    answer = await ask(connection, RequestCode.QUERY_DATA_VERSION, clusterName="c0")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "brokerAddr" in (answer.remark or "")
 
@@ -519,3 +520,64 @@ async def test_binary_headers_are_served_as_well(server: NameServer) -> None:
     answer = server.dispatcher.dispatch(request)
     assert isinstance(answer, Response)
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+# Requests with fields left out, and bodies in another spelling
+
+
+async def test_bodies_in_another_spelling(connection: Connection) -> None:
+    fields = {"brokerName": "b0", "brokerAddr": "10.0.0.1:10911", "clusterName": "c0"}
+    registration = (
+        b'{"TopicConfigSerializeWrapper":{"data-version":{"Counter":"+3","timestamp":7},'
+        b'"topic_config_table":{"A":{"TopicName":"A"},"B":{"TOPICNAME":"B","topicFilterType":0}}}}'
+    )
+    await ok(connection, RequestCode.REGISTER_BROKER, registration, **fields, brokerId="00")
+    rows = b'{"QueueDatas":[{"BrokerName":"b0","read_queue_nums":2,"WriteQueueNums":2,"Perm":6}]}'
+    await ok(connection, RequestCode.REGISTER_TOPIC_IN_NAMESRV, rows, topic="N")
+    everything = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    assert await topic_list(connection, everything) == ["A", "B", "N"]
+    version = b"{'Counter':3,'Timestamp':7,}"
+    answer = await ok(connection, RequestCode.QUERY_DATA_VERSION, version, **fields)
+    assert answer.ext_fields["changed"] == "false"
+
+
+async def test_a_route_of_which_nothing_is_understood_is_refused(connection: Connection) -> None:
+    await register(connection)
+    code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    answer = await ask(connection, code, b'{"queues":[]}', topic="N")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "'queues'; known are brokerDatas" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "expected"),
+    [
+        (RequestCode.GET_KV_CONFIG, {"key": "K"}, ResponseCode.QUERY_NOT_FOUND),
+        (RequestCode.GET_KV_CONFIG, {"namespace": ""}, ResponseCode.QUERY_NOT_FOUND),
+        (RequestCode.GET_KVLIST_BY_NAMESPACE, {}, ResponseCode.QUERY_NOT_FOUND),
+        (RequestCode.DELETE_KV_CONFIG, {"key": "K"}, ResponseCode.SUCCESS),
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, {}, ResponseCode.TOPIC_NOT_EXIST),
+        (RequestCode.UNREGISTER_BROKER, {}, ResponseCode.SUCCESS),
+        (RequestCode.WIPE_WRITE_PERM_OF_BROKER, {}, ResponseCode.SUCCESS),
+        (RequestCode.ADD_WRITE_PERM_OF_BROKER, {}, ResponseCode.SUCCESS),
+        (RequestCode.DELETE_TOPIC_IN_NAMESRV, {}, ResponseCode.SUCCESS),
+        (RequestCode.GET_TOPICS_BY_CLUSTER, {}, ResponseCode.SUCCESS),
+        (RequestCode.GET_BROKER_MEMBER_GROUP, {}, ResponseCode.SUCCESS),
+        (
+            RequestCode.BROKER_HEARTBEAT,
+            {"clusterName": "c0", "brokerAddr": "10.0.0.1:10911", "epoch": "abc"},
+            ResponseCode.SUCCESS,
+        ),
+    ],
+)
+async def test_fields_left_out(
+    connection: Connection, code: int, fields: dict[str, str], expected: int
+) -> None:
+    await register(connection)
+    await ok(connection, RequestCode.PUT_KV_CONFIG, namespace="", key="K", value="V")
+    assert (await ask(connection, code, **fields)).code == expected
+    # Nothing is gone.
+    found = await ok(connection, RequestCode.GET_KV_CONFIG, namespace="", key="K")
+    assert found.ext_fields["value"] == "V"
+    everything = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    assert await topic_list(connection, everything) == ["A", "B"]

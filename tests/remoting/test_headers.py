@@ -141,6 +141,110 @@ def test_a_number_has_to_fit_its_java_type(value: str) -> None:
         BatchRequestHeader.from_ext({"dispatchCode": value})
 
 
+OPTIONAL: list[tuple[type[Header], dict[str, str], dict[str, Any]]] = [
+    (
+        SendMessageRequestHeader,
+        {"topic": "t", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0"},
+        {"default_topic_queue_nums": None},
+    ),
+    (
+        SendMessageRequestHeaderV2,
+        {"b": "t", "e": "0", "f": "0", "g": "1", "h": "0"},
+        {"default_topic_queue_nums": None},
+    ),
+    (
+        PullMessageRequestHeader,
+        {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0",
+         "maxMsgNums": "1", "sysFlag": "4"},
+        {"commit_offset": None, "suspend_timeout_millis": None, "sub_version": 0},
+    ),
+    (headers.RecallMessageRequestHeader, {}, {"topic": "", "recall_handle": ""}),
+    (
+        QueryMessageRequestHeader,
+        {"maxNum": "1", "beginTimestamp": "0", "endTimestamp": "1"},
+        {"topic": "", "key": ""},
+    ),
+    (UnregisterClientRequestHeader, {}, {"client_id": ""}),
+    (headers.GetConsumeStatsInBrokerHeader, {}, {"is_order": False}),
+    (
+        CreateTopicRequestHeader,
+        {"topic": "t", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+         "topicFilterType": "SINGLE_TAG"},
+        {"default_topic": "", "topic_sys_flag": None},
+    ),
+    (headers.DeleteTopicRequestHeader, {}, {"topic": ""}),
+    (headers.QueryConsumeTimeSpanRequestHeader, {"topic": "t"}, {"group": ""}),
+    (
+        headers.QueryConsumerOffsetRequestHeader,
+        {"topic": "t", "queueId": "0"},
+        {"consumer_group": ""},
+    ),
+    (headers.UpdateConsumerOffsetRequestHeader, {"topic": "t"}, {"consumer_group": ""}),
+    (
+        ResetOffsetRequestHeader,
+        {"topic": "t"},
+        {"group": "", "timestamp": 0, "is_force": False, "queue_id": -1},
+    ),
+    (headers.CloneGroupOffsetRequestHeader, {"destGroup": "g"}, {"src_group": ""}),
+    (headers.QueryCorrectionOffsetHeader, {"topic": "t"}, {"compare_group": ""}),
+    (headers.GetKVConfigRequestHeader, {}, {"namespace": None, "key": None}),
+    (headers.DeleteKVConfigRequestHeader, {}, {"namespace": None, "key": None}),
+    (headers.GetKVListByNamespaceRequestHeader, {}, {"namespace": None}),
+    (
+        RegisterBrokerRequestHeader,
+        {"brokerName": "b", "brokerAddr": "a", "clusterName": "c", "brokerId": "0"},
+        {"ha_server_addr": ""},
+    ),
+    (
+        headers.UnRegisterBrokerRequestHeader,
+        {},
+        {"broker_name": "", "broker_addr": "", "cluster_name": "", "broker_id": 0},
+    ),
+    (headers.GetRouteInfoRequestHeader, {}, {"topic": None}),
+    (headers.WipeWritePermOfBrokerRequestHeader, {}, {"broker_name": ""}),
+    (headers.AddWritePermOfBrokerRequestHeader, {}, {"broker_name": ""}),
+    (headers.DeleteTopicFromNamesrvRequestHeader, {}, {"topic": "", "cluster_name": None}),
+    (headers.GetTopicsByClusterRequestHeader, {}, {"cluster": ""}),
+    (
+        headers.QueryDataVersionRequestHeader,
+        {"brokerAddr": "a", "clusterName": "c"},
+        {"broker_name": "", "broker_id": 0},
+    ),
+    (headers.GetBrokerMemberGroupRequestHeader, {}, {"cluster_name": "", "broker_name": ""}),
+    (
+        headers.BrokerHeartbeatRequestHeader,
+        {"clusterName": "c", "brokerAddr": "a"},
+        {"broker_name": "", "broker_id": None},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "ext", "expected"), OPTIONAL)
+def test_fields_that_the_reference_does_not_need(
+    cls: type[Header], ext: dict[str, str], expected: dict[str, Any]
+) -> None:
+    header = cls.from_ext(ext)
+    assert {name: getattr(header, name) for name in expected} == expected
+    for name in ext:
+        with pytest.raises(HeaderError, match=f"`{name}`"):
+            cls.from_ext({key: value for key, value in ext.items() if key != name})
+
+
+@pytest.mark.parametrize("text", ["00", "+0", "-0", "000000000000000000000000"])
+def test_numbers_may_be_written_as_java_reads_them(text: str) -> None:
+    assert headers.GetMaxOffsetRequestHeader.from_ext({"topic": "t", "queueId": text}).queue_id == 0
+    assert BatchRequestHeader.from_ext({"dispatchCode": text}).dispatch_code == 0
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1.5", "0x1", "1_0", " 1", "9" * 5000, "2147483648"])
+def test_a_number_that_makes_no_sense_is_missing(text: str) -> None:
+    ext = {"topic": "t", "index": "1", "queueId": text}
+    header = headers.QueryConsumeQueueRequestHeader.from_ext(ext)
+    assert (header.queue_id, header.index) == (0, 1)
+    with pytest.raises(HeaderError, match="queueId"):
+        headers.GetMaxOffsetRequestHeader.from_ext(ext)
+
+
 def test_a_missing_mandatory_field_is_named() -> None:
     with pytest.raises(HeaderError, match=r"RegisterBrokerRequestHeader.*brokerName"):
         RegisterBrokerRequestHeader.from_ext({})
@@ -160,8 +264,12 @@ def test_defaults() -> None:
         {"topic": "t", "group": "g", "timestamp": "-1", "isForce": "true"}
     )
     assert (reset.queue_id, reset.offset) == (-1, None)
-    query = QueryMessageRequestHeader("t", "k", 32, 0, 2**63 - 1)
+    query = QueryMessageRequestHeader(
+        topic="t", key="k", max_num=32, begin_timestamp=0, end_timestamp=2**63 - 1
+    )
     assert query.to_ext()["_UNIQUE_KEY_QUERY"] == "false"
-    topic = CreateTopicRequestHeader("t", "TBW102", 8, 8, 6, "SINGLE_TAG")
+    topic = CreateTopicRequestHeader(
+        topic="t", read_queue_nums=8, write_queue_nums=8, perm=6, topic_filter_type="SINGLE_TAG"
+    )
     assert (topic.order, topic.force, topic.attributes) == (False, False, None)
     assert Header().to_ext() == {}

@@ -177,7 +177,7 @@ def test_a_number_that_is_none_or_too_large(
 def test_offset_commits_may_lack_queue_and_offset(decoder: RequestDecoder) -> None:
     frame = encode_command(15, 1, ext_fields={"consumerGroup": "g", "topic": "t"})[4:]
     header = often(decoder, frame)[-1].header
-    assert header == UpdateConsumerOffsetRequestHeader("g", "t")
+    assert header == UpdateConsumerOffsetRequestHeader(consumer_group="g", topic="t")
 
 
 def test_responses_are_not_taken_for_requests(decoder: RequestDecoder) -> None:

@@ -16,6 +16,7 @@ from pocketmq.broker.consumer_groups import ConsumerGroups
 from pocketmq.remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
@@ -63,6 +64,10 @@ class MessageQueryProcessor:
         """
         header = request.header
         unique = header.unique_key_query
+        if header.max_num < 0:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"maxNum is {header.max_num}, it is 0 or more"
+            )
         found = await self._store.index.query(
             header.topic,
             header.key,

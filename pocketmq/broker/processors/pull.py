@@ -151,10 +151,12 @@ class PullProcessor:
         self._offsets.pulled(
             header.consumer_group, header.topic, queue_id, result.next_begin_offset
         )
-        if first and header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(
-                header.consumer_group, header.topic, queue_id, header.commit_offset
-            )
+        if first and header.sys_flag & COMMIT_OFFSET:
+            commit_offset = header.commit_offset
+            if commit_offset is None:
+                raise _missing("commitOffset", COMMIT_OFFSET)
+            if commit_offset >= 0:
+                self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
         if status in _EMPTY_QUEUE:
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
         else:
@@ -166,6 +168,8 @@ class PullProcessor:
                 if long_polling
                 else self._config.short_polling_time_mills
             )
+            if timeout is None:
+                raise _missing("suspendTimeoutMillis", SUSPEND)
             if self.holds.hold(request, header.topic, queue_id, offset, codes, timeout, accept):
                 return None
         self._count(header, result)
@@ -422,3 +426,10 @@ def _refusal(error: RemotingError) -> Response:
     if isinstance(error, PullRefused):
         header.forbidden_type = error.forbidden_type
     return Response(error.code, error.remark, header)
+
+
+def _missing(field: str, flag: int) -> RemotingError:
+    return RemotingError(
+        ResponseCode.SYSTEM_ERROR,
+        f"the field {field} is missing, and sysFlag has bit {flag}, which needs it",
+    )

@@ -101,7 +101,8 @@ class BrokerProcessor:
         self._routes.touch(header.cluster_name, header.broker_addr)
         return Response(
             header=QueryDataVersionResponseHeader(
-                changed=known != DataVersion.decode(request.body)
+                # Without a body nothing is known of the broker's topics.
+                changed=not request.body or known != DataVersion.decode(request.body)
             ),
             body=b"" if known is None else known.encode(),
         )

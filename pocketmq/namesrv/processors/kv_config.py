@@ -43,7 +43,9 @@ class KVConfigProcessor:
     def get(self, request: Request[GetKVConfigRequestHeader]) -> Response:
         """One value."""
         header = request.header
-        value = self._kv_config.get(header.namespace, header.key)
+        value = None
+        if header.namespace is not None and header.key is not None:
+            value = self._kv_config.get(header.namespace, header.key)
         if value is None:
             return Response(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -53,8 +55,11 @@ class KVConfigProcessor:
 
     def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Response:
         """Removes a value; what is not there is fine."""
+        header = request.header
+        if header.namespace is None or header.key is None:
+            return Response()
         try:
-            self._kv_config.delete(request.header.namespace, request.header.key)
+            self._kv_config.delete(header.namespace, header.key)
         except KVConfigError as error:
             return Response(ResponseCode.SYSTEM_ERROR, str(error))
         return Response()
@@ -64,7 +69,7 @@ class KVConfigProcessor:
     ) -> Response:
         """All values of a namespace."""
         namespace = request.header.namespace
-        entries = self._kv_config.namespace(namespace)
+        entries = None if namespace is None else self._kv_config.namespace(namespace)
         if entries is None:
             return Response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return Response(body=KVTable(table=dict(entries)).encode())

@@ -50,8 +50,7 @@ class RouteProcessor:
             if self._clock() < ready_at:
                 return Response(ResponseCode.SYSTEM_ERROR, "name server not ready")
         topic = request.header.topic
-        route = self._routes.route(topic)
-        if route is None:
+        if topic is None or (route := self._routes.route(topic)) is None:
             # The usual start of a topic that is going to be created: not worth a log line.
             return Response(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -1,5 +1,7 @@
 """Headers of broker administration beyond topics."""
 
+from typing import ClassVar
+
 from pocketmq.remoting.headers.base import I32, Header
 
 
@@ -37,7 +39,7 @@ class GetConsumeStatsRequestHeader(Header):
 class GetConsumeStatsInBrokerHeader(Header):
     """GET_BROKER_CONSUME_STATS (317)."""
 
-    is_order: bool
+    is_order: bool = False
 
 
 class GetSubscriptionGroupConfigRequestHeader(Header):
@@ -94,6 +96,8 @@ class BatchRequestHeader(Header):
     omit_not_found is ours: children of a parent of pulls that would be told "not found" may be
     left out of its answer.
     """
+
+    strict_numbers: ClassVar[bool] = True
 
     dispatch_code: I32 | None = None
     omit_not_found: bool | None = None

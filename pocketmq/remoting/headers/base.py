@@ -8,9 +8,11 @@ Integers are checked against their Java width when read, so that what reaches th
 encoders fits its place there.
 """
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from struct import Struct as Layout
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
@@ -28,21 +30,27 @@ pack_length = Layout(">i").pack
 
 
 class Header(msgspec.Struct, rename="camel", gc=False):
-    """The extFields of a request or response. An instance of this class itself is an empty map."""
+    """The extFields of a request or response. An instance of this class itself is an empty map.
+
+    As in the reference most headers take a number that makes no sense for none at all. Those with
+    `strict_numbers` are refused then: the ones that the reference decodes by hand.
+    """
+
+    strict_numbers: ClassVar[bool] = False
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, Any]) -> Self:
         """Reads the fields from a map of strings; unknown keys are ignored.
 
         Raises:
-            HeaderError: a mandatory field is missing, or a number is none or out of range.
+            HeaderError: a mandatory field is missing or, if it is a number, makes no sense.
         """
         try:
             return msgspec.convert(ext, cls, strict=False)
         except msgspec.ValidationError as error:
             first = error
-        # Second try with Java's reading: any word but "true" is false, and an empty text is no
-        # number. Rare enough to stay off the path above.
+        # Second try with Java's reading: any word but "true" is false, and numbers may begin with
+        # a plus or zeros. Rare enough to stay off the path above.
         try:
             return msgspec.convert(_as_java_reads(cls, ext), cls, strict=False)
         except msgspec.ValidationError:
@@ -114,27 +122,54 @@ def json_object(ext: Mapping[str, str]) -> bytes:
         raise EncodeError(f"extFields can not be written: {error}") from None
 
 
-def _as_java_reads(cls: type[Header], ext: Mapping[str, Any]) -> dict[str, Any]:
+class _Fields(NamedTuple):
+    """What Java reads in its own way: fields by name, with the bounds of numbers."""
+
+    booleans: frozenset[str]
+    numbers: dict[str, tuple[int, int]]
+
+
+@cache
+def _fields_of(cls: type[Header]) -> _Fields:
     booleans = set()
-    numbers = set()
+    numbers = {}
     for field in msgspec.structs.fields(cls):
-        kinds = _kinds(field.type)
-        if bool in kinds:
+        kind, bounds = _kind(field.type)
+        if kind is bool:
             booleans.add(field.encode_name)
-        if int in kinds:
-            numbers.add(field.encode_name)
+        elif kind is int:
+            numbers[field.encode_name] = bounds
+    return _Fields(frozenset(booleans), numbers)
+
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_LONG: Final = (-(2**63), 2**63 - 1)
+
+
+def _as_java_reads(cls: type[Header], ext: Mapping[str, Any]) -> dict[str, Any]:
+    booleans, numbers = _fields_of(cls)
     result: dict[str, Any] = {}
     for key, value in ext.items():
-        if key in booleans and isinstance(value, str):
-            result[key] = value.lower() == "true"
-        elif not (key in numbers and value == ""):
-            result[key] = value
+        if isinstance(value, str):
+            if key in booleans:
+                value = value.lower() == "true"
+            elif key in numbers:
+                low, high = numbers[key]
+                number = int(value) if _NUMBER.fullmatch(value) else None
+                if number is not None and low <= number <= high:
+                    value = number
+                elif not cls.strict_numbers:
+                    continue
+        result[key] = value
     return result
 
 
-def _kinds(kind: Any) -> set[Any]:
-    """bool, int … of `I32`, `I32 | None`, `bool | None`."""
+def _kind(kind: Any) -> tuple[Any, tuple[int, int]]:
+    """bool, int … of `I32`, `I32 | None`, `bool | None`, and the bounds of a number."""
     if hasattr(kind, "__metadata__"):
-        return _kinds(kind.__origin__)
-    arguments = getattr(kind, "__args__", ())
-    return set().union(*map(_kinds, arguments)) if arguments else {kind}
+        (meta,) = kind.__metadata__
+        return kind.__origin__, (meta.ge, meta.le)
+    for argument in getattr(kind, "__args__", ()):
+        if argument is not type(None):
+            return _kind(argument)
+    return kind, _LONG

@@ -23,7 +23,7 @@ class HeartbeatResponseHeader(Header):
 class UnregisterClientRequestHeader(Header):
     """UNREGISTER_CLIENT (35), with one or both of the groups."""
 
-    client_id: str = field(name="clientID")
+    client_id: str = field(name="clientID", default="")
     producer_group: str | None = None
     consumer_group: str | None = None
 

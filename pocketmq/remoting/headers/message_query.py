@@ -12,11 +12,11 @@ class ViewMessageRequestHeader(Header):
     topic: str | None = None
 
 
-class QueryMessageRequestHeader(Header):
+class QueryMessageRequestHeader(Header, kw_only=True):
     """QUERY_MESSAGE (12): by key or, with unique_key_query, by unique id; times in ms."""
 
-    topic: str
-    key: str
+    topic: str = ""
+    key: str = ""
     max_num: I32
     begin_timestamp: I64
     end_timestamp: I64

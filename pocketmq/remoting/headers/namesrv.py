@@ -16,8 +16,8 @@ class PutKVConfigRequestHeader(Header):
 class GetKVConfigRequestHeader(Header):
     """GET_KV_CONFIG (101)."""
 
-    namespace: str
-    key: str
+    namespace: str | None = None
+    key: str | None = None
 
 
 class GetKVConfigResponseHeader(Header):
@@ -29,17 +29,17 @@ class GetKVConfigResponseHeader(Header):
 class DeleteKVConfigRequestHeader(Header):
     """DELETE_KV_CONFIG (102)."""
 
-    namespace: str
-    key: str
+    namespace: str | None = None
+    key: str | None = None
 
 
 class GetKVListByNamespaceRequestHeader(Header):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 
-    namespace: str
+    namespace: str | None = None
 
 
-class RegisterBrokerRequestHeader(Header):
+class RegisterBrokerRequestHeader(Header, kw_only=True):
     """REGISTER_BROKER (103).
 
     Attributes:
@@ -54,7 +54,7 @@ class RegisterBrokerRequestHeader(Header):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    ha_server_addr: str
+    ha_server_addr: str = ""
     broker_id: I64
     heartbeat_timeout_millis: I64 | None = None
     enable_acting_master: bool | None = None
@@ -74,23 +74,23 @@ class RegisterBrokerResponseHeader(Header):
 class UnRegisterBrokerRequestHeader(Header):
     """UNREGISTER_BROKER (104)."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    broker_id: I64
+    broker_name: str = ""
+    broker_addr: str = ""
+    cluster_name: str = ""
+    broker_id: I64 = 0
 
 
 class GetRouteInfoRequestHeader(Header):
     """GET_ROUTEINFO_BY_TOPIC (105). accept_standard_json_only: quote integer keys in the body."""
 
-    topic: str
+    topic: str | None = None
     accept_standard_json_only: bool | None = None
 
 
 class WipeWritePermOfBrokerRequestHeader(Header):
     """WIPE_WRITE_PERM_OF_BROKER (205)."""
 
-    broker_name: str
+    broker_name: str = ""
 
 
 class WipeWritePermOfBrokerResponseHeader(Header):
@@ -102,7 +102,7 @@ class WipeWritePermOfBrokerResponseHeader(Header):
 class AddWritePermOfBrokerRequestHeader(Header):
     """ADD_WRITE_PERM_OF_BROKER (327)."""
 
-    broker_name: str
+    broker_name: str = ""
 
 
 class AddWritePermOfBrokerResponseHeader(Header):
@@ -114,7 +114,7 @@ class AddWritePermOfBrokerResponseHeader(Header):
 class DeleteTopicFromNamesrvRequestHeader(Header):
     """DELETE_TOPIC_IN_NAMESRV (216), of one cluster's brokers where it is named."""
 
-    topic: str
+    topic: str = ""
     cluster_name: str | None = None
 
 
@@ -127,16 +127,16 @@ class RegisterTopicRequestHeader(Header):
 class GetTopicsByClusterRequestHeader(Header):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
-    cluster: str
+    cluster: str = ""
 
 
-class QueryDataVersionRequestHeader(Header):
+class QueryDataVersionRequestHeader(Header, kw_only=True):
     """QUERY_DATA_VERSION (322)."""
 
-    broker_name: str
+    broker_name: str = ""
     broker_addr: str
     cluster_name: str
-    broker_id: I64
+    broker_id: I64 = 0
 
 
 class QueryDataVersionResponseHeader(Header):
@@ -148,8 +148,8 @@ class QueryDataVersionResponseHeader(Header):
 class GetBrokerMemberGroupRequestHeader(Header):
     """GET_BROKER_MEMBER_GROUP (901)."""
 
-    cluster_name: str
-    broker_name: str
+    cluster_name: str = ""
+    broker_name: str = ""
 
 
 class BrokerHeartbeatRequestHeader(Header):
@@ -157,7 +157,7 @@ class BrokerHeartbeatRequestHeader(Header):
 
     cluster_name: str
     broker_addr: str
-    broker_name: str
+    broker_name: str = ""
     broker_id: I64 | None = None
     epoch: I32 | None = None
     max_offset: I64 | None = None

@@ -3,10 +3,10 @@
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 
-class QueryConsumerOffsetRequestHeader(Header):
+class QueryConsumerOffsetRequestHeader(Header, kw_only=True):
     """QUERY_CONSUMER_OFFSET (14)."""
 
-    consumer_group: str
+    consumer_group: str = ""
     topic: str
     queue_id: I32
     set_zero_if_not_found: bool | None = None
@@ -18,14 +18,14 @@ class QueryConsumerOffsetResponseHeader(Header):
     offset: I64 | None = None
 
 
-class UpdateConsumerOffsetRequestHeader(Header):
+class UpdateConsumerOffsetRequestHeader(Header, kw_only=True):
     """UPDATE_CONSUMER_OFFSET (15), normally oneway.
 
     queue_id and commit_offset are mandatory, but their absence is answered INVALID_PARAMETER by
     the handler, not with a header error.
     """
 
-    consumer_group: str
+    consumer_group: str = ""
     topic: str
     queue_id: I32 | None = None
     commit_offset: I64 | None = None
@@ -94,17 +94,17 @@ class ResetOffsetRequestHeader(Header):
     """
 
     topic: str
-    group: str
-    timestamp: I64
-    is_force: bool
+    group: str = ""
+    timestamp: I64 = 0
+    is_force: bool = False
     queue_id: I32 = -1
     offset: I64 | None = None
 
 
-class CloneGroupOffsetRequestHeader(Header):
+class CloneGroupOffsetRequestHeader(Header, kw_only=True):
     """CLONE_GROUP_OFFSET (314). A blank topic means all topics of the source group."""
 
-    src_group: str
+    src_group: str = ""
     dest_group: str
     topic: str | None = None
     offline: bool = False
@@ -114,5 +114,5 @@ class QueryCorrectionOffsetHeader(Header):
     """QUERY_CORRECTION_OFFSET (308). filter_groups is a comma-separated list."""
 
     topic: str
-    compare_group: str
+    compare_group: str = ""
     filter_groups: str | None = None

@@ -1,5 +1,7 @@
 """Headers of PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
+from typing import ClassVar
+
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 
@@ -10,6 +12,7 @@ class PullMessageRequestHeader(Header):
         queue_offset: the first wanted message's index in its queue.
         sys_flag: bit 0 store commit_offset, 1 the broker may hold the request, 2 the subscription
             of this request counts, 4 lite pull.
+        commit_offset, suspend_timeout_millis: needed only where sys_flag speaks of them.
         suspend_timeout_millis: how long the broker may hold the request, ms.
         sub_version: time of the subscription's creation, ms.
         expression_type: TAG (also when absent) or SQL92.
@@ -19,15 +22,17 @@ class PullMessageRequestHeader(Header):
             pocketmq's own, which official brokers ignore.
     """
 
+    strict_numbers: ClassVar[bool] = True
+
     consumer_group: str
     topic: str
     queue_id: I32
     queue_offset: I64
     max_msg_nums: I32
     sys_flag: I32
-    commit_offset: I64
-    suspend_timeout_millis: I64
-    sub_version: I64
+    commit_offset: I64 | None = None
+    suspend_timeout_millis: I64 | None = None
+    sub_version: I64 = 0
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: I32 | None = None
@@ -42,6 +47,8 @@ class PullMessageResponseHeader(Header):
     The first four are there for codes 0, 19, 20 and 21. forbidden_type explains code 16: 1 broker,
     2 group, 3 topic, 4 broadcasting, 5 subscription.
     """
+
+    strict_numbers: ClassVar[bool] = True
 
     suggest_which_broker_id: I64 | None = None
     next_begin_offset: I64 | None = None

@@ -1,6 +1,8 @@
 """Headers of sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and their answer;
 CONSUMER_SEND_MSG_BACK; RECALL_MESSAGE."""
 
+from typing import ClassVar
+
 from msgspec import field
 
 from pocketmq.message.limits import DEFAULT_REGION
@@ -18,6 +20,7 @@ class SendMessageRequestHeader(Header, kw_only=True):
     """SEND_MESSAGE (10), which the Go client sends.
 
     A binary header leaves empty texts out, so that producer_group and default_topic are optional.
+    default_topic_queue_nums is needed only where the topic is to be created.
 
     A negative queue_id lets the broker choose. `properties` is a text as in `message.properties`.
     `batch`, not the request code, says that the body is a batch.
@@ -26,7 +29,7 @@ class SendMessageRequestHeader(Header, kw_only=True):
     producer_group: str = ""
     topic: str
     default_topic: str = ""
-    default_topic_queue_nums: I32
+    default_topic_queue_nums: I32 | None = None
     queue_id: I32
     sys_flag: I32
     born_timestamp: I64
@@ -42,10 +45,12 @@ class SendMessageRequestHeader(Header, kw_only=True):
 class SendMessageRequestHeaderV2(Header, kw_only=True):
     """SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): the same with one-letter names."""
 
+    strict_numbers: ClassVar[bool] = True
+
     producer_group: str = field(name="a", default="")
     topic: str = field(name="b")
     default_topic: str = field(name="c", default="")
-    default_topic_queue_nums: I32 = field(name="d")
+    default_topic_queue_nums: I32 | None = field(name="d", default=None)
     queue_id: I32 = field(name="e")
     sys_flag: I32 = field(name="f")
     born_timestamp: I64 = field(name="g")
@@ -59,7 +64,7 @@ class SendMessageRequestHeaderV2(Header, kw_only=True):
 
     def ext_json(self) -> bytes:
         # What a producer sends for every message, as one template.
-        if self.max_reconsume_times is not None:
+        if self.max_reconsume_times is not None or self.default_topic_queue_nums is None:
             return Header.ext_json(self)
         return _REQUEST % (
             encode_json(self.producer_group),
@@ -93,6 +98,8 @@ class SendMessageResponseHeader(Header):
         queue_offset: of the (first) message, in the queue that it physically went to.
         transaction_id: the UNIQ_KEY property, also for ordinary messages.
     """
+
+    strict_numbers: ClassVar[bool] = True
 
     msg_id: str | None = None
     queue_id: I32 | None = None
@@ -181,8 +188,8 @@ class ConsumerSendMsgBackRequestHeader(Header):
 class RecallMessageRequestHeader(Header):
     """RECALL_MESSAGE (370): takes a delayed message back."""
 
-    topic: str
-    recall_handle: str
+    topic: str = ""
+    recall_handle: str = ""
     producer_group: str | None = None
 
 

@@ -3,11 +3,11 @@
 from pocketmq.remoting.headers.base import I32, Header
 
 
-class CreateTopicRequestHeader(Header):
+class CreateTopicRequestHeader(Header, kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17). attributes is `+key=value,-key`."""
 
     topic: str
-    default_topic: str
+    default_topic: str = ""
     read_queue_nums: I32
     write_queue_nums: I32
     perm: I32
@@ -21,7 +21,7 @@ class CreateTopicRequestHeader(Header):
 class DeleteTopicRequestHeader(Header):
     """DELETE_TOPIC_IN_BROKER (215)."""
 
-    topic: str
+    topic: str = ""
 
 
 class GetTopicConfigRequestHeader(Header):
@@ -47,7 +47,7 @@ class QueryConsumeTimeSpanRequestHeader(Header):
     """QUERY_CONSUME_TIME_SPAN (303)."""
 
     topic: str
-    group: str
+    group: str = ""
 
 
 class QueryConsumeQueueRequestHeader(Header):

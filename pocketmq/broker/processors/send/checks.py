@@ -115,9 +115,16 @@ class SendChecks:
         sys_flag = 0
         if header.unit_mode:
             sys_flag = UNIT_SUBSCRIPTION_TOPIC if retry else UNIT_TOPIC
-        topic = self._topics.create_for_send(
-            name, header.default_topic, header.default_topic_queue_nums, sys_flag
-        )
+        queues = header.default_topic_queue_nums
+        if queues is None and not retry:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic[{name}] not exist, and is not created: the field defaultTopicQueueNums is "
+                "missing",
+            )
+        topic = None
+        if queues is not None:
+            topic = self._topics.create_for_send(name, header.default_topic, queues, sys_flag)
         if topic is None and retry:
             topic = self._topics.create_if_absent(name, 1, sys_flag=sys_flag)
         if topic is None:

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 NOT_RESUMED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
+_ENDS: Final = (sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK)
+
 EndRequest = Request[EndTransactionRequestHeader]
 
 
@@ -76,10 +78,13 @@ class EndTransactionProcessor:
     def end(self, request: EndRequest) -> Response | None:
         """Commit or roll back. A producer that does not know yet gets no answer, in any case."""
         header = request.header
-        if header.commit_or_rollback not in (
-            sysflag.TRANSACTION_COMMIT,
-            sysflag.TRANSACTION_ROLLBACK,
-        ):
+        if header.commit_or_rollback not in _ENDS:
+            if header.commit_or_rollback != sysflag.TRANSACTION_NONE:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"commitOrRollback is {header.commit_or_rollback}: 8 commits, 12 rolls back, "
+                    "0 leaves the transaction pending",
+                )
             log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
             return None
         half = half_at(self._store, header.commit_log_offset)

@@ -115,7 +115,7 @@ class ReplyProcessor:
             producer_group=sent.producer_group,
             topic=sent.topic,
             default_topic=sent.default_topic,
-            default_topic_queue_nums=sent.default_topic_queue_nums,
+            default_topic_queue_nums=sent.default_topic_queue_nums or 0,
             queue_id=sent.queue_id,
             sys_flag=sent.sys_flag,
             born_timestamp=sent.born_timestamp,
