@@ -12,7 +12,7 @@ import asyncio
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -108,6 +108,167 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "POLLING_INFO": _POP,
     "POP_ROLLBACK": _POP,
 }
+
+
+class Kept(NamedTuple):
+    """Odd requests that the official servers answer in another way, and why that is intended.
+
+    `requests` are names of the cases of tests/interop/test_leniency.py, in which `*` stands for
+    anything; `official` and `ours` are the response codes.
+    """
+
+    requests: tuple[str, ...]
+    official: int | str
+    ours: int | str
+    why: str
+
+
+#: Differences that stay. The interop test fails on any other, and on one that no longer exists.
+KEPT: Final[tuple[Kept, ...]] = (
+    Kept(
+        ("* body an unknown key only", "34 body {}", "41 body {}"),
+        0,
+        1,
+        "a body in which nothing is understood is refused, so that its sender hears of it",
+    ),
+    Kept(
+        ("* body []", "* body null", "217 body absent"),
+        0,
+        1,
+        "there is no object in the body, so nothing would be done",
+    ),
+    Kept(
+        ("34 body *DataSet null", "41 body mqSet null", "42 body mqSet null"),
+        1,
+        0,
+        "Go clients write null for an empty list; the official broker fails halfway",
+    ),
+    Kept(
+        ('34 body "N.0"', '103 body "N.0"', '200 body "N.0"', '322 body "N.0"'),
+        1,
+        0,
+        'fastjson reads the text "1.0" as an int, but not as a long; here it is 1 for both',
+    ),
+    Kept(
+        ('46 body "N.0"',),
+        1,
+        23,
+        'the same: the text "1.0" is 1, and the expression is checked',
+    ),
+    Kept(
+        ("18 body Set[]", "217 body Set[]", "225 body Set[]"),
+        1,
+        0,
+        "fastjson takes `Set[...]` only where Java has a set; here it is a list like any other",
+    ),
+    Kept(
+        ("11 consumerGroup=''", "361 consumerGroup=''", "36 group=''", "352 group=''"),
+        0,
+        26,
+        "the official broker creates a group without a name",
+    ),
+    Kept(
+        ("11 expressionType='abc'", "361 expressionType='abc'"),
+        0,
+        23,
+        "the official broker lets every message through a filter that it does not know",
+    ),
+    Kept(
+        ("15 queueId='-1'", "15 commitOffset='-1'"),
+        0,
+        29,
+        "queues and offsets are never negative; the official broker stores such an offset",
+    ),
+    Kept(
+        ("17 readQueueNums='-1'", "17 writeQueueNums='-1'"),
+        0,
+        29,
+        "a topic cannot have a negative number of queues",
+    ),
+    Kept(
+        ("34 body without clientID", "34 body clientID null"),
+        1,
+        1,
+        "the official broker registers a client without a name before it fails",
+    ),
+    Kept(
+        ("35 without clientID",),
+        1,
+        0,
+        "a client is known by its connection, so that it can leave without its name",
+    ),
+    Kept(
+        ("100 without value",),
+        0,
+        1,
+        "the official name server answers 0 and stores an entry that nobody can read",
+    ),
+    Kept(
+        ("103 without brokerName", "103 without brokerAddr", "103 without clusterName"),
+        0,
+        1,
+        "no client could reach such a broker",
+    ),
+    Kept(("103 body filterServerList abc",), 0, 1, "a text stands where a list belongs"),
+    Kept(
+        ("200 body {}", "200 body without groupName", "200 body groupName null"),
+        1,
+        29,
+        "both refuse it; the official broker fails with a NullPointerException",
+    ),
+    Kept(
+        ("200 body groupRetryPolicy null",),
+        0,
+        0,
+        "a group without a retry policy gets the default one, as if the field were missing",
+    ),
+    Kept(("217 without topic",), 0, 1, "the official name server registers a topic named null"),
+    Kept(
+        ("314 without destGroup",),
+        0,
+        1,
+        "the official broker stores the offsets for a group named null",
+    ),
+    Kept(
+        ("322 brokerAddr=*",),
+        0,
+        0,
+        "an earlier request 104 names this address and another broker: here that removes nothing",
+    ),
+    Kept(
+        ("323 good", "323 without topic", "323 topic=*"),
+        0,
+        1,
+        "the message is not a half message; the official broker makes it one",
+    ),
+    Kept(
+        ("324 without topic", "325 without b"),
+        29,
+        1,
+        "both refuse it; here the text names the missing field",
+    ),
+)
+
+_KEPT_HEAD: Final = """
+## Odd requests
+
+Clients in many languages rely on the leniency of the official servers. fastjson matches the keys of
+a JSON body without regard to case, `_` and `-`, and accepts texts that are not JSON: single quotes,
+bare keys, extra commas, comments. Most fields of a header may be missing or hold nonsense. These
+servers accept what the official ones accept, with the same effect:
+
+- A body that is not standard JSON can have up to 64 KiB. A body with keys in another spelling,
+  unknown keys or nulls can have up to 4 MiB. A body in the exact spelling has no such limit.
+- Where the official server fails with an exception, this one refuses the request with a text that
+  names the field.
+
+`tests/interop/test_leniency.py` sends about 1,600 odd requests to both makes: for each code,
+every field missing, empty and `abc`, and every JSON body in other spellings. The answers are the same,
+except for these:
+
+| request | official | here | why |
+|---|---|---|---|
+"""
 
 _HEAD: Final = """\
 # Compatibility
@@ -205,7 +366,7 @@ def page(modules: Mapping[int, list[str]]) -> str:
         rows.append(f"| {int(code)} | {code.name} | {', '.join(names)} | {reason} |\n")
     count = sum(code in modules for code in RequestCode)
     codes = f"{_CODES_HEAD}{''.join(rows)}\n{count} of {len(RequestCode)} are served.\n"
-    return f"{_HEAD}{codes}\n{_settings()}"
+    return f"{_HEAD}{codes}{odd_requests()}\n{_settings()}"
 
 
 def _settings() -> str:
@@ -228,6 +389,15 @@ def _settings() -> str:
 def _wrapped(names: Sequence[str]) -> str:
     text = ", ".join(f"`{name}`" for name in names)
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def odd_requests() -> str:
+    """The part about the differences of `KEPT`."""
+    rows = [
+        f"| {'<br>'.join(kept.requests)} | {kept.official} | {kept.ours} | {kept.why} |\n"
+        for kept in KEPT
+    ]
+    return _KEPT_HEAD + "".join(rows)
 
 
 if __name__ == "__main__":
