@@ -263,8 +263,8 @@ servers accept what the official ones accept, with the same effect:
   names the field.
 
 `tests/interop/test_leniency.py` sends about 1,600 odd requests to both makes: for each code,
-every field missing, empty and `abc`, and every JSON body in other spellings. The answers are the same,
-except for these:
+every field missing, empty and `abc`, and every JSON body in other spellings. The answers are the
+same, except for these:
 
 | request | official | here | why |
 |---|---|---|---|

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -11,6 +11,7 @@ from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.compression import MAX_DECOMPRESSED, CompressionError, decompress
 from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.message.payload import decode_payload, encode_payload
 from pocketmq.message.record import (
     HEAD_SIZE,
     MAGIC_V1,
@@ -21,6 +22,8 @@ from pocketmq.message.record import (
     unpack_head,
 )
 from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
+
+P = TypeVar("P")
 
 _UNUSUAL: Final = COMPRESSED | HOST_MASK
 """Bits of a sysFlag that make a record's head longer, or its body another one."""
@@ -36,6 +39,20 @@ class MessageQueue(NamedTuple):
     topic: str
     broker_name: str
     queue_id: int
+
+
+class MessageFields(TypedDict, total=False):
+    """The fields of a Message beside its topic and its body."""
+
+    tags: str | None
+    keys: Sequence[str]
+    properties: dict[str, str]
+    flag: int
+    delay_level: int
+    wait_stored: bool
+    delay_ms: int
+    deliver_at: int | datetime
+    delay: float | timedelta
 
 
 class Message(msgspec.Struct):
@@ -72,6 +89,18 @@ class Message(msgspec.Struct):
 
     def __repr__(self) -> str:
         return _short_repr(self, self.__struct_fields__)
+
+    @classmethod
+    def of(cls, topic: str, payload: object, **fields: Unpack[MessageFields]) -> Self:
+        """Make a message whose body is `payload` as JSON; `fields` are the other attributes.
+
+        `payload` may be a `msgspec.Struct`, a dataclass, a pydantic model, a dict, a list, ….
+        Consumers get it back by `message.payload(Type)` or by handlers with `payload=Type`.
+
+        Raises:
+            TypeError: JSON has no form for it.
+        """
+        return cls(topic, encode_payload(payload), **fields)
 
     def all_properties(self) -> dict[str, str]:
         """The properties to send: the application's and those that the other fields stand for."""
@@ -265,6 +294,23 @@ class MessageExt(msgspec.Struct):
             encoded = topic.encode()
             topic_field = bytes((len(encoded),)) + encoded if len(encoded) <= MAX_TOPIC_V1 else b""
             behind_body = len(topic_field) + 2 if topic_field else 0
+
+    @overload
+    def payload(self) -> Any: ...
+
+    @overload
+    def payload(self, kind: type[P]) -> P: ...
+
+    def payload(self, kind: Any = Any) -> Any:
+        """Decode the body, which is JSON, as `kind`; without it, as what JSON has.
+
+        `kind` may be a `msgspec.Struct`, a dataclass, a pydantic model, `dict[str, int]`, ….
+
+        Raises:
+            PayloadError: the body is not JSON, or does not fit; the text names the fields.
+            TypeError: `kind` is not a type that can be decoded.
+        """
+        return decode_payload(self.body, kind)
 
     @property
     def properties(self) -> dict[str, str]:

@@ -1,0 +1,131 @@
+"""Bodies as JSON: objects to bytes for sending, and bytes to typed objects on receipt.
+
+| type | to bytes by | from bytes by |
+|---|---|---|
+| a pydantic model | its `model_dump_json` | its `model_validate_json` |
+| `msgspec.Struct`, dataclass, TypedDict, attrs, enum, `list[...]`, `dict`, … | msgspec | msgspec |
+
+pydantic is not needed here and not imported: a model brings its methods along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+__all__ = ["Decoder", "PayloadError", "decode_payload", "decoder_of", "encode_payload"]
+
+#: Makes an object of a body; raises PayloadError.
+Decoder: TypeAlias = Callable[[bytes], Any]
+
+#: Characters of a body, and wrong fields, that an error shows.
+SHOWN_BODY = 80
+SHOWN_FIELDS = 8
+
+
+class PayloadError(ValueError):
+    """A body is not what its type says; the text names the fields."""
+
+
+def encode_payload(payload: object) -> bytes:
+    """Encode an object as JSON.
+
+    Raises:
+        TypeError: JSON, or msgspec, has no form for it.
+    """
+    dump = getattr(type(payload), "model_dump_json", None)
+    if dump is not None:
+        return str(dump(payload)).encode()
+    try:
+        return msgspec.json.encode(payload)
+    except (TypeError, msgspec.MsgspecError, OverflowError, ValueError) as error:
+        kind = type(payload).__name__
+        raise TypeError(f"payload of type {kind} can not be sent as JSON: {error}") from None
+
+
+def decode_payload(body: bytes, kind: Any = Any) -> Any:
+    """Decode a JSON body as `kind`.
+
+    Raises:
+        PayloadError: the body is not JSON, or does not fit; the text names the fields.
+        TypeError: `kind` is not a type that can be decoded.
+    """
+    return decoder_of(kind)(body)
+
+
+def decoder_of(kind: Any) -> Decoder:
+    """Make the decoder of a type.
+
+    Raises:
+        TypeError: it is not a type that can be decoded.
+    """
+    try:
+        return _decoder_of(kind)
+    except TypeError as error:
+        if isinstance(kind, type) or not _unhashable(kind):
+            raise TypeError(f"{kind!r} is not a type that can be decoded: {error}") from None
+        raise TypeError(f"{kind!r} is not a type that can be decoded") from None
+
+
+def _unhashable(kind: Any) -> bool:
+    try:
+        hash(kind)
+    except TypeError:
+        return True
+    return False
+
+
+@lru_cache(maxsize=256)
+def _decoder_of(kind: Any) -> Decoder:
+    name = getattr(kind, "__name__", repr(kind))
+    validate = getattr(kind, "model_validate_json", None)
+    if validate is not None:
+        return _of_model(validate, name)
+    if not isinstance(kind, type) and not hasattr(kind, "__origin__") and kind is not Any:
+        # msgspec takes more (unions, literals), but an instance is a slip.
+        msgspec.inspect.type_info(kind)
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decoded(body: bytes) -> Any:
+        try:
+            return decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise PayloadError(
+                f"the body is not a {name}: {error} (body: {_shown(body)})"
+            ) from None
+
+    return decoded
+
+
+def _of_model(validate: Callable[[bytes], Any], name: str) -> Decoder:
+    def decoded(body: bytes) -> Any:
+        try:
+            return validate(body)
+        except ValueError as error:  # pydantic's ValidationError is one
+            raise PayloadError(
+                f"the body is not a {name}: {_wrong_fields(error)} (body: {_shown(body)})"
+            ) from None
+
+    return decoded
+
+
+def _wrong_fields(error: ValueError) -> str:
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return str(error)
+    wrong = errors()
+    told = [
+        f"{'.'.join(map(str, one['loc'])) or 'the body'}: {one['msg']}"
+        for one in wrong[:SHOWN_FIELDS]
+    ]
+    if len(wrong) > SHOWN_FIELDS:
+        told.append(f"and {len(wrong) - SHOWN_FIELDS} more")
+    return "; ".join(told)
+
+
+def _shown(body: bytes) -> str:
+    start = bytes(body[: SHOWN_BODY + 1])
+    return repr(start) if len(start) <= SHOWN_BODY else f"{start[:SHOWN_BODY]!r}..."
