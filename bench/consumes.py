@@ -76,28 +76,32 @@ async def answer(_address: str, _code: int, header: Any, **_: Any) -> Command:
 async def consumer(**options: Any) -> PushConsumer:
     """One that has its queues and runs, although there is nobody to connect to."""
     made = PushConsumer("consumes", namesrv="127.0.0.1:9876", share_polls=False, **options)
-    instance = made._instance
+    instance = made._session.instance
     route = TopicRouteData(
         broker_datas=[BrokerData(broker_addrs={0: "127.0.0.1:1"}, broker_name="b", cluster="c")],
         queue_datas=[QueueData(broker_name="b", perm=6, read_queue_nums=QUEUES)],
     )
     instance.routes._learn(TopicRoute(TOPIC, route))
     instance.pool.request = answer  # type: ignore[method-assign, assignment]
-    instance.running = made._running = True
-    made._assignment._begin(TOPIC, Kind.SHARED, EVERYTHING, None, instance.routes.known(TOPIC))
+    instance.running = made._session.running = made._session.begun = True
+    made._where.enter()
+    made._session.wanted.add(TOPIC, EVERYTHING, None)
+    made._session.assignment._begin(
+        TOPIC, Kind.SHARED, EVERYTHING, None, instance.routes.known(TOPIC)
+    )
     for queue_id in range(QUEUES):
-        pq = made._assignment.add(MessageQueue(TOPIC, "b", queue_id)).pq
+        pq = made._session.assignment.add(MessageQueue(TOPIC, "b", queue_id)).pq
         pq.next_offset = 0
         pq.locked_until = float("inf")
-    await made._assignment.start_all()
+    await made._session.assignment.start_all()
     return made
 
 
 async def end(made: PushConsumer) -> None:
-    made._consumption.stop()
-    made._assignment.stop()
-    made._instance.running = made._running = False
-    tasks = list(made._instance._tasks)
+    made._session.consumption.stop()
+    made._session.assignment.stop()
+    made._session.instance.running = made._session.running = False
+    tasks = list(made._session.instance._tasks)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -121,8 +125,8 @@ async def handled(*, orderly: bool) -> float:
                 ended.set()
 
     made = await consumer(orderly=orderly)
-    made._handlers[TOPIC] = handle
-    made._consumption.wake()
+    made._session.handlers[TOPIC] = handle
+    made._session.consumption.wake()
     await ended.wait()
     await end(made)
     return least / MESSAGES * 1e6

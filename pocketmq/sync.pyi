@@ -5,12 +5,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.dispatch.handlers import TypedHandler
 from pocketmq.client.consumer.fetch.puller import PullResult
 from pocketmq.client.consumer.rebalance.strategies import Strategy
+from pocketmq.client.consumer.router import Router
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
@@ -51,8 +53,9 @@ __all__ = [
     "PushConsumer",
     "TransactionProducer",
 ]
-H = TypeVar("H", bound=Callable[[ConsumedMessage], object])
+P = TypeVar("P")
 B = TypeVar("B", bound=Callable[[list[ConsumedMessage]], object])
+H = TypeVar("H", bound=Callable[[ConsumedMessage], object])
 
 class Admin:
     def topics(self, *, cluster: str | None = None) -> list[str]: ...
@@ -247,9 +250,9 @@ class PullConsumer:
         namesrv: str | Sequence[str] | None = None,
         start: Position = "end",
         auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
+        auto_commit_interval: Seconds = 5.0,
         batch: int = 256,
-        suspend: float = 15.0,
+        suspend: Seconds = 15.0,
         share_polls: bool = True,
         max_buffered: int = 1000,
         max_buffered_bytes: int = ...,
@@ -259,6 +262,10 @@ class PullConsumer:
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None: ...
+    @property
+    def namesrv(self) -> str | Sequence[str] | None: ...
+    @namesrv.setter
+    def namesrv(self, namesrv: str | Sequence[str] | None) -> None: ...
     @property
     def client_id(self) -> str: ...
     @property
@@ -279,7 +286,8 @@ class PullConsumer:
     def unassign(self, topic: str) -> None: ...
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None: ...
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None: ...
-    def poll(self, max_messages: int = 32, timeout: float = 1.0) -> list[MessageExt]: ...
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
+    def poll(self, max_messages: int = 32, timeout: Seconds = 1.0) -> list[MessageExt]: ...
     def __iter__(self) -> Iterator[MessageExt]: ...
     def pull(
         self,
@@ -289,10 +297,9 @@ class PullConsumer:
         max_messages: int = 32,
         tags: str = "*",
         sql: str | None = None,
-        suspend: float = 0.0,
-        timeout: float | None = None,
+        suspend: Seconds = 0.0,
+        timeout: Seconds | None = None,
     ) -> PullResult[MessageExt]: ...
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
     def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None: ...
     def position(self, queue: MessageQueue) -> int | None: ...
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None: ...
@@ -308,7 +315,7 @@ class PushConsumer:
     def __init__(
         self,
         group: str,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Router | Mapping[str, str] | None = None,
         *,
         handler: Callable[[ConsumedMessage], object] | None = None,
         namesrv: str | Sequence[str] | None = None,
@@ -319,46 +326,41 @@ class PushConsumer:
         strategy: Strategy = ...,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
-        consume_timeout: float = 900.0,
-        suspend_current_queue: float = 1.0,
+        consume_timeout: Seconds = 900.0,
+        suspend_current_queue: Seconds = 1.0,
         pull_batch_size: int = 256,
-        suspend: float = 15.0,
+        suspend: Seconds = 15.0,
         share_polls: bool = True,
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         pull_threshold_for_topic: int | None = None,
         pull_threshold_size_for_topic: int | None = None,
         consume_concurrently_max_span: int = 2000,
-        commit_interval: float = 5.0,
-        shutdown_timeout: float = 10.0,
+        commit_interval: Seconds = 5.0,
+        shutdown_timeout: Seconds = 10.0,
         hooks: Sequence[ConsumeHook] = ...,
         trace: bool | str = False,
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None: ...
     @property
+    def namesrv(self) -> str | Sequence[str] | None: ...
+    @namesrv.setter
+    def namesrv(self, namesrv: str | Sequence[str] | None) -> None: ...
+    @property
     def client_id(self) -> str: ...
     @property
     def assignment(self) -> list[MessageQueue]: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-    def start(self) -> None: ...
-    def run(self) -> None: ...
-    def shutdown(self) -> None: ...
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def __iter__(self) -> Iterator[ConsumedMessage]: ...
     @overload
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
     ) -> Callable[[B], B]: ...
+    @overload
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
     def subscribe(
         self,
         topic: str,
@@ -367,10 +369,25 @@ class PushConsumer:
         sql: str | None = None,
         handler: Callable[[ConsumedMessage], object]
         | Callable[[list[ConsumedMessage]], object]
+        | TypedHandler[Any]
         | None = None,
         batch: int | None = None,
+        payload: Any = None,
     ) -> None: ...
     def unsubscribe(self, topic: str) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def run(self, *, timeout: Seconds | None = None, handle_signals: bool = True) -> None: ...
+    def shutdown(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def __iter__(self) -> Iterator[ConsumedMessage]: ...
 
 class TransactionProducer:
     def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None: ...

@@ -113,14 +113,18 @@ class SyncClient:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Begin; what `with` does. Raises NotRunning after a shutdown."""
-        if self._thread is None:
-            self._thread = LoopThread(type(self).__name__)
+        """Begin; what `with` does. Raises as the asyncio class does."""
+        self._open()
         try:
             self._run(self._client.start())
         except BaseException:
             self.shutdown()
             raise
+
+    def _open(self) -> None:
+        """Have an event loop."""
+        if self._thread is None:
+            self._thread = LoopThread(type(self).__name__)
 
     def shutdown(self) -> None:
         """End; what leaving `with` does. May be called again without effect."""

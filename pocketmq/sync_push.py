@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.client.consumer import consumed_message, push
+from pocketmq.client.consumer.stop_signals import PlainStopSignals
 from pocketmq.client.errors import NotRunning
+from pocketmq.client.parameters import Seconds
 from pocketmq.sync_client import SyncClient, iterate
 
 __all__ = ["ConsumedMessage", "PushClient", "PushConsumer"]
@@ -59,9 +62,15 @@ class ConsumedMessage(consumed_message.ConsumedMessage):
 
 
 class PushConsumer(push.PushConsumer):
-    # What the wrapper runs: its messages can be told of their outcome by other threads.
+    # What the wrapper runs: its handlers are plain functions, which are called in threads, and its
+    # messages can be told of their outcome by other threads.
     __doc__ = push.PushConsumer.__doc__
-    message_type = ConsumedMessage
+    _message_type = ConsumedMessage
+    #: Set by the wrapper.
+    in_thread: Callable[[Any], Any]
+
+    def _adapt(self, function: Any) -> Any:
+        return self.in_thread(function)
 
 
 class PushClient(SyncClient):
@@ -69,36 +78,39 @@ class PushClient(SyncClient):
 
     As many handlers run at a time, each in a thread, as `concurrency` says. A thread can not be
     ended from outside: a handler that outlasts `consume_timeout` or `shutdown_timeout` goes on, and
-    its message comes again. Hooks and `on_event` are called in the client's own thread.
+    its message is redelivered. Hooks and `on_event` are called in the client's own thread.
     """
 
-    def __init__(self, *args: Any, handler: Any = None, **options: Any) -> None:
+    _client: PushConsumer
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         default = inspect.signature(push.PushConsumer).parameters["concurrency"].default
-        self._threads = ThreadPoolExecutor(
-            options.get("concurrency", default), thread_name_prefix="pocketmq.sync handler"
-        )
+        self._concurrency = options.get("concurrency", default)
+        self._threads: ThreadPoolExecutor | None = None
         self._here = threading.local()
-        super().__init__(*args, handler=handler and self._in_thread(handler), **options)
+        self._client.in_thread = self._in_thread
 
-    def on(self, topic: str, *args: Any, **options: Any) -> Any:
-        """As PushTopics.on (client.consumer.push_topics), for plain functions."""
-        decorate = self._client.on(topic, *args, **options)
+    def run(self, *, timeout: Seconds | None = None, handle_signals: bool = True) -> None:
+        """Consume until SIGTERM, Ctrl-C, or `shutdown` by a handler or another thread.
 
-        def decorate_plain(function: Any) -> Any:
-            self._call(decorate, self._in_thread(function))
-            return function
+        Arguments and errors are those of the asyncio class.
+        """
+        self._open()
+        stop = functools.partial(self._begin, self._client._stop_now)
+        hurry = functools.partial(self._begin, self._client._hurry_now)
+        try:
+            with PlainStopSignals(stop, hurry, enabled=handle_signals):
+                self._run(self._client.run(timeout=timeout, handle_signals=False))
+        finally:
+            super().shutdown()
 
-        return decorate_plain
-
-    def subscribe(self, *args: Any, handler: Any = None, **options: Any) -> None:
-        """As PushTopics.subscribe (client.consumer.push_topics), with a plain function."""
-        handler = handler and self._in_thread(handler)
-        self._run(self._client.subscribe(*args, handler=handler, **options))
-
-    def run(self) -> None:
-        """Consume until `shutdown` is called by another thread or by a handler, or Ctrl-C."""
-        with self:
-            self._run(self._client.run())
+    def _begin(self, function: Callable[[], object]) -> None:
+        """Have the client's thread call a function, without waiting for it."""
+        thread = self._thread
+        if thread is not None:
+            with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended already
+                thread.loop.call_soon_threadsafe(function)
 
     def shutdown(self) -> None:
         """End; what leaving `with` does. A handler only asks for it: it has to return first."""
@@ -119,27 +131,49 @@ class PushClient(SyncClient):
         try:
             super()._end(work)
         finally:
-            self._threads.shutdown(wait=False)
+            threads, self._threads = self._threads, None
+            if threads is not None:
+                threads.shutdown(wait=False)
 
-    def _in_thread(self, function: Callable[[Any], object]) -> Callable[[Any], Any]:
+    def _in_thread(self, function: Callable[..., object]) -> Callable[..., Any]:
         """The function as the consumer calls it, in its event loop."""
         if inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function.__name__} is a coroutine function: use the asyncio class")
+            raise TypeError(
+                f"{function.__name__} is a coroutine function: pocketmq.sync takes plain "
+                "functions; use it with the asyncio class"
+            )
 
-        def work(messages: Any) -> object:
+        def work(*given: Any) -> object:
             self._here.working = True
             try:
-                return function(messages)
+                return function(*given)
             except (SystemExit, KeyboardInterrupt) as error:
                 # In a thread that ends nothing but its work; in the loop it would end the client's.
                 raise RuntimeError(f"the handler raised {error!r}") from error
 
-        async def handle(messages: Any) -> object:
+        async def handle(*given: Any) -> object:
+            messages = given[0]
             for message in messages if isinstance(messages, list) else (messages,):
                 message.owner = self
             loop = asyncio.get_running_loop()
             # What a hook made current, as a span, is current in the thread as well.
             context = contextvars.copy_context()
-            return await loop.run_in_executor(self._threads, context.run, work, messages)
+            return await loop.run_in_executor(self._executor(), context.run, work, *given)
 
+        # Its arguments are checked as those of the function.
+        handle.__signature__ = _signature(function)  # type: ignore[attr-defined]
         return handle
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                self._concurrency, thread_name_prefix="pocketmq.sync handler"
+            )
+        return self._threads
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (ValueError, TypeError):
+        return None  # some built-in functions have none

@@ -122,8 +122,7 @@ class Stub:
             ]
         if node.name == "__anext__":
             return [f"def __iter__(self) -> Iterator[{self._type(node.returns)}]: ..."]
-        owner = {"arrived", "failed", "recovered", "appeared"}  # what parts of it call
-        if (node.name.startswith("_") and node.name != "__init__") or node.name in owner:
+        if node.name.startswith("_") and node.name != "__init__":
             return []
         decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
         if "overload" in decorators:
@@ -193,9 +192,10 @@ class Stub:
         if home == "":
             self._modules.add(name)
         elif type(made).__name__ == "TypeVar":
-            bound = next(k for k, v in vars(self._source.live).items() if v is made.__bound__)
             self._imports["typing"].add("TypeVar")
-            self._type_variables[name] = f'{name} = TypeVar("{name}", bound={PLAIN[bound]})'
+            bound = next((k for k, v in vars(self._source.live).items() if v is made.__bound__), "")
+            more = f", bound={PLAIN[bound]}" if made.__bound__ is not None else ""
+            self._type_variables[name] = f'{name} = TypeVar("{name}"{more})'
         else:
             self._imports.setdefault(home, set()).add(name)
 

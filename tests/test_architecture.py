@@ -263,9 +263,6 @@ ONE_SUBCLASS = {
     "SyncClient": "the other blocking clients are made from it at run time",
     "EmbeddedServer": "public by itself; the test plugin adds faults and a clock",
     "ResetOffsetBody": "two bodies of the protocol, one of which has more fields",
-    # To be composed instead.
-    "PullOffsets": "",
-    "PushTopics": "",
 }
 
 

@@ -38,6 +38,11 @@ class Lifecycle:
         self._beginning: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
+    @property
+    def closing(self) -> bool:
+        """Whether it is shut down, or about to be."""
+        return self._closing is not None
+
     async def start(self) -> None:
         """Begin, or wait until another caller has; raises NotRunning when it is shut down before
         or meanwhile, and what `connect` and `begin` raise."""

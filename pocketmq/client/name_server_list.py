@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from http.client import HTTPException
 
 from pocketmq.client.errors import InvalidName, NoNameServer
+from pocketmq.client.parameters import texts
 from pocketmq.remoting.connection import split_address
 
-__all__ = ["NAMESRV_ADDR", "NameServerList", "parse_addresses"]
+__all__ = ["NAMESRV_ADDR", "NameServerList", "check_namesrv", "parse_addresses"]
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,20 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
             f"no name server address: pass namesrv='host:port' or set {NAMESRV_ADDR}"
         )
     return result
+
+
+def check_namesrv(namesrv: str | Sequence[str] | None) -> str | Sequence[str] | None:
+    """Check the argument `namesrv` of a client, as far as that goes without the environment.
+
+    Raises:
+        TypeError: it is neither a text, nor a list of texts, nor None.
+        InvalidName: an address is not `host:port`.
+    """
+    if namesrv is not None and not isinstance(namesrv, str):
+        texts("namesrv", namesrv)
+    if namesrv and not (isinstance(namesrv, str) and namesrv.strip().startswith(_SCHEMES)):
+        parse_addresses(namesrv)
+    return namesrv
 
 
 class NameServerList:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from pocketmq.client.instance import ClientInstance
+from pocketmq.client.parameters import shown
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.base import Header
@@ -82,13 +83,20 @@ class QueueOffsets:
         return answer.ext_fields
 
 
-def check_position(position: Position) -> Position:
-    """The position itself; raises ValueError for what is none."""
-    if isinstance(position, str):
-        if position not in ("begin", "end"):
-            raise ValueError(f"position {position!r} is neither 'begin' nor 'end'")
-    elif isinstance(position, int) and position < 0:
-        raise ValueError(f"a queue offset can not be negative: {position}")
+def check_position(position: Position, name: str = "position") -> Position:
+    """Check a position; `name` is what errors call it.
+
+    Raises:
+        TypeError: it is neither an int, nor a text, nor a datetime.
+        ValueError: it is a negative offset, or a text but for "begin" and "end".
+    """
+    allowed = "a queue offset (int), 'begin', 'end', or a datetime (store time)"
+    if isinstance(position, bool) or not isinstance(position, int | str | datetime):
+        raise TypeError(f"{name} must be {allowed}, not {shown(position)}")
+    if isinstance(position, str) and position not in ("begin", "end"):
+        raise ValueError(f"{name} must be {allowed}, not {shown(position)}")
+    if isinstance(position, int) and not 0 <= position < 1 << 63:
+        raise ValueError(f"{name} must be a queue offset from 0 to 2**63 - 1, not {position}")
     return position
 
 

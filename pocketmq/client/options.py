@@ -27,8 +27,8 @@ class ClientOptions(TypedDict, total=False):
     - `vip_channel`: send, and ask for nearly all but messages, at the port two below the broker's
       own (vipChannelEnabled; client.vip_channel).
     - `namespace`: prefixes topics and groups (client.namespace).
-    - `start_timeout`: have `start` wait so many seconds (or a timedelta) for a name server, and
-      raise NoNameServer when none can be reached; None: `start` does not wait, but calls do.
+    - `start_timeout`: seconds (or a timedelta) that `start` waits for a name server; then it raises
+      NoNameServer. With None, `start` does not wait, but calls do. Default: None; consumers: 30.
     """
 
     instance_name: str

@@ -145,7 +145,7 @@ async def test_who_is_connected_and_how_far_a_group_is(real: RealCluster) -> Non
         ):
             await producer.send(Message("t", b"y"))
             await consumer.subscribe("t", "A || B")
-            await consumer._instance.heartbeat.send_all()
+            await consumer._session.instance.heartbeat.send_all()
             online = await admin.consumers("shop")
             assert [each.client_id for each in online.connection_set] == [consumer.client_id]
             assert online.subscription_table["t"].sub_string == "A || B"

@@ -88,7 +88,9 @@ async def test_a_part_is_given_back(cluster: FakeCluster) -> None:
         await messages[2].reconsume(3)
 
     async with c:
-        await until(lambda: stored(cluster) == 4 or c._consumption.stats.topics["T"].ok == 3)
+        await until(
+            lambda: stored(cluster) == 4 or c._session.consumption.stats.topics["T"].ok == 3
+        )
     assert [header.origin_msg_id for header in cluster["a"].sent_back] == ["id2"]
     assert stored(cluster) == 4
 
@@ -151,7 +153,7 @@ async def test_orderly_what_is_not_acknowledged_comes_again_in_order(cluster: Fa
 
 
 def stored_soon(c: PushConsumer) -> int | None:
-    return max((pq.safe_offset or 0 for pq in c._assignment.queues), default=None)
+    return max((pq.safe_offset or 0 for pq in c._session.assignment.queues), default=None)
 
 
 async def test_orderly_dead_letters_leave_the_others(cluster: FakeCluster) -> None:
@@ -271,7 +273,7 @@ async def test_whatever_a_handler_does_order_and_offsets_hold(
             problems.append(what)
 
     def check_offset() -> None:
-        for pq in c._assignment.queues:
+        for pq in c._session.assignment.queues:
             if pq.queue.topic == "T" and pq.queue.broker_name == "a" and pq.queue.queue_id == 0:
                 check(set(range(pq.safe_offset or 0)) <= done, f"stored {pq.safe_offset}")
 

@@ -101,8 +101,8 @@ async def test_the_insides_are_told(cluster: FakeCluster, orderly: bool) -> None
         assert "test_the_insides_are_told.<locals>.handle" in info.jstack
         gate.set()
         await until(lambda: len(working) == 5)
-        await c._consumption.stats.sample()
-        await until(lambda: c._consumption.stats.topics["T"].ok == 5)
+        await c._session.consumption.stats.sample()
+        await until(lambda: c._session.consumption.stats.topics["T"].ok == 5)
 
 
 async def test_a_message_is_worked_on_directly(cluster: FakeCluster) -> None:

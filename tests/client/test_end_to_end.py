@@ -306,6 +306,6 @@ async def test_shutdown_closes_every_connection(real: RealCluster, topic: str) -
         await producer.send(Message(topic, b"x"))
         await producer.send_oneway(Message(topic, b"x"))
     assert producer._pool.addresses == []
-    assert consumer._instance.pool.addresses == []
+    assert consumer._session.instance.pool.addresses == []
     assert not producer._instance._tasks
-    assert not consumer._instance._tasks
+    assert not consumer._session.instance._tasks

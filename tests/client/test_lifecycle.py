@@ -24,12 +24,14 @@ MAKERS: dict[str, Make] = {
     "TransactionProducer": lambda **options: TransactionProducer(
         "G", check=lambda message: TransactionState.UNKNOWN, **options
     ),
-    "PullConsumer": lambda **options: PullConsumer("G", start="begin", trace=True, **options),
+    "PullConsumer": lambda **options: PullConsumer(
+        "G", start="begin", trace=True, start_timeout=0, **options
+    ),
     "PushConsumer": lambda **options: PushConsumer(
-        "G", {"T": "*"}, start="begin", trace=True, **options
+        "G", {"T": "*"}, start="begin", trace=True, start_timeout=0, **options
     ),
     "orderly PushConsumer": lambda **options: PushConsumer(
-        "G", {"T": "*"}, start="begin", orderly=True, **options
+        "G", {"T": "*"}, start="begin", orderly=True, start_timeout=0, **options
     ),
 }
 CONSUMERS = [name for name in MAKERS if "Consumer" in name]
@@ -43,6 +45,11 @@ def make(request: pytest.FixtureRequest) -> Make:
 @pytest.fixture(params=CONSUMERS)
 def make_consumer(request: pytest.FixtureRequest) -> Make:
     return MAKERS[request.param]
+
+
+def instance_of(client: Any) -> Any:
+    """The connections of a client, or of a consumer's present session."""
+    return client._instance if isinstance(client, Producer) else client._session.instance
 
 
 class Gate:
@@ -77,16 +84,16 @@ class Gate:
             await self.passed()
             return False
 
-        client._instance._list.fetch = fetch
+        instance_of(client)._list.fetch = fetch
         return self
 
 
 async def gone(cluster: FakeCluster, client: Any) -> None:
     """Return when nothing of the client is left: no work, no connection, no message."""
-    instances = [client._instance]
-    if isinstance(client, PullConsumer | PushConsumer) and client._trace is not None:
-        assert client._trace._running is None
-        instances.append(client._trace._producer._instance)
+    instances = [instance_of(client)]
+    if isinstance(client, PullConsumer | PushConsumer) and client._session.trace is not None:
+        assert client._session.trace._running is None
+        instances.append(client._session.trace._producer._instance)
     for instance in instances:
         assert not instance.running
         assert not instance._tasks
@@ -102,8 +109,8 @@ async def gone(cluster: FakeCluster, client: Any) -> None:
 
 async def is_gone(cluster: FakeCluster, client: Any) -> None:
     """The same for a client that ends in the background."""
-    pool = client._instance.pool
-    await until(lambda: pool._closed and not client._instance._tasks and not pool.addresses)
+    pool = instance_of(client).pool
+    await until(lambda: pool._closed and not instance_of(client)._tasks and not pool.addresses)
     await gone(cluster, client)
 
 
@@ -226,7 +233,7 @@ async def test_a_shutdown_while_the_first_heartbeats_are_under_way(
 @pytest.mark.parametrize("kind", ["PullConsumer", "PushConsumer"])
 async def test_a_shutdown_while_the_trace_starts(kind: str, cluster: FakeCluster) -> None:
     consumer = MAKERS[kind](namesrv=cluster.namesrv)
-    gate = Gate().holds_start_of(consumer._trace._producer)
+    gate = Gate().holds_start_of(consumer._session.trace._producer)
     start = asyncio.create_task(consumer.start())
     await gate.reached.wait()
     shutdown = asyncio.create_task(consumer.shutdown())
@@ -244,7 +251,7 @@ async def test_two_starts_begin_everything_once(make: Make, cluster: FakeCluster
     await gate.reached.wait()
     gate.open.set()
     await asyncio.gather(*starts)
-    names = [task.get_name() for task in client._instance._tasks]
+    names = [task.get_name() for task in instance_of(client)._tasks]
     periodic = ("detector", "rebalance", "commit", "statistics", "trace", "queue locks", "timeout")
     counts = {name: sum(each.endswith(f" {name}") for each in names) for name in periodic}
     assert sum(counts.values()) > 0
@@ -265,10 +272,10 @@ async def test_a_start_that_has_not_begun_may_be_given_up_and_done_again(
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert not client._instance._tasks
+    assert not instance_of(client)._tasks
     gate.open.set()
     await second
-    assert client._instance.running
+    assert instance_of(client).running
     await client.shutdown()
     await gone(cluster, client)
 
@@ -277,17 +284,17 @@ async def test_a_start_without_a_list_of_name_servers_may_be_done_again(
     make: Make, cluster: FakeCluster
 ) -> None:
     client = make(namesrv=cluster.namesrv)
-    listed = client._instance._list.fetch
+    listed = instance_of(client)._list.fetch
 
     async def fetch() -> bool:
-        client._instance._list.fetch = listed
+        instance_of(client)._list.fetch = listed
         raise NoNameServer("not there yet")
 
-    client._instance._list.fetch = fetch
+    instance_of(client)._list.fetch = fetch
     with pytest.raises(NoNameServer, match="not there yet"):
         await client.start()
     async with client:
-        assert client._instance.running
+        assert instance_of(client).running
     await gone(cluster, client)
 
 
@@ -297,7 +304,7 @@ async def test_a_start_that_is_given_up_later_leaves_nothing(
     gate = Gate()
     consumer = make_consumer(namesrv=cluster.namesrv)
     if isinstance(consumer, PullConsumer):
-        gate.holds_start_of(consumer._trace._producer)  # type: ignore[union-attr]
+        gate.holds_start_of(consumer._session.trace._producer)  # type: ignore[union-attr]
     else:
         gate.holds(RequestCode.HEART_BEAT, *cluster.brokers.values())
     start = asyncio.create_task(consumer.start())
@@ -319,9 +326,9 @@ async def test_a_start_that_fails_leaves_nothing(make_consumer: Make, cluster: F
         raise NoNameServer("as the test says")
 
     if isinstance(consumer, PullConsumer):
-        consumer._trace._producer._instance._list.fetch = fail  # type: ignore
+        consumer._session.trace._producer._instance._list.fetch = fail  # type: ignore
     else:
-        consumer._wanted.begin_all = fail
+        consumer._session.wanted.begin_all = fail
     with pytest.raises(NoNameServer, match="as the test says"):
         await consumer.start()
     await gone(cluster, consumer)
@@ -343,7 +350,7 @@ async def test_a_start_may_be_cancelled_at_any_await(make: Make, cluster: FakeCl
         if await after(turns, asyncio.create_task(client.start())):
             cancelled += 1
         else:
-            assert client._instance.running
+            assert instance_of(client).running
             await client.shutdown()
         await gone(cluster, client)
     assert cancelled > 0

@@ -60,7 +60,7 @@ async def test_errors_of_on_error_do_not_end_assign(cluster: FakeCluster) -> Non
 
     cluster["a"].store("T", 0, b"x")
     async with consumer(cluster, on_error=on_error) as c:
-        read = c._store.read
+        read = c._session.store.read
         failing = True
 
         async def fail(queue: MessageQueue) -> int | None:
@@ -68,7 +68,7 @@ async def test_errors_of_on_error_do_not_end_assign(cluster: FakeCluster) -> Non
                 raise SystemBusy("as the test says")
             return await read(queue)
 
-        c._store.read = fail  # type: ignore[method-assign]
+        c._session.store.read = fail  # type: ignore[method-assign]
         await c.assign([A0])
         failing = False
         assert (await next_of(c)).body == b"x"
@@ -112,8 +112,8 @@ async def test_a_group_that_the_broker_forgot_is_told_and_registered_again(
         events.clear()
         for name in "ab":
             cluster[name].clients.clear()
-        await c._rebalancer.round()
-        await c._rebalancer.round()
+        await c._session.rebalancer.round()
+        await c._session.rebalancer.round()
         assert [(event.kind, event.subject) for event in events] == [
             (ConsumerEventKind.GROUP_LOST, "G"),
             (ConsumerEventKind.GROUP_FOUND, "G"),

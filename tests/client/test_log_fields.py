@@ -74,7 +74,7 @@ async def test_records_of_consumers_carry_them(
         await cluster["a"].stop()
         await until(lambda: records("is lost") and records("reading"))
         # Where it failed, and in what.
-        [failed] = records("the work on")
+        [failed] = records("redelivering")
         queue = {"topic": "T", "broker": "a", "queue_id": 1}
         assert told(failed) == {"group": "G", "msg_id": "ID", **queue}
         [refused] = records("sent back")

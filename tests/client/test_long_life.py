@@ -21,7 +21,7 @@ def consumer(cluster: FakeCluster) -> PullConsumer:
 
 async def test_topics_that_were_shared(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
-        rebalancer = c._rebalancer
+        rebalancer = c._session.rebalancer
         for topic in ("T", "missing"):
             await c.subscribe(topic)
         await until(lambda: len(c.assignment) == 4 and "missing" in rebalancer._failing)
@@ -34,7 +34,7 @@ async def test_topics_that_were_shared(cluster: FakeCluster) -> None:
 
 async def test_routes_of_topics_that_were_read(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
-        routes = c._instance.routes
+        routes = c._session.instance.routes
         await c.assign("T")
         routes.doubt("T", 0.0)
         assert routes.known("T") is not None
@@ -49,25 +49,25 @@ async def test_routes_of_topics_that_were_read(cluster: FakeCluster) -> None:
 
 async def test_what_is_held_of_topics(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
-        flow = c._assignment._flow
+        limiter = c._session.assignment._limiter
         cluster["a"].store("T", 0, b"x")
         await c.assign("T")
-        await until(lambda: flow.size)
-        assert list(flow._topics) == ["T"]
+        await until(lambda: limiter.size)
+        assert list(limiter._topics) == ["T"]
         await c.unassign("T")
-        assert not flow._topics
-        assert flow.size == 0
+        assert not limiter._topics
+        assert limiter.size == 0
 
 
 async def test_polls_of_queues(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
-        polls = c._puller._polls
+        polls = c._session.puller._polls
         assert polls is not None
         await c.assign([A0, MessageQueue("T", "a", 1)])
         await until(lambda: len(cluster["a"].pulls) >= 2)
         (known,) = polls._known.values()
         assert set(known) == {("T", 0), ("T", 1)}
-        c._puller.forget(A0)
+        c._session.puller.forget(A0)
         assert set(known) == {("T", 1)}
         await c.unassign("T")
         await until(lambda: not polls._outstanding)
@@ -76,7 +76,7 @@ async def test_polls_of_queues(cluster: FakeCluster) -> None:
 
 async def test_polls_to_brokers(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
-        polls = c._puller._polls
+        polls = c._session.puller._polls
         assert polls is not None
         await c.assign("T")
         broker = cluster["a"]
@@ -92,7 +92,7 @@ async def test_polls_to_brokers_that_stay_away(cluster: FakeCluster) -> None:
     async with PullConsumer(
         "G", namesrv=cluster.namesrv, on_error=lambda queue, error: failures.append(queue)
     ) as c:
-        polls = c._puller._polls
+        polls = c._session.puller._polls
         assert polls is not None
         await c.assign("T")
         broker = cluster["a"]
@@ -117,12 +117,12 @@ async def test_brokers_that_were_told_of_a_requester(cluster: FakeCluster) -> No
 
 async def test_opaques_of_queues_differ_after_some_have_gone(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
-        polls = c._puller._polls
+        polls = c._session.puller._polls
         assert polls is not None
         await c.assign([A0, MessageQueue("T", "a", 1)])
         address = cluster["a"].address
         await until(lambda: len(polls._known.get(address, ())) == 2)
-        c._puller.forget(A0)
+        c._session.puller.forget(A0)
         opaques = {polls._queue(address, "T", queue_id).opaque for queue_id in range(4)}
         assert len(opaques) == 4
 
@@ -130,11 +130,11 @@ async def test_opaques_of_queues_differ_after_some_have_gone(cluster: FakeCluste
 async def test_brokers_that_left_the_routes_hear_no_farewell(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         await c.assign("T")
-        heartbeat = c._instance.heartbeat
+        heartbeat = c._session.instance.heartbeat
         both = {cluster["a"].address, cluster["b"].address}
         assert set(heartbeat.versions) == both
         cluster.put("T", "a")
-        await c._instance.routes.poll()
+        await c._session.instance.routes.poll()
         await heartbeat.send_all()
         assert set(heartbeat.versions) == {cluster["a"].address}
 
@@ -150,5 +150,5 @@ async def test_a_queue_that_comes_back_has_its_failures_told_again(
                 await c.unassign("T")
                 caplog.clear()
                 await c.assign([A0])
-            await c._committer.commit(c._assignment.queues)
+            await c._session.committer.commit(c._session.assignment.queues)
             assert [r.levelname for r in caplog.records if "commit of" in r.message] == ["WARNING"]

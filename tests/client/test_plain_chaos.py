@@ -110,10 +110,12 @@ async def test_chaos_of_plain_handlers(
                 cluster["ab"[chance.randrange(2)]].drop_connections()
     await until(lambda: not tasks)
     c.resume()
-    await until(lambda: not any(pq.buffer or pq.unfinished for pq in c._assignment.queues))
-    counts = [(pq.count, pq.size) for pq in c._assignment.queues]
+    await until(lambda: not any(pq.buffer or pq.unfinished for pq in c._session.assignment.queues))
+    counts = [(pq.count, pq.size) for pq in c._session.assignment.queues]
     assert counts == [(0, 0)] * len(counts)
-    assert all(not load.count and not load.size for load in c._assignment._flow._topics.values())
+    assert all(
+        not load.count and not load.size for load in c._session.assignment._limiter._topics.values()
+    )
     await c.shutdown()
     assert ledger.commits > 0
     assert not ledger.wrong

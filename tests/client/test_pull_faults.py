@@ -26,7 +26,7 @@ def consumer(cluster: FakeCluster, **options: Any) -> PullConsumer:
 async def test_a_poll_for_nothing(cluster: FakeCluster, count: int) -> None:
     """With messages there, it would ask for them for ever, and no task had a turn."""
     async with consumer(cluster) as c:
-        with pytest.raises(ValueError, match=f"at least 1, not {count}"):
+        with pytest.raises(ValueError, match=f"1 or more, not {count}"):
             await c.poll(count, timeout=0)
 
 
@@ -44,11 +44,11 @@ def test_periods_without_a_pause(seconds: float) -> None:
 def test_bounds_that_let_nothing_be_read(bound: int) -> None:
     options: Any
     for options in ({"max_buffered": bound}, {"max_buffered_bytes": bound}):
-        with pytest.raises(ValueError, match=f"at least 1, not {bound}"):
+        with pytest.raises(ValueError, match=f"1 or more, not {bound}"):
             PullConsumer("G", namesrv="127.0.0.1:1", **options)
     for name in ("queue", "size_for_queue", "topic", "size_for_topic"):
         options = {f"pull_threshold_for_{name}".replace("for_size_", "size_"): bound}
-        with pytest.raises(ValueError, match="at least 1"):
+        with pytest.raises(ValueError, match="1 or more"):
             PushConsumer("G", namesrv="127.0.0.1:1", **options)
 
 
@@ -81,8 +81,8 @@ async def test_a_share_is_not_taken_of_a_topic_that_is_given_up(
         assert await c.poll(timeout=0) == []
         update = broker.update_offset
         broker.update_offset = lambda request: None  # type: ignore[method-assign]
-        c._assignment.remove(MessageQueue("T", "b", 1))
-        sharing = asyncio.create_task(c._rebalanced("T", [MessageQueue("T", "b", 1)]))
+        c._session.assignment.remove(MessageQueue("T", "b", 1))
+        sharing = asyncio.create_task(c._session._rebalanced("T", [MessageQueue("T", "b", 1)]))
         await until(lambda: broker.seen[COMMIT])
         await c.unassign("T")
         broker.update_offset = update  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ async def test_offsets_are_all_tried_before_an_error_is_raised(cluster: FakeClus
         with pytest.raises(BrokerNotFound):
             await c.commit({MessageQueue("T", "nobody", 0): 1, A0: 7})
         assert cluster["a"].offsets["G", "T", 0] == 7
-        (pq,) = c._assignment.queues
+        (pq,) = c._session.assignment.queues
         assert pq.committed == 7
 
 
@@ -136,7 +136,7 @@ async def test_events_tell_names_without_the_namespace(cluster: FakeCluster, ord
         await until(lambda: ConsumerEventKind.READING_RECOVERED in {event.kind for event in events})
         if orderly:
             cluster["a"].locks = dict.fromkeys(cluster["a"].locks, "a thief")
-            await c._ownership.renew()
+            await c._session.ownership.renew()
     told = {event.kind: event.subject for event in events}
     assert told[ConsumerEventKind.QUEUES_CHANGED] == "T"
     assert told[ConsumerEventKind.READING_FAILED] == str(A0)

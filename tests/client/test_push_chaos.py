@@ -138,9 +138,9 @@ async def test_cancellation_at_any_await(cluster: FakeCluster, what: str, orderl
             async with await anext(c):
                 pass
         await c.shutdown()
-        assert not c._instance.running
-        assert not c._instance._tasks - {asyncio.current_task()}
-        assert c._instance.pool.addresses == []
+        assert not c._session.instance.running
+        assert not c._session.instance._tasks - {asyncio.current_task()}
+        assert c._session.instance.pool.addresses == []
 
 
 async def test_a_cancelled_block_gives_the_message_back(cluster: FakeCluster) -> None:

@@ -272,12 +272,12 @@ async def test_a_lost_lock_ends_the_reading_and_the_queue_is_taken_anew(
     ) as c:
         await until(lambda: len(seen) == 4)
         cluster["a"].locks[A0] = "a thief"
-        assert await c._ownership.renew()
+        assert await c._session.ownership.renew()
         assert ConsumerEvent(ConsumerEventKind.LOCK_LOST, str(A0)) in events
         assert A0 not in c.assignment
         # Free again, but the message that is in work goes first.
         del cluster["a"].locks[A0]
-        await c._rebalancer.round()
+        await c._session.rebalancer.round()
         assert A0 not in c.assignment
         gate.set()
         await until(lambda: A0 in c.assignment)
@@ -301,7 +301,7 @@ async def test_an_orderly_queue_changes_hands_when_its_message_is_done(
 
     fill(cluster, 40)
     async with consumer(cluster, {"T": "*"}, handler=handler("one"), orderly=True) as one:
-        await until(lambda: len(list(one._consumption.workers.in_work)) == 4)
+        await until(lambda: len(list(one._session.consumption.workers.in_work)) == 4)
         async with consumer(cluster, {"T": "*"}, handler=handler("two"), orderly=True) as two:
             for name in "ab":
                 cluster[name].notify("G")
@@ -497,19 +497,10 @@ async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> Non
 
 
 async def test_a_handler_may_be_quicker_than_the_start(cluster: FakeCluster) -> None:
-    """As in `pocketmq.sync`, where `run` is asked for by another thread after `start`."""
     c = shut_down_by_its_handler(cluster)
     async with asyncio.timeout(5):
         await c.start()
-        await c._ended.wait()
-        await c.run()
-
-
-async def test_run_after_a_shutdown_that_came_first(cluster: FakeCluster) -> None:
-    c = consumer(cluster, {"T": "*"}, handler=lambda m: None)
-    await c.shutdown()
-    with pytest.raises(NotRunning):
-        await c.run()
+        await c._session.ended.wait()
 
 
 async def test_run_ends_by_cancellation(cluster: FakeCluster) -> None:
@@ -522,8 +513,6 @@ async def test_run_ends_by_cancellation(cluster: FakeCluster) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert committed(cluster) == [5] * 4
-    with pytest.raises(NotRunning):
-        await c.start()
 
 
 async def test_iteration_ends_with_the_consumer(cluster: FakeCluster) -> None:
@@ -549,7 +538,7 @@ async def test_wrong_use(cluster: FakeCluster, unused_port: str) -> None:
     with pytest.raises(ValueError, match="concurrency"):
         consumer(cluster, concurrency=0)
     with pytest.raises(NoNameServer):
-        async with PushConsumer("G", {"T": "*"}, namesrv=unused_port):
+        async with PushConsumer("G", {"T": "*"}, namesrv=unused_port, start_timeout=0):
             pass
     async with consumer(cluster, {"T": "*"}, handler=print) as c:
         with pytest.raises(ValueError, match="handlers"):
@@ -669,10 +658,10 @@ async def test_a_group_that_the_broker_forgot_is_registered_again(cluster: FakeC
         await until(lambda: len(c.assignment) == 4)
         for name in "ab":
             cluster[name].clients.clear()
-        await c._rebalancer.round()
+        await c._session.rebalancer.round()
         assert ConsumerEventKind.GROUP_LOST in {event.kind for event in events}
         assert len(c.assignment) == 4
-        await c._rebalancer.round()
+        await c._session.rebalancer.round()
         assert ConsumerEventKind.GROUP_FOUND in {event.kind for event in events}
         assert len(c.assignment) == 4
 
@@ -707,7 +696,7 @@ async def test_a_queue_that_has_shrunk_is_read_to_its_end(
         await until(lambda: len(seen) == 2 - orderly)
         del cluster["a"].records["T", 0][5:]
         cluster["a"].drop_connections()
-        pq = c._assignment.fetchers[A0].pq
+        pq = c._session.assignment.fetchers[A0].pq
         await until(lambda: pq.next_offset == 5)
         assert (pq.safe_offset, pq.count) == (0, 5)
         cluster["a"].store("T", 0, b"new")
@@ -726,7 +715,7 @@ async def test_a_jump_of_the_offset_drops_what_was_read(cluster: FakeCluster) ->
         queue = cluster["a"].records["T", 0]
         del queue[5:]
         cluster["a"].drop_connections()
-        await until(lambda: c._assignment.fetchers[A0].pq.next_offset == 5)
+        await until(lambda: c._session.assignment.fetchers[A0].pq.next_offset == 5)
         for message in old:
             message.ack()
         cluster["a"].store("T", 0, b"new")

@@ -105,7 +105,7 @@ async def test_an_offset_that_was_reset_is_stored_where_it_was_before(cluster: F
     fill(cluster)
     async with consumer(cluster, handler=handle, commit_interval=600.0) as c:
         await until(lambda: len(seen) == 3)
-        await c._committer.commit(c._assignment.queues)
+        await c._session.committer.commit(c._session.assignment.queues)
         header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, is_force=True)
         body = ResetOffsetBody(offset_table={A0: 1}).encode()
         (connection,) = cluster["a"].clients.values()
@@ -161,10 +161,10 @@ async def test_the_lock_of_a_queue_that_is_given_up_is_renewed_until_its_work_is
         if stolen:
             broker.locks[A0] = "a thief"
             broker.offsets["G", "T", 0] = 2
-        assert await c._ownership.renew()
+        assert await c._session.ownership.renew()
         assert broker.locks[A0] == ("a thief" if stolen else c.client_id)
         gate.set()
-        await until(lambda: not c._ownership._leaving)
+        await until(lambda: not c._session.ownership._leaving)
         assert broker.locks.get(A0) == ("a thief" if stolen else None)
     assert broker.offsets["G", "T", 0] == (2 if stolen else 1)
 
@@ -192,7 +192,7 @@ async def test_what_a_handler_makes_of_a_body_does_not_count(
         pull_threshold_size_for_queue=1, pull_threshold_size_for_topic=topic_bound,
     ) as c:  # fmt: skip
         await until(lambda: times == 40 + orderly)
-        pq = c._assignment.fetchers[A0].pq
+        pq = c._session.assignment.fetchers[A0].pq
         await until(lambda: (pq.count, pq.size) == (0, 0))
 
 
@@ -200,7 +200,7 @@ async def test_a_commit_that_hangs_keeps_no_lock(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody reads the queues of the other brokers for the next minute."""
-    monkeypatch.setattr("pocketmq.client.consumer.push.LAST_COMMIT_TIMEOUT", 0.01)
+    monkeypatch.setattr("pocketmq.client.consumer.push_session.LAST_COMMIT_TIMEOUT", 0.01)
     seen: list[bytes] = []
     fill(cluster)
     async with consumer(cluster, handler=lambda m: seen.append(m.body), orderly=True) as c:
@@ -222,7 +222,7 @@ async def test_a_topic_that_is_given_up_is_not_taken_again(cluster: FakeCluster)
         ending = asyncio.create_task(c.unsubscribe("T"))
         await until(lambda: cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET] > before)
         share = [MessageQueue("T", broker.name, i) for broker in brokers for i in range(2)]
-        await c._ownership.share("T", share)
+        await c._session.ownership.share("T", share)
         assert c.assignment == []
         ending.cancel()
         await asyncio.wait([ending])
@@ -276,7 +276,7 @@ async def test_a_paused_queue_hands_out_no_repetition(
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     fill(cluster, 1)
     async with consumer(cluster) as c:
-        service = c._consumption.service
+        service = c._session.consumption.service
         message = await anext(c)
         await message.reconsume()
         c.pause()
@@ -295,7 +295,7 @@ async def test_work_that_took_too_long_is_ended_once(cluster: FakeCluster) -> No
     cluster["a"].back_answer = None  # type: ignore[assignment]
     fill(cluster, 1)
     async with consumer(cluster, handler=lambda message: asyncio.Event().wait()) as c:
-        workers = c._consumption.workers
+        workers = c._session.consumption.workers
         await until(lambda: list(workers.in_work))
         (task,) = workers.tasks
         workers.expire(0.0)
@@ -365,4 +365,4 @@ async def test_a_handler_that_can_not_be_cancelled_does_not_keep_the_consumer(
         await closing
     assert cluster["a"].offsets["G", "T", 0] == 0
     assert not cluster["a"].locks
-    assert c._instance.pool.addresses == []
+    assert c._session.instance.pool.addresses == []

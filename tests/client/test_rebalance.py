@@ -148,6 +148,6 @@ async def test_a_notice_does_not_hold_up_the_end(cluster: FakeCluster) -> None:
         leaving = asyncio.ensure_future(c.shutdown())
         for _ in range(turns):
             await asyncio.sleep(0)
-        c._rebalancer.soon()
+        c._session.rebalancer.soon()
         async with asyncio.timeout(5):
             await leaving

@@ -136,9 +136,9 @@ async def test_rounds_bring_all_queues_together_again(cluster: Cluster, producer
         for queue in await producer.queues("T"):
             await producer.send(Message("T", b"x"), queue=queue)
         await receive(consumer, QUEUES)
-        gatherer = consumer._puller._polls
-        assert gatherer is not None
-        await until(lambda: not gatherer._portion, timeout=20.0)  # a new round has begun
+        polls = consumer._session.puller._polls
+        assert polls is not None
+        await until(lambda: not polls._portion, timeout=20.0)  # a new round has begun
         await until(lambda: cluster.held == QUEUES)
         batches, pulls = cluster.seen[BATCH], cluster.seen[PULL]
         await until(lambda: cluster.seen[BATCH] > batches, timeout=20.0)
@@ -213,7 +213,7 @@ async def test_a_restarted_connection_goes_on(cluster: Cluster, producer: Produc
     async with consumer_of(cluster) as consumer:
         await consumer.assign("T")
         await until(lambda: cluster.held == QUEUES)
-        for connection in list(consumer._instance.pool._connections.values()):
+        for connection in list(consumer._session.instance.pool._connections.values()):
             connection._stream.abort("the test says so")
         await producer.send(Message("T", b"x"))
         assert [m.body for m in await receive(consumer, 1)] == [b"x"]

@@ -33,8 +33,9 @@ def test_every_public_name_is_in_the_reference(tmp_path: Path) -> None:
     for path, member in (
         ("pocketmq", "Producer.send"),
         ("pocketmq", "PullConsumer.poll"),
-        ("pocketmq/client/consumer/pull_offsets", "PullOffsets.seek"),
-        ("pocketmq/client/consumer/push_topics", "PushTopics.on"),
+        ("pocketmq", "PullConsumer.seek"),
+        ("pocketmq", "PushConsumer.on"),
+        ("pocketmq/client/consumer/router", "Router.on"),
         ("pocketmq/client/admin/offsets", "OffsetAdmin.reset_offsets"),
         ("pocketmq/sync", "Producer.send"),
         ("pocketmq/sync", "ConsumedMessage.reconsume"),

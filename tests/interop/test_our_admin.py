@@ -83,7 +83,7 @@ async def test_groups(admin: Admin, cluster: Cluster, topic: str) -> None:
         await producer.send(Message(topic, b"connects"))
         await consumer.subscribe(topic, "A || B")
         # Both are known with their next heartbeat, and nothing tells when that came.
-        await consumer._instance.heartbeat.send_all()
+        await consumer._session.instance.heartbeat.send_all()
         await producer._instance.heartbeat.send_all()
         online = await admin.consumers(group)
         assert [each.client_id for each in online.connection_set] == [consumer.client_id]

@@ -121,7 +121,7 @@ async def test_orderly_through_a_consumers_death(cluster: Cluster, topic: str) -
         async with asyncio.timeout(TIMEOUT):
             await stuck.wait()
         assert order[queue_id][-1] == end  # what is behind it waits
-        survivor._shutdown_timeout = 0.0
+        survivor._session.shutdown_timeout = 0.0
     for offsets in order.values():
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
 

@@ -126,13 +126,13 @@ class ClientRemotingProcessor:
             remark = f"the body is no message: {error}"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
         message = self._message_type.from_record(record, request.header.broker_name or "")
-        message.outcome = self._consumption
+        message.outcome = self._consumption.outcomes
         message.settled = True  # its outcome concerns no queue
-        message.topic = self._consumption.shown_topic(message)
+        message.topic = self._consumption.names.topic(message)
         result = ConsumeMessageDirectlyResult(order=self._info.orderly)
         began = monotonic()
         try:
-            await self._consumption.work(message)
+            await self._consumption.calls.work(message)
         except ReconsumeLater as later:
             result.consume_result = "CR_LATER"
             result.remark = str(later) or None

@@ -6,24 +6,30 @@
 
     consumer.hooks.append(Timer())
 
-A hook is called once for each call of a handler, and once for each `async with message` of who
-iterates, in the loop's thread. What a PullConsumer hands out counts as done at once. Without hooks
-a message pays nothing for them.
+A hook is called once for each call of a handler, and once for each `async with message` of an
+iteration, in the loop's thread. Its methods may be plain functions or coroutines, which are
+awaited; a hook may leave one of them out. The messages that a PullConsumer hands out count as done
+at once. Without hooks a message pays nothing for them.
 Reference: ConsumeMessageHook, ConsumeMessageContext.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from pocketmq.client.consumer.consumed_message import ReconsumeLater
-from pocketmq.client.hook_calls import call_each
+from pocketmq.client.log_fields import fields
 from pocketmq.client.trace_record import ConsumeReturn
 from pocketmq.message.message import MessageExt
 
 __all__ = ["ConsumeContext", "ConsumeHook", "ConsumeHookList"]
+
+
+log = logging.getLogger(__name__)
 
 
 class ConsumeContext:
@@ -69,20 +75,35 @@ class ConsumeContext:
 
 
 class ConsumeHook(Protocol):
-    """What is called around the work. An exception of a hook is logged and changes nothing."""
+    """Called around the work. An exception of a hook is logged and changes nothing."""
 
-    def before_consume(self, context: ConsumeContext, /) -> None:
+    def before_consume(self, context: ConsumeContext, /) -> Awaitable[None] | None:
         """The work is about to begin."""
 
-    def after_consume(self, context: ConsumeContext, /) -> None:
+    def after_consume(self, context: ConsumeContext, /) -> Awaitable[None] | None:
         """The work has ended; the broker was not told yet."""
 
 
 class ConsumeHookList(list[ConsumeHook]):
     """The hooks of one consumer, in the order they are called; may be changed at any time."""
 
-    def before(self, context: ConsumeContext) -> None:
-        call_each(self, lambda hook: hook.before_consume(context), "before the work", context.group)
+    async def before(self, context: ConsumeContext) -> None:
+        """Call `before_consume` of each."""
+        await self._call_each("before_consume", context)
 
-    def after(self, context: ConsumeContext) -> None:
-        call_each(self, lambda hook: hook.after_consume(context), "after the work", context.group)
+    async def after(self, context: ConsumeContext) -> None:
+        """Call `after_consume` of each."""
+        await self._call_each("after_consume", context)
+
+    async def _call_each(self, name: str, context: ConsumeContext) -> None:
+        for hook in tuple(self):
+            method = getattr(hook, name, None)
+            if method is None:
+                continue
+            try:
+                result = method(context)
+                if result is not None and inspect.isawaitable(result):
+                    await result
+            except Exception:
+                told = fields(group=context.group)
+                log.exception("%s of hook %r failed", name, hook, extra=told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -26,11 +27,13 @@ class ReconsumeLater(Exception):
 class Outcome(Protocol):
     """Who is told how the work on messages goes."""
 
-    def entered(self, message: ConsumedMessage) -> None:
-        """The work began, in the task that runs now."""
+    def entered(self, message: ConsumedMessage) -> Awaitable[object] | None:
+        """The work began, in the task that runs now. Await what is returned, if anything is."""
 
-    def worked(self, message: ConsumedMessage, error: BaseException | None) -> None:
-        """The work ended, in whichever way; that is told next."""
+    def worked(
+        self, message: ConsumedMessage, error: BaseException | None
+    ) -> Awaitable[object] | None:
+        """The work ended, in whichever way; that is told next. Await as for `entered`."""
 
     def left(self, message: ConsumedMessage) -> None:
         """It was told."""
@@ -70,7 +73,7 @@ class ConsumedMessage(MessageExt):
     settled: bool = False
     #: How often its broker has answered that it does not take it back.
     refusals: int = 0
-    #: Bytes that flow control counts for it, noted before the application can change the body.
+    #: Bytes that the pull limiter counts for it, noted before the application can change the body.
     counted: int = 0
 
     @property
@@ -94,7 +97,8 @@ class ConsumedMessage(MessageExt):
 
     async def __aenter__(self) -> Self:
         outcome: Outcome = self.outcome
-        outcome.entered(self)
+        if (hooks := outcome.entered(self)) is not None:
+            await hooks
         return self
 
     async def __aexit__(
@@ -104,8 +108,13 @@ class ConsumedMessage(MessageExt):
         traceback: TracebackType | None,
     ) -> bool:
         outcome: Outcome = self.outcome
-        outcome.worked(self, error)
         try:
+            if (hooks := outcome.worked(self, error)) is not None:
+                try:
+                    await hooks
+                except BaseException as ended:  # hooks log their own errors: it is cancelled
+                    outcome.failed_soon(self, ended)
+                    raise
             if error is None:
                 outcome.succeeded(self)
             elif isinstance(error, Exception):

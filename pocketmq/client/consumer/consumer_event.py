@@ -8,6 +8,7 @@ from enum import Enum
 
 import msgspec
 
+from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
@@ -48,8 +49,11 @@ class ConsumerEvents:
         group: str,
         listener: Callable[[ConsumerEvent], object] | None,
         again: Callable[[], None],
+        on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
     ) -> None:
-        """`again` has the queues shared out anew; a lost connection is made again by that."""
+        """`again` has the queues shared out anew; a lost connection is made again by that.
+        `on_error` hears of every failure to read a queue."""
+        self._on_error = on_error
         self._instance = instance
         self._group = group
         self._listener = listener
@@ -77,13 +81,21 @@ class ConsumerEvents:
             self.tell(ConsumerEventKind.CONNECTION_LOST, address)
             self._again()
 
-    def reading_failed(self, queue: MessageQueue, error: Exception, times: int) -> None:
-        """A queue can not be read, so many times in a row; the fetcher logs that."""
+    def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+        """Tell that a queue can not be read, `times` times in a row; the fetcher logs it."""
+        queue = self._instance.namespace.unwrap_queue(queue)
         if times == 1:
             self.tell(ConsumerEventKind.READING_FAILED, str(queue), error)
+        if self._on_error is not None:
+            try:
+                self._on_error(queue, error)
+            except Exception:
+                told = fields(queue=queue, group=self._group)
+                log.exception("on_error of consumer group %s failed", self._group, extra=told)
 
     def reading_recovered(self, queue: MessageQueue) -> None:
-        """A queue can be read again."""
+        """Tell that a queue can be read again."""
+        queue = self._instance.namespace.unwrap_queue(queue)
         self.tell(ConsumerEventKind.READING_RECOVERED, str(queue))
 
     def group_changed(self, error: Exception | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pocketmq.client.errors import InvalidName
+from pocketmq.client.parameters import text
 from pocketmq.message.tags import SUBSCRIBE_ALL, TagExpression, TagExpressionError
 
 __all__ = ["EVERYTHING", "SQL92", "TAG", "Expression"]
@@ -24,7 +25,15 @@ class Expression(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> Expression:
-        """The expression of "TagA || TagB" or of a SQL92 condition; raises InvalidName."""
+        """Make the expression of "TagA || TagB" or of a SQL92 condition.
+
+        Raises:
+            InvalidName: it is not well formed, or both are given.
+            TypeError: it is not a text.
+        """
+        text("tags", tags, empty=True)
+        if sql is not None:
+            text("sql", sql, empty=True)
         try:
             expression = TagExpression(tags)
         except TagExpressionError as error:

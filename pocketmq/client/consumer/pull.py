@@ -8,75 +8,84 @@
 
 `assign` takes whole topics or single queues for this consumer alone; `subscribe` shares a topic's
 queues with the other clients of the group. Each queue is read ahead by a long-polling loop
-(client.consumer.fetcher) that recovers by itself. Reference: DefaultLitePullConsumer.
+(`fetch/fetcher.py`) that recovers by itself. Reference: DefaultLitePullConsumer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from types import TracebackType
 from typing import Self, Unpack
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
-from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind, ConsumerEvents
-from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
+from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl, Limits
-from pocketmq.client.consumer.fetch.puller import Puller, PullResult
-from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
-from pocketmq.client.consumer.pull_offsets import PullOffsets
-from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
-from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
-from pocketmq.client.consumer.rebalance.strategies import average
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
+from pocketmq.client.consumer.fetch.puller import PullResult
+from pocketmq.client.consumer.name_server_patience import patiently, take_start_timeout
+from pocketmq.client.consumer.pull_session import PullOptions, PullSession
+from pocketmq.client.consumer.rebalance.assignment import FetchOptions
 from pocketmq.client.consumer.subscription import Kind
-from pocketmq.client.consumer.trace_sender import TraceSender
-from pocketmq.client.errors import RemotingError
-from pocketmq.client.instance import ClientInstance
-from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.log_fields import fields
-from pocketmq.client.offsets import Position, check_position, consume_from_where
-from pocketmq.client.options import ClientOptions
-from pocketmq.client.validation import consumer_group, positive
+from pocketmq.client.consumer.trace_sender import check_trace
+from pocketmq.client.consumer.whereabouts import Whereabouts
+from pocketmq.client.errors import NotRunning, RemotingError
+from pocketmq.client.name_server_list import check_namesrv
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.offsets import Position, check_position
+from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.parameters import (
+    Seconds,
+    flag,
+    function,
+    seconds,
+    seconds_or_none,
+    shown,
+    text,
+    whole,
+)
+from pocketmq.client.route import TopicRoute
+from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageExt, MessageQueue
-from pocketmq.remoting.bodies.heartbeat import ConsumerData
 
 __all__ = ["PullConsumer"]
 
-log = logging.getLogger(__name__)
 
-#: Shutdown does not wait longer than this for the last commit, seconds.
-LAST_COMMIT_TIMEOUT = 3.0
-
-
-class PullConsumer(PullOffsets):
+class PullConsumer:
     """Reads messages for one consumer group.
 
-    Options:
+    Making one touches no event loop and no network. You can start a consumer again after its
+    shutdown; it reads nothing then until you `assign` or `subscribe` again. docs/consumer.md has a
+    table of all options.
 
-    - `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR.
-    - `start`: where a queue begins for a group that has no stored offset: "begin", "end" (the
-      default), a datetime (store time) or an offset.
-    - `auto_commit`: every `auto_commit_interval` seconds and at shutdown, store the offsets of what
-      is done. A message handed out is done when the next one, or the next `poll`, is asked for;
-      leaving `async with` by an exception leaves the last ones undone, so they come again.
-    - `batch`: messages in one pull; an official broker answers with 32 at most, unless its
-      maxTransferCountOnMessageInMemory says otherwise.
-    - `suspend`: seconds a broker may hold a pull that finds nothing.
-    - `share_polls`: the queues of one broker wait for messages in one request together, where the
-      broker serves that (Batch-Protocol), for up to twice as long; else each has its own.
-    - `max_buffered`: messages read ahead for each queue; `max_buffered_bytes`: for all together.
-    - `hooks`: called around the handing out of messages (client.consumer.consume_hooks);
-      `consumer.hooks` may be changed. `trace`: True, or a topic, to record it (client.trace).
-    - `on_error`: called with queue and error when reading a queue fails; it is tried again anyway.
-    - `on_event`: called with each ConsumerEvent: connections, reading, group, queues.
-    - `options`: those of every client (client.options).
+    Args:
+        group: the consumer group.
+        namesrv: `"host:port;host:port"`, a list, or a URL; None for the environment's
+            `NAMESRV_ADDR`. Needed at `start`; set `consumer.namesrv` to change it.
+        start: where a queue begins for a group without a stored offset: `"begin"`, `"end"`, a
+            datetime (store time) or an offset.
+        auto_commit: store the offsets of what is done every `auto_commit_interval` seconds (or
+            timedelta) and at shutdown. A message is done when you ask for the next one, or poll
+            again; leaving `async with` by an exception leaves the last ones undone, so they are
+            redelivered.
+        batch: messages that one pull asks for; an official broker answers with 32 at most, unless
+            its maxTransferCountOnMessageInMemory says otherwise.
+        suspend: seconds or timedelta that a broker may hold a pull that finds nothing.
+        share_polls: wait for messages of all queues of one broker in one request, where the broker
+            can do that (batch protocol), for up to twice as long.
+        max_buffered: messages read ahead for each queue. max_buffered_bytes: for all together.
+        hooks: called around the handing out of messages; `consumer.hooks` can be changed.
+        trace: True, or the name of a topic, to record every message there.
+        on_error: called with the queue and the error when a queue can not be read; it is tried
+            again anyway.
+        on_event: called with each ConsumerEvent: connections, reading, group, queues.
+        **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
 
-    The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
+    Raises:
+        InvalidName: the group is not well formed.
+        TypeError, ValueError: an argument has the wrong type or is out of range; the text names it.
     """
 
     def __init__(
@@ -86,9 +95,9 @@ class PullConsumer(PullOffsets):
         namesrv: str | Sequence[str] | None = None,
         start: Position = "end",
         auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
+        auto_commit_interval: Seconds = 5.0,
         batch: int = 256,
-        suspend: float = 15.0,
+        suspend: Seconds = 15.0,
         share_polls: bool = True,
         max_buffered: int = 1000,
         max_buffered_bytes: int = 64 * 1024 * 1024,
@@ -98,41 +107,64 @@ class PullConsumer(PullOffsets):
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self.group = consumer_group(group)
-        self._auto_commit = auto_commit
-        self._auto_commit_interval = positive("auto_commit_interval", auto_commit_interval)
-        self._start_position = check_position(start)
-        instance = ClientInstance(namesrv, **options)
-        group = self._wire_group = instance.namespace.wrap(group)  # from here on
-        store = RemoteOffsetStore(instance, group)
-        flow = FlowControl(Limits(queue_count=max_buffered, total_size=max_buffered_bytes))
+        self.group = consumer_group(text("group", group))
         self.hooks = ConsumeHookList(hooks)
-        self._trace = TraceSender(self.group, trace, namesrv, options) if trace else None
-        if self._trace is not None:
-            self.hooks.append(self._trace.hook)
-        self._on_error = on_error
-        self._puller = Puller(instance, group, MessageExt, suspend=suspend, share_polls=share_polls)
-        fetching = FetchOptions(start, batch, auto_commit)
-        assignment = Assignment(instance, group, self._puller, store, flow, fetching, self)
-        super().__init__(instance, assignment, ReadyQueues(flow), store, group)
-        self._events = ConsumerEvents(
-            instance, self.group, on_event, lambda: self._rebalancer.soon()
+        check_options(type(self), options)
+        self._namespace = Namespace(options.get("namespace", ""))
+        self._options = PullOptions(
+            group=group,
+            wire_group=self._namespace.wrap(group),
+            fetch=FetchOptions(
+                check_position(start, "start"),
+                whole("batch", batch, 1),
+                commits=flag("auto_commit", auto_commit),
+            ),
+            auto_commit_interval=seconds(
+                "auto_commit_interval", auto_commit_interval, above_zero=True
+            ),
+            suspend=seconds("suspend", suspend),
+            share_polls=flag("share_polls", share_polls),
+            limits=PullLimits(
+                queue_count=whole("max_buffered", max_buffered, 1),
+                total_size=whole("max_buffered_bytes", max_buffered_bytes, 1),
+            ),
+            start_timeout=take_start_timeout(options),
+            trace=check_trace(trace),
+            on_error=on_error if on_error is None else function("on_error", on_error),
+            on_event=on_event if on_event is None else function("on_event", on_event),
+            client=options,
         )
-        self._rebalancer: Rebalancer = Rebalancer(
-            instance, group, average, self._rebalanced, self._events.group_changed
-        )
-        instance.heartbeat.add_consumer(group, self._describe)
-        self._life = Lifecycle(instance.start, self._begin, self._close)
+        self._namesrv = check_namesrv(namesrv)
+        self._made: PullSession | None = None
+        self._where = Whereabouts(repr(self))
+
+    def __repr__(self) -> str:
+        return f"PullConsumer({self.group!r})"
+
+    @property
+    def namesrv(self) -> str | Sequence[str] | None:
+        """Where the name servers are; takes effect at the next `start`."""
+        return self._namesrv
+
+    @namesrv.setter
+    def namesrv(self, namesrv: str | Sequence[str] | None) -> None:
+        self._namesrv = check_namesrv(namesrv)
+        if self._made is not None and not self._made.begun and not self._made.life.running:
+            self._made = None
 
     @property
     def client_id(self) -> str:
-        """The name brokers know this client by."""
-        return self._instance.client_id
+        """The name by which brokers know this client; another one after each start."""
+        return self._session.instance.client_id
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
-        return sorted(map(self._namespace.unwrap_queue, self._assignment.fetchers))
+        if self._made is None:
+            return []
+        return sorted(map(self._namespace.unwrap_queue, self._made.assignment.fetchers))
+
+    # Life
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -144,42 +176,42 @@ class PullConsumer(PullOffsets):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            self._handout.release()
-        await self._life.shutdown()
+        await self._end(done=error is None)
 
     async def start(self) -> None:
-        """Begin: route polls, heartbeats, automatic commits. Raises NotRunning after a shutdown."""
-        await self._life.start()
+        """Begin: route polls, heartbeats, automatic commits; also again, after a shutdown.
 
-    async def _begin(self) -> None:
-        if self._trace is not None:
-            await self._trace.start()
-        self._instance.spawn(self._rebalancer.run(), "rebalance")
-        if self._auto_commit:
-            self._instance.every(self._auto_commit_interval, self._commit_safe, "commit")
+        Raises:
+            NotRunning: it was shut down meanwhile, or it runs in another event loop.
+            NoNameServer: there is no address of a name server.
+        """
+        session = self._made
+        if session is not None and (session.life.running or session.life.closing):
+            self._where.check_or_leave()
+            if not self._where.here:
+                self._made = None  # it was left behind with its event loop or its process
+            elif session.life.closing:
+                await session.life.shutdown()
+                if self._made is session:
+                    self._made = None
+        self._where.enter()
+        await self._session.life.start()
 
     async def shutdown(self) -> None:
-        """Stop reading, commit what was handed out (with auto_commit), close everything."""
-        self._handout.release()
-        await self._life.shutdown()
+        """Stop reading, commit what was handed out (with auto_commit), close everything.
 
-    async def _close(self) -> None:
-        self._assignment.stop()
-        self._handout.arrival.set()
-        try:
-            if self._auto_commit:
-                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
-                    await self._commit_safe()
-        except TimeoutError:
-            told = fields(group=self.group)
-            log.warning("the last commit of group %s came to no end", self.group, extra=told)
-        finally:
-            try:
-                if self._trace is not None:
-                    await self._trace.shutdown()
-            finally:
-                await self._instance.shutdown()
+        Without effect on a consumer that is not running.
+        """
+        await self._end(done=True)
+
+    async def _end(self, *, done: bool) -> None:
+        session = self._made
+        if session is not None:
+            if session.life.running:
+                self._where.check()
+            if done:
+                session.ready.release()
+            await session.life.shutdown()
 
     # What is read
 
@@ -188,162 +220,155 @@ class PullConsumer(PullOffsets):
     ) -> None:
         """Read a topic (all its queues, also future ones), or exactly the given queues.
 
-        `tags`: "*", or "TagA || TagB"; or else `sql`: a SQL92 condition on properties. A topic that
-        does not exist yet is waited for. Returns when each queue's offset is looked up, so that
-        what is sent from then on is read.
+        Return when each queue's offset is looked up, so that messages sent from then on are read. A
+        topic that does not exist yet is read as soon as it does.
 
-        Raises InvalidName; NotRunning; NoNameServer; ValueError for a topic that is read in another
-        way already (`unassign` it first); what a broker answers to a condition that it can not
-        evaluate.
+        Args:
+            what: a topic, or MessageQueues as `queues` returns them.
+            tags: `"*"` for all messages, or `"TagA || TagB"`.
+            sql: in place of `tags`, a SQL92 condition on properties.
+
+        Raises:
+            InvalidName: the topic, the tags or the SQL condition are not well formed.
+            TypeError: an argument has the wrong type.
+            ValueError: the topic is read in another way already (`unassign` it first).
+            NotRunning: the consumer is not running here.
+            NoNameServer: no name server answers within `start_timeout`.
+            RemotingError: a broker can not evaluate the SQL condition.
         """
+        session = self._running_session()
+        assignment = session.assignment
         expression = Expression.of(tags, sql)
         if isinstance(what, str):
+            check_topic_name(what)
             topic = self._namespace.wrap(what)
-            route = await self._assignment.begin(topic, Kind.FOLLOWED, expression)
+            route = await self._begun(topic, Kind.FOLLOWED, expression)
             if route is not None:
-                self._assignment.add_all(route.subscribe)
+                assignment.add_all(route.subscribe)
         else:
-            queues = [self._namespace.wrap_queue(queue) for queue in what]
-            for topic in dict.fromkeys(queue.topic for queue in queues):
-                await self._assignment.begin(topic, Kind.FIXED, expression)
-            self._assignment.add_all(queues)
-        await self._assignment.start_all()
-        await self._instance.heartbeat.send_all()
+            queues = [self._namespace.wrap_queue(queue) for queue in _queues("what", what)]
+            for name in dict.fromkeys(queue.topic for queue in queues):
+                await self._begun(name, Kind.FIXED, expression)
+            assignment.add_all(queues)
+        await assignment.start_all()
+        await session.instance.heartbeat.send_all()
 
     async def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
         """Read this client's share of a topic's queues; the group's other clients read the rest.
 
         The share is worked out in the background and follows as clients come and go; `assignment`
-        tells it. Arguments and errors are those of `assign`.
+        shows it. Arguments and errors are those of `assign`.
         """
+        session = self._running_session()
+        expression = Expression.of(tags, sql)
+        check_topic_name(text("topic", topic))
         topic = self._namespace.wrap(topic)
-        await self._assignment.begin(topic, Kind.SHARED, Expression.of(tags, sql))
-        self._rebalancer.topics.add(topic)
+        await self._begun(topic, Kind.SHARED, expression)
+        session.rebalancer.topics.add(topic)
         # A broker must know this client before the division can give it anything.
-        await self._instance.heartbeat.send_all()
-        self._rebalancer.soon()
+        await session.instance.heartbeat.send_all()
+        session.rebalancer.soon()
 
     async def unassign(self, topic: str) -> None:
-        """Read this topic no more; with auto_commit what is done of it is committed."""
-        topic = self._namespace.wrap(topic)
-        self._rebalancer.topics.discard(topic)
-        await self._let_go(self._assignment.end(topic))
+        """Read this topic no more; with auto_commit, commit what is done of it.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+        """
+        session = self._running_session()
+        topic = self._namespace.wrap(text("topic", topic))
+        session.rebalancer.topics.discard(topic)
+        await session.let_go(session.assignment.end(topic))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Read and hand out nothing of these queues (None: of all there are now) until `resume`.
+        """Read and hand out nothing of these queues until `resume`; None for all there are now.
 
-        What was read ahead of them is kept. Raises ValueError for a queue that is not read.
+        What was read ahead of them is kept.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            ValueError: a queue is not read by this consumer.
         """
-        self._assignment.pause(self._chosen(queues))
+        self._running_session().assignment.pause(self._chosen(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with these queues, or with all. Raises ValueError for one that is not read."""
-        self._assignment.resume(self._chosen(queues))
+        """Go on with these queues, or with all; raises as `pause`."""
+        self._running_session().assignment.resume(self._chosen(queues))
 
-    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        if queues is None:
-            return list(self._assignment.fetchers)
-        return [self._read_here(queue) for queue in queues]
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return every queue of the topic that can be read; none while it does not exist.
 
-    async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> bool:
-        subscription = self._assignment.subscriptions.get(topic)
-        if subscription is None or subscription.kind is not Kind.SHARED or not self._life.running:
-            return True
-        lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
-        gained = [queue for queue in share if queue not in self._assignment.fetchers]
-        if lost or gained:
-            told = fields(group=self.group, topic=topic)
-            log.info(
-                "group %s, topic %s: gained %s, lost %s",
-                self.group,
-                topic,
-                gained,
-                lost,
-                extra=told,
-            )
-        await self._let_go([self._assignment.remove(queue) for queue in lost])
-        if self._assignment.subscriptions.get(topic) is not subscription:
-            return True  # it was given up meanwhile
-        self._assignment.add_all(gained)
-        await self._assignment.start_all()
-        if lost or gained:
-            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, self._namespace.unwrap(topic))
-        return True
-
-    async def _let_go(self, queues: Sequence[ProcessQueue[MessageExt]]) -> None:
-        if self._auto_commit:
-            await self._committer.commit(queues)
-
-    # What the assignment tells (client.consumer.assignment.Owner)
-
-    def arrived(self, pq: ProcessQueue[MessageExt]) -> None:
-        self._handout.arrived(pq)
-
-    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        queue = self._namespace.unwrap_queue(queue)
-        self._events.reading_failed(queue, error, times)
-        if self._on_error is not None:
-            try:
-                self._on_error(queue, error)
-            except Exception:
-                told = fields(queue=queue, group=self.group)
-                log.exception("on_error of consumer group %s failed", self.group, extra=told)
-
-    def recovered(self, queue: MessageQueue) -> None:
-        self._events.reading_recovered(self._namespace.unwrap_queue(queue))
-
-    def appeared(self, topic: str) -> None:
-        self._rebalancer.soon()
+        Raises:
+            NotRunning: the consumer is not running here.
+            NoNameServer: no name server answers.
+        """
+        routes = self._running_session().instance.routes
+        check_topic_name(text("topic", topic))
+        route = await routes.for_subscribe(self._namespace.wrap(topic))
+        return () if route is None else tuple(map(self._namespace.unwrap_queue, route.subscribe))
 
     # Messages
 
-    async def poll(self, max_messages: int = 32, timeout: float = 1.0) -> list[MessageExt]:
-        """The messages that have come, at most `max_messages`, from the queues in turn.
+    async def poll(self, max_messages: int = 32, timeout: Seconds = 1.0) -> list[MessageExt]:
+        """Return the messages that have come, at most `max_messages`, from the queues in turn.
 
-        Waits up to `timeout` seconds for the first; an empty list when there was none. Asking marks
-        the messages handed out before as done. Raises ValueError for `max_messages` below 1.
+        Waits up to `timeout` (seconds or timedelta) for the first; the list is empty when none
+        came. Asking marks the messages handed out before as done.
+
+        Raises:
+            NotRunning: the consumer is not running here, or it reads no topic.
+            TypeError, ValueError: `max_messages` is not a whole number of at least 1, or `timeout`
+                is not 0 or more seconds.
         """
-        if max_messages < 1:
-            raise ValueError(f"max_messages must be at least 1, not {max_messages}")
-        self._instance.check_running("consumer")
-        handout = self._handout
-        handout.release()
-        messages = self._take(max_messages)
-        if messages or timeout <= 0:
-            return messages
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while not messages and self._life.running:
-                    await handout.arrival.wait()
-                    messages = self._take(max_messages)
+        whole("max_messages", max_messages, 1)
+        wait = seconds("timeout", timeout)
+        session = self._reading_session()
+        ready = session.ready
+        ready.release()
+        messages = self._shown(ready.take(max_messages))
+        if not messages and wait:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while not messages and session.life.running:
+                        await ready.arrival.wait()
+                        messages = self._shown(ready.take(max_messages))
+        if self.hooks:
+            await self._observe(messages)
         return messages
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> MessageExt:
-        """The next message, waiting for it; ends when the consumer is shut down."""
-        handout = self._handout
-        handout.release()
-        while self._life.running:
-            messages = self._take(1)
+        """Wait for the next message; end when the consumer is shut down.
+
+        Raises:
+            NotRunning: the consumer is not started, reads no topic, or runs elsewhere.
+        """
+        session = self._made
+        if session is not None and session.begun and not session.life.running:
+            raise StopAsyncIteration
+        session = self._reading_session()
+        ready = session.ready
+        ready.release()
+        while session.life.running:
+            messages = self._shown(ready.take(1))
             if messages:
+                if self.hooks:
+                    await self._observe(messages)
                 return messages[0]
-            await handout.arrival.wait()
+            await ready.arrival.wait()
         raise StopAsyncIteration
 
-    def _take(self, count: int) -> list[MessageExt]:
-        messages = self._shown(self._handout.take(count))
-        if self.hooks:
-            for _, group in groupby(messages, lambda message: message.queue):
-                context = ConsumeContext(self.group, self.client_id, list(group))
-                self.hooks.before(context)
-                context.ended(None)
-                self.hooks.after(context)
-        return messages
+    async def _observe(self, messages: list[MessageExt]) -> None:
+        for _, group in groupby(messages, lambda message: message.queue):
+            context = ConsumeContext(self.group, self.client_id, list(group))
+            await self.hooks.before(context)
+            context.ended(None)
+            await self.hooks.after(context)
 
     def _shown(self, messages: list[MessageExt]) -> list[MessageExt]:
-        """The messages, with the topics that the application knows."""
+        """The messages with their topics as the application knows them."""
         if self._namespace:
             for message in messages:
                 message.topic = self._namespace.unwrap(message.topic)
@@ -357,40 +382,183 @@ class PullConsumer(PullOffsets):
         max_messages: int = 32,
         tags: str = "*",
         sql: str | None = None,
-        suspend: float = 0.0,
-        timeout: float | None = None,
+        suspend: Seconds = 0.0,
+        timeout: Seconds | None = None,
     ) -> PullResult[MessageExt]:
-        """One pull from any queue at any offset, apart from what is assigned.
+        """Pull once from any queue, without buffers, assignments and commits.
 
-        `suspend`: seconds the broker may wait for a message; 0 answers at once. The result's
-        status tells what was found; go on at its next_begin_offset. Raises NoRouteInfo,
-        BrokerNotFound, and what the broker or the connection raise.
+        With nothing there, a broker holds the pull for up to `suspend`. The result's status tells
+        what was found; go on at its `next_begin_offset`. `timeout` is the client's own; both take
+        seconds or a timedelta.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            NoRouteInfo, BrokerNotFound: the queue is unknown.
+            TypeError, ValueError: an argument has the wrong type or is out of range.
+            RemotingError: the broker does not answer, or answers with an error.
         """
-        result = await self._puller.pull(
-            self._wire(queue),
-            offset,
+        session = self._running_session()
+        result = await session.puller.pull(
+            self._namespace.wrap_queue(_queue("queue", queue)),
+            whole("offset", offset, 0, MOST_OFFSET),
             Expression.of(tags, sql),
-            max_messages=max_messages,
-            suspend=suspend,
-            timeout=timeout,
+            max_messages=whole("max_messages", max_messages, 1, MOST_MESSAGES),
+            suspend=seconds("suspend", suspend),
+            timeout=seconds_or_none("timeout", timeout),
         )
         self._shown(result.messages)
         return result
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Every queue of the topic that can be read; none while it does not exist."""
-        self._instance.check_running("consumer")
-        route = await self._instance.routes.for_subscribe(self._namespace.wrap(topic))
-        return () if route is None else tuple(map(self._namespace.unwrap_queue, route.subscribe))
+    # Offsets
 
-    async def _commit_safe(self) -> None:
-        await self._committer.commit(self._assignment.queues)
+    async def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None:
+        """Go on elsewhere, in one queue or in all; what was read ahead is dropped.
 
-    def _describe(self) -> ConsumerData:
-        return ConsumerData(
-            consume_from_where=consume_from_where(self._start_position),
-            consume_type="CONSUME_ACTIVELY",
-            group_name=self._wire_group,
-            message_model="CLUSTERING",
-            subscription_data_set=self._assignment.subscription_data(),
+        Args:
+            position: an offset, `"begin"`, `"end"`, or a datetime (store time). The broker corrects
+                an offset that does not exist to the nearest one.
+            queue: one that is read; None for all.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            TypeError, ValueError: the position is not one of these, or the queue is not read.
+        """
+        check_position(position)
+        session = self._running_session()
+        fetchers = session.assignment.fetchers
+        queues = list(fetchers) if queue is None else [self._read_here(queue)]
+        offsets = await asyncio.gather(*(session.offsets.resolve(q, position) for q in queues))
+        for target, offset in zip(queues, offsets, strict=True):
+            if target in fetchers:
+                session.assignment.seek(target, offset)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the offset of the next message to be handed out; None before it is known.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            ValueError: the queue is not read by this consumer.
+        """
+        fetchers = self._running_session().assignment.fetchers
+        return fetchers[self._read_here(queue)].pq.position
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store the offsets of everything handed out so far, or the given ones, at the brokers.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            TypeError, ValueError: `offsets` does not map MessageQueues to offsets.
+            RemotingError: the first error, after every queue was tried.
+        """
+        session = self._running_session()
+        if offsets is None:
+            session.ready.release()
+            await session.committer.commit(session.assignment.queues, strict=True)
+            return
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets must map MessageQueues to offsets, not {shown(offsets)}")
+        wired = {
+            self._namespace.wrap_queue(_queue("each key of offsets", queue)): whole(
+                f"the offset of {queue}", at, 0, MOST_OFFSET
+            )
+            for queue, at in offsets.items()
+        }
+        outcomes = await asyncio.gather(
+            *(session.store.store(queue, at) for queue, at in wired.items()),
+            return_exceptions=True,
         )
+        errors = [outcome for outcome in outcomes if outcome is not None]
+        fetchers = session.assignment.fetchers
+        for (queue, offset), error in zip(wired.items(), outcomes, strict=True):
+            if error is None and queue in fetchers:
+                fetchers[queue].pq.committed = offset
+        if errors:
+            raise errors[0]
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's stored offset; None when it has none."""
+        return await self._running_session().store.read(self._wire(queue))
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """Return the oldest offset that is still stored."""
+        return await self._running_session().offsets.min(self._wire(queue))
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the queue's next message will get."""
+        return await self._running_session().offsets.max(self._wire(queue))
+
+    # Sessions and queues
+
+    @property
+    def _session(self) -> PullSession:
+        """The present session, or the one that `start` will begin."""
+        if self._made is None:
+            self._made = PullSession(self._options, self._namesrv, self.hooks)
+        return self._made
+
+    def _running_session(self) -> PullSession:
+        session = self._made
+        if session is None or not session.instance.running:
+            raise NotRunning(repr(self), "start it first")
+        self._where.check()
+        return session
+
+    def _reading_session(self) -> PullSession:
+        session = self._running_session()
+        if not session.assignment.subscriptions:
+            raise NotRunning(
+                repr(self), "it reads no topic, so no message can come: assign or subscribe first"
+            )
+        return session
+
+    async def _begun(self, topic: str, kind: Kind, expression: Expression) -> TopicRoute | None:
+        assignment = self._running_session().assignment
+        return await patiently(
+            lambda: assignment.begin(topic, kind, expression),
+            self._options.start_timeout,
+            self.group,
+        )
+
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as the servers know it."""
+        return self._namespace.wrap_queue(_queue("queue", queue))
+
+    def _read_here(self, queue: MessageQueue) -> MessageQueue:
+        """The same; raises ValueError for one that is not read."""
+        wired = self._wire(queue)
+        if wired not in self._running_session().assignment.fetchers:
+            raise ValueError(f"{queue} is not read by this consumer")
+        return wired
+
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        if queues is None:
+            return list(self._running_session().assignment.fetchers)
+        return [self._read_here(queue) for queue in _queues("queues", queues)]
+
+
+#: Brokers keep offsets in eight bytes, and the number of messages of a pull in four.
+MOST_OFFSET = 2**63 - 1
+MOST_MESSAGES = 2**31 - 1
+
+
+def _queue(name: str, queue: MessageQueue) -> MessageQueue:
+    """Check that this is a MessageQueue with values that a queue can have."""
+    if (
+        not isinstance(queue, MessageQueue)
+        or not isinstance(queue.topic, str)
+        or not isinstance(queue.broker_name, str)
+        or isinstance(queue.queue_id, bool)
+        or not isinstance(queue.queue_id, int)
+    ):
+        raise TypeError(
+            f"{name} must be a MessageQueue(topic, broker_name, queue_id), not {shown(queue)}"
+        )
+    whole(f"the queue id of {name}", queue.queue_id, 0, MOST_MESSAGES)
+    check_topic_name(queue.topic)
+    return queue
+
+
+def _queues(name: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    if isinstance(queues, MessageQueue | str | bytes) or not isinstance(queues, Iterable):
+        raise TypeError(f"{name} must be a list of MessageQueues, not {shown(queues)}")
+    return [_queue(f"each of {name}", queue) for queue in queues]

@@ -1,14 +1,15 @@
-"""The push consumer: messages come to the application, which acknowledges each.
+"""The push consumer: messages come to your handlers, and each is acknowledged when it is done.
 
-    consumer = PushConsumer("billing", namesrv="127.0.0.1:9876")
+    router = Router()
 
-    @consumer.on("orders", "paid || refunded")
+    @router.on("orders", "paid || refunded")
     async def bill(message: ConsumedMessage) -> None:
-        ...                     # returns: done; raises: comes again later
+        ...                     # returns: done; raises: redelivered later
 
-    await consumer.run()
+    consumer = PushConsumer("billing", router, namesrv="127.0.0.1:9876")
+    asyncio.run(consumer.run())
 
-or, in a loop of the application's own:
+or, in a loop of your own:
 
     async with PushConsumer("billing", {"orders": "paid || refunded"}) as consumer:
         async for message in consumer:
@@ -25,95 +26,110 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import monotonic, time_ns
-from typing import ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack, overload
 
-from pocketmq.client.consumer.client_remoting_processor import ClientRemotingProcessor
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEvents
-from pocketmq.client.consumer.dispatch.consume_service import Queue
-from pocketmq.client.consumer.dispatch.consume_stats import SAMPLE_PERIOD
-from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consumption
-from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Handler
-from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl, Limits
-from pocketmq.client.consumer.fetch.puller import Puller
-from pocketmq.client.consumer.offsets.committer import Committer
-from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore, default_directory
-from pocketmq.client.consumer.offsets.offset_store import OffsetStore, RemoteOffsetStore
-from pocketmq.client.consumer.push_subscriptions import PushSubscriptions
-from pocketmq.client.consumer.push_topics import PushTopics
-from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
-from pocketmq.client.consumer.rebalance.queue_lock import QueueLocks
-from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
-from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions
+from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, TypedHandler
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
+from pocketmq.client.consumer.name_server_patience import take_start_timeout
+from pocketmq.client.consumer.offsets.local_offset_store import default_directory
+from pocketmq.client.consumer.push_session import PushOptions, PushSession
+from pocketmq.client.consumer.rebalance.assignment import FetchOptions
 from pocketmq.client.consumer.rebalance.strategies import Strategy, average
-from pocketmq.client.consumer.running_info import MIB, RunningInfo
-from pocketmq.client.consumer.trace_sender import TraceSender
-from pocketmq.client.errors import NotRunning, RemotingError
-from pocketmq.client.instance import ClientInstance
-from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.consumer.router import Router, checked_route, merged, routes_of
+from pocketmq.client.consumer.running_info import MIB
+from pocketmq.client.consumer.stop_signals import StopSignals
+from pocketmq.client.consumer.trace_sender import check_trace
+from pocketmq.client.consumer.whereabouts import Whereabouts
+from pocketmq.client.errors import NotRunning
 from pocketmq.client.log_fields import fields
-from pocketmq.client.offsets import Position, check_position, consume_from_where
-from pocketmq.client.options import ClientOptions
-from pocketmq.client.validation import consumer_group, positive
+from pocketmq.client.name_server_list import check_namesrv
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.offsets import Position, check_position
+from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.parameters import (
+    Seconds,
+    flag,
+    function,
+    seconds,
+    seconds_or_none,
+    text,
+    whole,
+)
+from pocketmq.client.validation import consumer_group
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.bodies.heartbeat import ConsumerData
 
 __all__ = ["PushConsumer"]
 
 log = logging.getLogger(__name__)
 
-#: Shutdown does not wait longer than this for the last commit, seconds.
-LAST_COMMIT_TIMEOUT = 3.0
+P = TypeVar("P")
+H = TypeVar("H", bound=Handler)
+B = TypeVar("B", bound=BatchHandler)
+
+#: Times that a message may be redelivered; brokers keep it in four bytes.
+MOST_REDELIVERIES = 2**31 - 1
 
 
-class PushConsumer(PushTopics):
+class PushConsumer:
     """Consumes messages for one consumer group.
 
-    `subscriptions` maps topics to "*" or "TagA || TagB"; `handler` works on all of them, and those
-    given by `on` on theirs. Without any handler the messages are there to iterate over.
+    Making one touches no event loop and no network. You can start a consumer again after its
+    shutdown. docs/consumer.md has a table of all options.
 
-    - `namesrv`: as for every client; default the environment's NAMESRV_ADDR.
-    - `orderly`: each queue is locked at its broker and consumed in order, one message at a time. A
-      message whose work fails suspends its queue for `suspend_current_queue` seconds.
-    - `broadcast`: every client reads everything, keeps its offsets in a file under
-      `offset_directory` (default ~/.rocketmq_offsets), and does not retry.
-    - `start`: where a queue begins for a group that has no stored offset: "begin", "end" (the
-      default), a datetime (store time) or an offset.
-    - `strategy`: divides queues among the group's clients (client.consumer.rebalance_strategy).
-    - `concurrency`: handlers that run at the same time.
-    - `max_reconsume_times`: deliveries after the first until a message is a dead letter; by default
-      16, and without limit in order.
-    - `consume_timeout`: seconds after which the work on a message counts as failed, and its handler
-      is cancelled; not in order.
-    - `pull_batch_size`, `suspend`, `share_polls`: as for PullConsumer (`batch`).
-    - `pull_threshold_for_queue`, `pull_threshold_for_topic`: messages read and not done, at which
-      reading waits; `pull_threshold_size_for_queue` and `..._topic` the same in MiB.
-    - `consume_concurrently_max_span`: offsets from a queue's first message that is not done to its
-      last one read, over which reading waits; not in order.
-    - `commit_interval`: seconds between two commits of offsets. `shutdown_timeout`: seconds that
-      handlers may take to end, before shutdown cancels them.
-    - `hooks`: called around the work on messages (client.consumer.consume_hooks); `consumer.hooks`
-      may be changed.
-    - `trace`: True, or a topic, to record the work on every message there (enableMsgTrace;
-      client.trace).
-    - `on_event`: called with each ConsumerEvent: connections, reading, group, locks, queues.
-    - `options`: those of every client (client.options).
+    Args:
+        group: the consumer group. Its clients share the queues of a topic.
+        subscriptions: a Router, or a mapping of topics to `"*"` or `"TagA || TagB"`.
+        handler: works on the messages of all topics of a mapping. Without any handler, iterate
+            over the messages.
+        namesrv: `"host:port;host:port"`, a list, or a URL; None for the environment's
+            `NAMESRV_ADDR`. Needed at `start`; set `consumer.namesrv` to change it.
+        orderly: lock each queue at its broker and consume it in order, one message at a time. A
+            message that fails suspends its queue for `suspend_current_queue` seconds.
+        broadcast: read every message in every client, keep the offsets in a file, and do not
+            retry.
+        offset_directory: where broadcast offsets are kept; None for `~/.rocketmq_offsets`.
+        start: where a group without a stored offset begins: `"begin"`, `"end"`, a datetime (store
+            time) or an offset.
+        strategy: divides queues among the group's clients (`pocketmq.rebalance`).
+        concurrency: handlers that run at the same time.
+        max_reconsume_times: redeliveries until a message becomes a dead letter; None for 16, and
+            for no limit with `orderly`.
+        consume_timeout: seconds (or timedelta) after which a handler is cancelled and its message
+            redelivered; not with `orderly`.
+        suspend_current_queue: see `orderly`; seconds or timedelta.
+        pull_batch_size: messages that one pull asks for.
+        suspend: seconds or timedelta that a broker may hold a pull that finds nothing.
+        share_polls: wait for messages of all queues of one broker in one request, where the broker
+            can do that (batch protocol).
+        pull_threshold_for_queue, pull_threshold_for_topic: messages read and not done at which
+            reading waits; None for no limit.
+        pull_threshold_size_for_queue, pull_threshold_size_for_topic: the same in MiB.
+        consume_concurrently_max_span: offsets from a queue's first message that is not done to the
+            last one read over which reading waits; not with `orderly`.
+        commit_interval: seconds or timedelta between two commits of offsets.
+        shutdown_timeout: seconds or timedelta that handlers may take to end before `shutdown`
+            cancels them.
+        hooks: called around the work on messages; `consumer.hooks` can be changed.
+        trace: True, or the name of a topic, to record the work on every message there.
+        on_event: called with each ConsumerEvent: connections, reading, group, locks, queues.
+        **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
 
-    The constructor touches no event loop. `start` and `shutdown`, as `async with` calls them, may
-    both be called again without effect.
+    Raises:
+        InvalidName: the group or a topic is not well formed.
+        TypeError, ValueError: an argument has the wrong type or is out of range; the text names it.
     """
 
-    #: What messages are made as.
-    message_type: ClassVar[type[ConsumedMessage]] = ConsumedMessage
+    _message_type: ClassVar[type[ConsumedMessage]] = ConsumedMessage
 
     def __init__(
         self,
         group: str,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Router | Mapping[str, str] | None = None,
         *,
         handler: Handler | None = None,
         namesrv: str | Sequence[str] | None = None,
@@ -124,120 +140,186 @@ class PushConsumer(PushTopics):
         strategy: Strategy = average,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
-        consume_timeout: float = 900.0,
-        suspend_current_queue: float = 1.0,
+        consume_timeout: Seconds = 900.0,
+        suspend_current_queue: Seconds = 1.0,
         pull_batch_size: int = 256,
-        suspend: float = 15.0,
+        suspend: Seconds = 15.0,
         share_polls: bool = True,
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         pull_threshold_for_topic: int | None = None,
         pull_threshold_size_for_topic: int | None = None,
         consume_concurrently_max_span: int = 2000,
-        commit_interval: float = 5.0,
-        shutdown_timeout: float = 10.0,
+        commit_interval: Seconds = 5.0,
+        shutdown_timeout: Seconds = 10.0,
         hooks: Sequence[ConsumeHook] = (),
         trace: bool | str = False,
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self.group = consumer_group(group)
-        self.orderly = orderly
-        self.broadcast = broadcast
-        self._start_position = check_position(start)
-        self._consume_timeout = positive("consume_timeout", consume_timeout)
-        self._commit_interval = positive("commit_interval", commit_interval)
-        self._shutdown_timeout = shutdown_timeout
-        self._handlers: dict[str, AnyHandler] = {}
+        self.group = consumer_group(text("group", group))
+        self.orderly = flag("orderly", orderly)
+        self.broadcast = flag("broadcast", broadcast)
         self.hooks = ConsumeHookList(hooks)
-        self._trace = TraceSender(group, trace, namesrv, options) if trace else None
-        if self._trace is not None:
-            self.hooks.append(self._trace.hook)
-        self._begun = False
-        self._ended = asyncio.Event()
-        instance = self._instance = ClientInstance(namesrv, lasting_id=broadcast, **options)
-        group = self._wire_group = instance.namespace.wrap(group)  # from here on
-        flow = FlowControl(
-            Limits(
-                queue_count=pull_threshold_for_queue,
-                queue_size=pull_threshold_size_for_queue * MIB,
-                queue_span=None if orderly else consume_concurrently_max_span,
-                topic_count=pull_threshold_for_topic,
-                topic_size=pull_threshold_size_for_topic and pull_threshold_size_for_topic * MIB,
-            )
+        check_options(type(self), options)
+        limit = whole_or_none("max_reconsume_times", max_reconsume_times, 0, MOST_REDELIVERIES)
+        topic_size = whole_or_none(
+            "pull_threshold_size_for_topic", pull_threshold_size_for_topic, 1
         )
-        consume_options = ConsumeOptions(
-            group, orderly, broadcast, concurrency, max_reconsume_times, suspend_current_queue
+        queue_size = whole("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1)
+        span = whole("consume_concurrently_max_span", consume_concurrently_max_span, 1)
+        self._options = PushOptions(
+            group=self.group,
+            consume=ConsumeOptions(
+                group=Namespace(options.get("namespace", "")).wrap(group),
+                orderly=orderly,
+                broadcast=broadcast,
+                concurrency=whole("concurrency", concurrency, 1),
+                max_reconsume_times=limit,
+                suspend_current_queue=seconds("suspend_current_queue", suspend_current_queue),
+            ),
+            consume_timeout=seconds("consume_timeout", consume_timeout, above_zero=True),
+            fetch=FetchOptions(
+                check_position(start, "start"),
+                whole("pull_batch_size", pull_batch_size, 1),
+                commits=True,
+            ),
+            suspend=seconds("suspend", suspend),
+            share_polls=flag("share_polls", share_polls),
+            limits=PullLimits(
+                queue_count=whole("pull_threshold_for_queue", pull_threshold_for_queue, 1),
+                queue_size=queue_size * MIB,
+                queue_span=None if orderly else span,
+                topic_count=whole_or_none("pull_threshold_for_topic", pull_threshold_for_topic, 1),
+                topic_size=topic_size and topic_size * MIB,
+            ),
+            strategy=function("strategy", strategy),
+            offset_directory=Path(offset_directory or default_directory()),
+            commit_interval=seconds("commit_interval", commit_interval, above_zero=True),
+            shutdown_timeout=seconds("shutdown_timeout", shutdown_timeout),
+            start_timeout=take_start_timeout(options),
+            trace=check_trace(trace),
+            on_event=on_event if on_event is None else function("on_event", on_event),
+            client=options,
         )
-        self._consumption = Consumption(instance, consume_options, self._handlers, self.hooks, flow)
-        directory = Path(offset_directory or default_directory())
-        self._store: OffsetStore = (
-            LocalOffsetStore(directory, instance.client_id, group)
-            if broadcast
-            else RemoteOffsetStore(instance, group)
-        )
-        self._committer = Committer(self._store, group)
-        self._assignment: Assignment[ConsumedMessage] = Assignment(
-            instance,
-            group,
-            Puller(instance, group, self.message_type, suspend=suspend, share_polls=share_polls),
-            self._store,
-            flow,
-            FetchOptions(start, pull_batch_size, commits=True),
-            self,
-        )
-        share_again = lambda: self._rebalancer.soon()  # noqa: E731 (it is made below)
-        self._events = ConsumerEvents(instance, self.group, on_event, share_again)
-        self._ownership = QueueOwnership(
-            instance,
-            self._assignment,
-            self._consumption.service,
-            self._committer,
-            QueueLocks(instance, group, monotonic) if orderly and not broadcast else None,
-            share_again,
-            self._events,
-        )
-        self._rebalancer: Rebalancer = Rebalancer(
-            instance, group, strategy, self._ownership.share, self._events.group_changed
-        )
-        wanted = PushSubscriptions(
-            instance,
-            self._handlers,
-            self._assignment,
-            self._rebalancer,
-            self._ownership,
-            None if broadcast else consume_options.retry_topic,
-        )
-        super().__init__(instance, wanted, self._rebalancer)
-        self._info = RunningInfo(instance, consume_options, self._assignment, self._consumption)
-        ClientRemotingProcessor(
-            instance,
-            group,
-            self._assignment,
-            self._store,
-            self._consumption,
-            self._info,
-            self.message_type,
-        )
-        instance.heartbeat.add_consumer(group, self._describe)
-        self._life = Lifecycle(instance.start, self._begin, self._close)
-        for topic, tags in (subscriptions or {}).items():
-            self._wanted.add(topic, Expression.of(tags), handler)
+        self._namesrv = check_namesrv(namesrv)
+        self._own_routes = Router()
+        self._routers = (routes_of(subscriptions, handler), self._own_routes)
+        self._made: PushSession | None = None
+        self._where = Whereabouts(repr(self))
+        merged(self._routers)
+
+    def __repr__(self) -> str:
+        return f"PushConsumer({self.group!r})"
+
+    @property
+    def namesrv(self) -> str | Sequence[str] | None:
+        """Where the name servers are; takes effect at the next `start`."""
+        return self._namesrv
+
+    @namesrv.setter
+    def namesrv(self, namesrv: str | Sequence[str] | None) -> None:
+        self._namesrv = check_namesrv(namesrv)
+        if self._made is not None and not self._made.begun and not self._made.life.running:
+            self._made = None
 
     @property
     def client_id(self) -> str:
-        """The name brokers know this client by."""
-        return self._instance.client_id
+        """The name by which brokers know this client; another one after each start."""
+        return self._session.instance.client_id
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues of the subscribed topics that are read now."""
-        unwrap = self._instance.namespace.unwrap_queue
+        if self._made is None:
+            return []
+        unwrap = self._made.instance.namespace.unwrap_queue
         return sorted(
             unwrap(queue)
-            for queue in self._assignment.fetchers
+            for queue in self._made.assignment.fetchers
             if not queue.topic.startswith(RETRY_PREFIX)
         )
+
+    # Topics
+
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+    ) -> Callable[[B], B]: ...
+
+    @overload
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
+
+    def on(
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+        payload: Any = None,
+    ) -> Callable[[Any], Any]:
+        """Have the decorated function work on a topic's messages; as Router.on, before `start`.
+
+        Raises:
+            InvalidName: the topic, the tags or the SQL condition are not well formed.
+            TypeError: an argument has the wrong type, or the function takes other arguments.
+            ValueError: the consumer runs, the topic has a handler already, or `batch` is out of
+                range.
+        """
+        decorate = self._own_routes.on(  # type: ignore[call-overload]
+            topic, tags, sql=sql, batch=batch, payload=payload
+        )
+
+        def checked(function: Any) -> Any:
+            if self._made is not None and self._made.running:
+                raise ValueError("a running consumer takes new topics by subscribe()")
+            if any(topic == route.topic for route in self._routers[0]):
+                raise ValueError(f"topic {topic} is subscribed to already")
+            if callable(function):
+                self._adapt(function)  # raises for a function of the wrong kind
+            return decorate(function)
+
+        return checked
+
+    async def subscribe(
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        handler: Handler | BatchHandler | TypedHandler[Any] | None = None,
+        batch: int | None = None,
+        payload: Any = None,
+    ) -> None:
+        """Consume one more topic, until `unsubscribe` or `shutdown`.
+
+        `handler` is needed if other topics have one; the arguments are those of `on`.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            NoNameServer: no name server answers.
+            InvalidName: the topic, the tags or the SQL condition are not well formed.
+            TypeError, ValueError: as `on`; or a handler is missing.
+            RemotingError: a broker can not evaluate the SQL condition.
+        """
+        route = checked_route(topic, tags, sql, handler, batch, payload)
+        await self._running_session().subscribe(route)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume this topic no more; commit what is done of it.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+        """
+        session = self._running_session()
+        checked_route(topic)
+        await session.unsubscribe(topic)
 
     # Life
 
@@ -249,128 +331,170 @@ class PushConsumer(PushTopics):
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin to consume.
+        """Begin to consume; also again, after a shutdown. Nothing is left running after an error.
 
-        Raises NotRunning after a shutdown; NoNameServer when none answers; ValueError when only
-        some of the topics have handlers; OffsetFileError; what a broker answers to a condition that
-        it can not evaluate. Then nothing is left running.
+        Waits up to `start_timeout` for a name server.
+
+        Raises:
+            NotRunning: it was shut down meanwhile, or it runs in another event loop.
+            NoNameServer: there is no address of a name server, or none answers in time.
+            ValueError: only some of the topics have handlers.
+            OffsetFileError: the file with broadcast offsets can not be read.
+            RemotingError: a broker can not evaluate a SQL condition.
         """
-        self._wanted.check()
-        await self._life.start()
+        await (await self._next_session()).start(merged(self._routers).values())
 
-    async def _begin(self) -> None:
-        self._running = self._begun = True
-        self._info.started_at = time_ns() // 1_000_000
-        if self._trace is not None:
-            await self._trace.start()
-        if isinstance(self._store, LocalOffsetStore):
-            await self._store.load()
-        await self._wanted.begin_all()
-        instance = self._instance
-        # A broker must know this client before the division can give it anything.
-        await instance.heartbeat.send_all()
-        if not self.broadcast:
-            instance.spawn(self._rebalancer.run(), "rebalance")
-            if self.orderly:
-                instance.spawn(self._ownership.keep_locks(), "queue locks")
-        assignment, consumption, age = self._assignment, self._consumption, self._consume_timeout
-        instance.every(
-            self._commit_interval, lambda: self._committer.commit(assignment.queues), "commit"
+    async def run(self, *, timeout: Seconds | None = None, handle_signals: bool = True) -> None:
+        """Consume until SIGTERM, SIGINT, `shutdown`, or cancellation; then drain and leave.
+
+        At the first signal the consumer takes no more messages, waits for the handlers that are in
+        work, commits, and leaves the group; then this returns. A second signal cancels those
+        handlers at once.
+
+        Args:
+            timeout: seconds or timedelta that handlers may take to end before they are cancelled;
+                None for `shutdown_timeout`.
+            handle_signals: False to leave signals alone. They are left alone anyway outside the
+                main thread, and where your program has handlers of its own for them.
+
+        Raises:
+            NotRunning: the consumer has no handler; or as `start`, whose other errors come too.
+        """
+        drain = seconds_or_none("timeout", timeout)
+        flag("handle_signals", handle_signals)
+        routes = merged(self._routers)
+        if not any(route.function for route in routes.values()):
+            raise NotRunning(
+                repr(self),
+                "it has no handler: add one with @consumer.on(...) or a Router, or use "
+                "`async with` and iterate over the messages",
+            )
+        session = await self._next_session()
+        if drain is not None:
+            session.shutdown_timeout = drain
+        with StopSignals(self._stop_now, self._hurry_now, enabled=handle_signals):
+            try:
+                try:
+                    await session.start(routes.values())
+                    await session.ended.wait()
+                finally:
+                    await session.shutdown()
+            except NotRunning:
+                # A handler may be quicker with `shutdown` than `start` is with its end.
+                if not session.begun:
+                    raise
+                await session.ended.wait()
+
+    def _stop_now(self) -> None:
+        """Begin to shut down, in the event loop."""
+        session = self._session
+        log.info(
+            "group %s stops: its handlers have %g s to end",
+            self.group,
+            session.shutdown_timeout,
+            extra=fields(group=self.group),
         )
-        instance.every(SAMPLE_PERIOD, consumption.stats.sample, "statistics")
-        if not self.orderly:
-            period = min(age / 4, 60.0)
-            instance.every(period, lambda: consumption.expire(age, assignment), "consume timeout")
+        self._stopping = asyncio.ensure_future(session.life.shutdown())
 
-    async def run(self) -> None:
-        """Consume until `shutdown` has been called or this call is cancelled. Raises as `start`
-        does, but not NotRunning once it has consumed."""
-        try:
-            async with self:
-                await self._ended.wait()
-        except NotRunning:
-            # A handler may be quicker with `shutdown` than `start` is with its end.
-            if not self._begun:
-                raise
-            await self._ended.wait()
+    def _hurry_now(self) -> None:
+        """Have a shutdown cancel the handlers that are in work."""
+        self._session.hurry()
 
     async def shutdown(self) -> None:
         """Take no more messages, let the work under way end, commit, leave the group, close.
 
-        May be called by handlers: their own work is not waited for, and ends here.
+        Handlers may call this: their own work is not waited for, and ends here. Without effect on a
+        consumer that is not running.
         """
-        self._consumption.closed_by(asyncio.current_task())
-        await self._life.shutdown()
-
-    async def _close(self) -> None:
-        self._consumption.stop()
-        self._ownership.stop()
-        try:
-            if self._running:
-                self._assignment.stop()
-                await self._consumption.drain(self._shutdown_timeout)
-                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
-                    await self._ownership.close()
-        except TimeoutError:
-            told = fields(group=self.group)
-            log.warning("the last commit of group %s came to no end", self.group, extra=told)
-        finally:
-            self._running = False
-            try:
-                if self._trace is not None:
-                    await self._trace.shutdown()
-            finally:
-                await self._instance.shutdown()
-                self._ended.set()
+        session = self._made
+        if session is not None:
+            if session.running:
+                self._where.check()
+            await session.shutdown()
 
     def pause(self) -> None:
-        """Read and hand out nothing until `resume`; what is in work goes on."""
-        self._assignment.pause_new = True
-        self._assignment.pause(self._assignment.fetchers)
+        """Read and hand out nothing until `resume`; what is in work goes on.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+        """
+        self._running_session().pause()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
-        self._assignment.pause_new = False
-        self._assignment.resume(self._assignment.fetchers)
+        """Go on after `pause`.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+        """
+        self._running_session().resume()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ConsumedMessage:
-        """The next message, waiting for it; ends when the consumer is shut down.
+        """Wait for the next message; end when the consumer is shut down.
 
-        Messages that are handed out and not done count in flow control, so that nothing more comes
-        while too many are in work. Raises ValueError for a consumer with handlers.
+        Messages that are handed out and not done count against the limits, so that nothing more
+        comes while too many are in work.
+
+        Raises:
+            NotRunning: the consumer is not started, subscribes to nothing, or runs elsewhere.
+            ValueError: the consumer has handlers.
         """
-        if self._handlers:
-            raise ValueError("the messages of this consumer go to its handlers")
-        if not self._running:
+        session = self._made
+        if session is None or not session.running:
+            if session is None or not session.begun:
+                raise NotRunning(repr(self), "start it before you iterate over its messages")
             raise StopAsyncIteration
-        message = await self._consumption.next()
+        if session.handlers:
+            raise ValueError(f"the messages of {self!r} go to its handlers: do not iterate over it")
+        message = await session.iteration.next()
         if message is None:
             raise StopAsyncIteration
         return message
 
-    # What the assignment tells (client.consumer.assignment.Owner)
+    # Sessions
 
-    def arrived(self, pq: Queue) -> None:
-        self._consumption.service.arrived(pq)
+    def _check_wait(self) -> None:
+        """Raise NotRunning when an iteration would wait for ever."""
+        self._where.check()
+        if self._made is not None and not self._made.wanted.has_topics:
+            raise NotRunning(repr(self), "it subscribes to no topic, so no message can come")
 
-    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        queue = self._instance.namespace.unwrap_queue(queue)
-        self._events.reading_failed(queue, error, times)
+    def _adapt(self, function: Any) -> Any:
+        return function
 
-    def recovered(self, queue: MessageQueue) -> None:
-        self._events.reading_recovered(self._instance.namespace.unwrap_queue(queue))
+    @property
+    def _session(self) -> PushSession:
+        """The present session, or the one that `start` will begin."""
+        if self._made is None:
+            self._made = PushSession(
+                self._options, self._namesrv, self.hooks, self._message_type, self._adapt
+            )
+            self._made.iteration.before_wait = self._check_wait
+        return self._made
 
-    def appeared(self, topic: str) -> None:
-        self._rebalancer.soon()
+    async def _next_session(self) -> PushSession:
+        session = self._made
+        if session is not None and (session.running or session.life.closing):
+            self._where.check_or_leave()
+            if not self._where.here:
+                self._made = None  # it was left behind with its event loop or its process
+            elif session.life.closing:
+                await session.life.shutdown()
+                if self._made is session:
+                    self._made = None
+        self._where.enter()
+        return self._session
 
-    def _describe(self) -> ConsumerData:
-        return ConsumerData(
-            consume_from_where=consume_from_where(self._start_position),
-            consume_type="CONSUME_PASSIVELY",
-            group_name=self._wire_group,
-            message_model="BROADCASTING" if self.broadcast else "CLUSTERING",
-            subscription_data_set=self._assignment.subscription_data(),
-        )
+    def _running_session(self) -> PushSession:
+        session = self._made
+        if session is None or not session.running:
+            raise NotRunning(repr(self), "start it first")
+        self._where.check()
+        return session
+
+
+def whole_or_none(name: str, value: int | None, low: int, high: int | None = None) -> int | None:
+    """Check a whole number that may be None."""
+    return None if value is None else whole(name, value, low, high)

@@ -51,6 +51,11 @@ class PushSubscriptions:
         if handler is not None:
             self._handlers[topic] = handler
 
+    @property
+    def has_topics(self) -> bool:
+        """Whether any topic is wanted."""
+        return bool(self._expressions)
+
     def check(self) -> None:
         """Raises ValueError when only some of the topics have handlers."""
         missing = self._expressions.keys() - self._handlers.keys()

@@ -11,13 +11,14 @@ from pocketmq.client.backoff import backoff
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.dispatch.consume_service import (
     Begun,
+    Consume,
     ConsumeService,
     Queue,
-    ServiceOwner,
     describe,
 )
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.dispatch.shown_names import ShownNames
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 
 __all__ = ["ConsumeConcurrently"]
 
@@ -38,12 +39,12 @@ class ConsumeConcurrently(ConsumeService):
 
     def __init__(
         self,
-        flow: FlowControl,
+        limiter: PullLimiter,
         stats: ConsumeStats,
-        owner: ServiceOwner,
+        names: ShownNames,
         send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
     ) -> None:
-        super().__init__(flow, stats, owner)
+        super().__init__(limiter, stats, names)
         self._send_back = send_back
         self._again: deque[ConsumedMessage] = deque()
 
@@ -72,17 +73,17 @@ class ConsumeConcurrently(ConsumeService):
         self._next_turn(first)
         return message
 
-    def run(self, count: int) -> Begun | None:
+    def run(self, consume: Consume, count: int) -> Begun | None:
         """A queue has its turn for all of the messages, as far as it has them."""
         if self._again:
-            return super().run(count)
-        owner, topics, flow = self._owner, self._stats.topics, self._flow
+            return super().run(consume, count)
+        topics, limiter = self._stats.topics, self._limiter
         while count and (pq := self._first_ready()) is not None:
             # Whatever a handler does to its consumer holds from the next message on.
             while count and pq.buffer and not (pq.dropped or pq.paused or self.stopped):
                 count -= 1
                 message = self._hand_out(pq)
-                rest = owner.consume(message)
+                rest = consume(message)
                 if rest is not None:
                     self._next_turn(pq)
                     return Begun(message, rest, count)
@@ -94,7 +95,7 @@ class ConsumeConcurrently(ConsumeService):
                 if not pq.done(message):
                     continue
                 if not pq.dropped:
-                    flow.remove_one(pq, message.counted)
+                    limiter.remove_one(pq, message.counted)
                 stats = topics[message.topic]
                 stats.ok += 1
                 now = pq.consumed_at = monotonic()
@@ -165,4 +166,4 @@ class ConsumeConcurrently(ConsumeService):
             self._later(LOCAL_RETRY_DELAY, self._retry, message)
             return
         self._again.append(message)
-        self._owner.wake()
+        self._wake()

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue, ServiceOwner
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.dispatch.shown_names import ShownNames
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 
 __all__ = ["ConsumeOrderly"]
 
@@ -28,16 +29,16 @@ class ConsumeOrderly(ConsumeService):
 
     def __init__(
         self,
-        flow: FlowControl,
+        limiter: PullLimiter,
         stats: ConsumeStats,
-        owner: ServiceOwner,
+        names: ShownNames,
         send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
         *,
         suspend: float,
         max_reconsume_times: int | None,
         locked: bool,
     ) -> None:
-        super().__init__(flow, stats, owner)
+        super().__init__(limiter, stats, names)
         self._send_back = send_back
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times

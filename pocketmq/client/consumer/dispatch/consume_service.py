@@ -12,19 +12,26 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue, message_size
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.log_fields import fields
+from pocketmq.message.payload import PayloadError
 
-__all__ = ["Begun", "ConsumeService", "Queue", "ServiceOwner", "describe"]
+__all__ = ["Begun", "Consume", "ConsumeService", "Queue", "describe"]
 
 log = logging.getLogger(__name__)
 
 Queue = ProcessQueue[ConsumedMessage]
+
+
+#: Begins the work on a message. None when it has succeeded already, which nobody was told; else
+#: what to await, which tells the outcome and raises nothing but a cancellation.
+Consume: TypeAlias = Callable[[ConsumedMessage], Awaitable[None] | None]
 
 
 class Begun(NamedTuple):
@@ -35,36 +42,26 @@ class Begun(NamedTuple):
     left: int
 
 
-class ServiceOwner(Outcome, Protocol):
-    """The consumer, as its service sees it."""
-
-    group: str
-    renames_all: bool
-    """Whether `shown_topic` says anything new of messages that come for the first time."""
-
-    def wake(self) -> None:
-        """`take` may have something again."""
-
-    def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
-        """Begin the work on a message. None when it has succeeded already, which nobody was told;
-        else what is to be awaited for it, which tells how it ended and raises nothing but a
-        cancellation."""
-
-    def shown_topic(self, message: ConsumedMessage) -> str:
-        """The topic that the application sees."""
-
-
 class ConsumeService(ABC):
-    """Hands out the messages of one consumer, its `owner`."""
+    """Hands out the messages of one consumer."""
 
-    def __init__(self, flow: FlowControl, stats: ConsumeStats, owner: ServiceOwner) -> None:
+    _outcome: Outcome
+    _wake: Callable[[], None]
+
+    def __init__(self, limiter: PullLimiter, stats: ConsumeStats, names: ShownNames) -> None:
         self.stopped = False
-        self._flow = flow
+        self._limiter = limiter
         self._stats = stats
-        self._owner = owner
+        self._names = names
         self._ready: deque[Queue] = deque()
         #: Messages that wait for a while, by timer.
         self._timers: dict[asyncio.TimerHandle, ConsumedMessage] = {}
+
+    def connect(self, outcome: Outcome, wake: Callable[[], None]) -> None:
+        """Have messages tell `outcome` how their work ends, and call `wake` when `take` may have
+        something again."""
+        self._outcome = outcome
+        self._wake = wake
 
     @property
     def has_ready(self) -> bool:
@@ -76,15 +73,15 @@ class ConsumeService(ABC):
         if not pq.ready:
             pq.ready = True
             self._ready.append(pq)
-        self._owner.wake()
+        self._wake()
 
-    def run(self, count: int) -> Begun | None:
+    def run(self, consume: Consume, count: int) -> Begun | None:
         """Have up to `count` messages worked on; ends with the first whose work has to wait."""
         for left in reversed(range(count)):
             message = self.take()
             if message is None:
                 break
-            rest = self._owner.consume(message)
+            rest = consume(message)
             if rest is not None:
                 return Begun(message, rest, left)
             self.succeeded(message)
@@ -100,7 +97,7 @@ class ConsumeService(ABC):
         pq: Queue = first.process_queue
         more: list[ConsumedMessage] = []
         while pq.buffer and len(more) < count and not (pq.dropped or pq.paused or self.stopped):
-            if self._owner.shown_topic(pq.buffer[0]) != first.topic:
+            if self._names.topic(pq.buffer[0]) != first.topic:
                 break  # of another one, in the topic of retries
             more.append(self._hand_out(pq))
         return more
@@ -130,13 +127,13 @@ class ConsumeService(ABC):
 
     def _hand_out(self, pq: Queue) -> ConsumedMessage:
         message = pq.take_one()
-        owner = self._owner
+        names = self._names
         message.process_queue = pq
         if not message.counted:
             message.counted = message_size(message)
-        message.outcome = owner
-        if pq.retries or owner.renames_all:
-            message.topic = owner.shown_topic(message)
+        message.outcome = self._outcome
+        if pq.retries or names.renames_all:
+            message.topic = names.topic(message)
         message.began = monotonic()
         message.settled = False
         return message
@@ -147,7 +144,7 @@ class ConsumeService(ABC):
         if not pq.done(message):
             return False
         if not pq.dropped:
-            self._flow.remove_one(pq, message.counted)
+            self._limiter.remove_one(pq, message.counted)
         return True
 
     def _count(self, message: ConsumedMessage, *, ok: bool) -> None:
@@ -173,24 +170,24 @@ class ConsumeService(ABC):
 
     def _say(self, message: ConsumedMessage, error: BaseException | None) -> None:
         """One log line, with a traceback for what was not raised on purpose."""
+        told = self._fields(message)
         if isinstance(error, ReconsumeLater):
-            log.info(
-                "%s is to come again: %s",
-                describe(message),
-                error or "as asked",
-                extra=self._fields(message),
-            )
+            why = str(error) or "its handler asked for it"
+            log.info("redelivering %s: %s", describe(message), why, extra=told)
+        elif isinstance(error, PayloadError):
+            # The traceback would only show the decoder.
+            log.warning("redelivering %s: %s", describe(message), error, extra=told)
         elif error is not None:
             log.warning(
-                "the work on %s failed",
+                "redelivering %s: its handler failed",
                 describe(message),
                 exc_info=error,
-                extra=self._fields(message),
+                extra=told,
             )
 
     def _fields(self, message: ConsumedMessage) -> dict[str, object]:
         return fields(
-            group=self._owner.group,
+            group=self._names.group,
             queue=message.queue,
             topic=message.topic,
             msg_id=message.msg_id,

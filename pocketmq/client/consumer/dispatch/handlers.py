@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.parameters import function as checked_function
+from pocketmq.client.parameters import whole
+from pocketmq.message.payload import Decoder, decoder_of
 
 __all__ = [
     "MAX_BATCH",
@@ -15,18 +20,25 @@ __all__ = [
     "BatchHandler",
     "Batched",
     "Handler",
+    "Typed",
+    "TypedHandler",
     "handler_of",
     "is_failure",
 ]
 
+P = TypeVar("P")
+
 Handler: TypeAlias = Callable[[ConsumedMessage], Awaitable[object] | object]
 """Works on a message; a plain function is called in the event loop, which waits for it."""
+
+TypedHandler: TypeAlias = Callable[[Any, P], Awaitable[object] | object]
+"""Works on a message and its decoded body."""
 
 BatchHandler: TypeAlias = Callable[[list[ConsumedMessage]], Awaitable[object] | object]
 """The same for messages of one queue, in its order: at least one, no more than was asked for.
 
-What it returns without an exception for is done, all but what it gave back by `reconsume`. After an
-exception all comes again but what it acknowledged by `ack`.
+When it returns, all are done but those it gave back by `reconsume`. When it raises, all are
+redelivered but those it acknowledged by `ack`.
 """
 
 #: Messages for one call, at most (consumeMessageBatchMaxSize).
@@ -47,28 +59,67 @@ class Batched(NamedTuple):
         return result
 
 
+class Typed(msgspec.Struct, frozen=True):
+    """A function that gets a message and its decoded body; it is a Handler."""
+
+    function: TypedHandler[Any]
+    decode: Decoder
+
+    def __call__(self, message: ConsumedMessage) -> Awaitable[object] | object:
+        return self.function(message, self.decode(message.body))
+
+
 AnyHandler: TypeAlias = Handler | Batched
 
 
-def handler_of(function: Handler | BatchHandler | None, batch: int | None) -> AnyHandler | None:
-    """What works on a topic's messages; `batch` is how many a call gets, None for one by itself.
+def handler_of(function: Any, batch: int | None, payload: Any = None) -> AnyHandler | None:
+    """Make the handler of a topic: `batch` is how many messages a call gets, None for one by
+    itself; `payload` is the type that bodies are decoded as.
 
-    Raises ValueError for a number that is out of range, or that has no function.
+    Raises:
+        TypeError: the function can not be called with what it would get.
+        ValueError: `batch` is out of range, without a function, or together with `payload`.
     """
-    if batch is None:
-        return function  # type: ignore[return-value]  # who calls it says which it is
-    if not 1 <= batch <= MAX_BATCH:
-        raise ValueError(f"batch must be 1 to {MAX_BATCH}, not {batch}")
+    if batch is not None:
+        whole("batch", batch, 1, MAX_BATCH)
     if function is None:
-        raise ValueError("batch needs a handler")
-    return Batched(function, batch)  # type: ignore[arg-type]
+        for name, value in (("batch", batch), ("payload", payload)):
+            if value is not None:
+                raise ValueError(f"{name}={value!r} needs a handler")
+        return None
+    checked_function("the handler", function)
+    if payload is None:
+        _check_arity(function, 1, "the list of messages" if batch else "the message")
+        return function if batch is None else Batched(function, batch)
+    if batch is not None:
+        raise ValueError(
+            "payload and batch can not be used together: a batch handler decodes each message "
+            "itself, by message.payload(...)"
+        )
+    decode = decoder_of(payload)
+    _check_arity(function, 2, "the message and its payload")
+    return Typed(function, decode)
+
+
+def _check_arity(function: Callable[..., Any], count: int, what: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # some built-in functions have none
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(
+            f"a handler is called with {what}, which {name}{signature} does not accept"
+        ) from None
 
 
 def is_failure(error: BaseException) -> bool:
     """Whether work that raised this has failed, rather than been cancelled from outside.
 
-    A cancellation that nobody asked of the present task is what the work waited for: a task of the
-    handler's own that was cancelled. Who ends the program is not held up.
+    A cancellation that nobody asked of the present task comes from what the work waited for: a task
+    of the handler's own that was cancelled. KeyboardInterrupt and SystemExit end the program.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Generic, TypeVar
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.message.message import MessageExt
 
 __all__ = ["ReadyQueues"]
@@ -19,10 +19,10 @@ M = TypeVar("M", bound=MessageExt)
 class ReadyQueues(Generic[M]):
     """The messages that a pull consumer has ready, and those it gave out last."""
 
-    def __init__(self, flow: FlowControl) -> None:
+    def __init__(self, limiter: PullLimiter) -> None:
         #: Set while messages are ready, and when those who wait for some should look again.
         self.arrival = asyncio.Event()
-        self._flow = flow
+        self._limiter = limiter
         self._ready: deque[ProcessQueue[M]] = deque()
         self._held: set[ProcessQueue[M]] = set()
 
@@ -44,7 +44,7 @@ class ReadyQueues(Generic[M]):
             if pq.dropped or pq.paused or not pq.buffer:
                 continue
             taken = pq.take(count - len(messages))
-            self._flow.remove(pq, taken)
+            self._limiter.remove(pq, taken)
             self._held.add(pq)
             messages += taken
             if pq.buffer:

@@ -9,13 +9,14 @@ waits, the next turn wakes another.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from time import monotonic
 from typing import Any
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.dispatch.consume_service import Consume, ConsumeService
 
 __all__ = ["Workers"]
 
@@ -40,7 +41,7 @@ class _Worker:
 
 
 class Workers:
-    """Up to `limit` workers on the messages of a service.
+    """Up to `limit` workers that `consume` the messages of a service.
 
     `overdue` is told of a message whose work was ended by `expire`.
     """
@@ -49,6 +50,7 @@ class Workers:
         self,
         limit: int,
         service: ConsumeService,
+        consume: Consume,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         overdue: Callable[[ConsumedMessage], Awaitable[None]],
     ) -> None:
@@ -56,12 +58,14 @@ class Workers:
             raise ValueError(f"concurrency must be at least 1, not {limit}")
         self._limit = limit
         self._service = service
+        self._consume = consume
         self._spawn = spawn
         self._overdue = overdue
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._due = False
         self._closing = False
+        self._hurried = False
         self._calm = asyncio.Event()
         #: Tasks that wait for the end of the consumer.
         self.closers: set[asyncio.Task[Any] | None] = set()
@@ -102,11 +106,11 @@ class Workers:
         self.wake()
 
     async def _work(self, worker: _Worker) -> None:
-        run = self._service.run
+        run, consume = self._service.run, self._consume
         try:
             while not self._closing:
                 left = BURST
-                while (begun := run(left)) is not None:
+                while (begun := run(consume, left)) is not None:
                     worker.message, rest, left = begun
                     try:
                         await rest
@@ -161,15 +165,26 @@ class Workers:
         self._closing = True
         for worker in list(self._idle):
             worker.task.cancel()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while any(worker.task not in self.closers for worker in self._workers):
+                while not self._hurried and self._late():
                     self._calm.clear()
                     await self._calm.wait()
-        except TimeoutError:
-            late = [worker for worker in self._workers if worker.task not in self.closers]
-            for worker in late:
-                worker.task.cancel()
-            log.warning("%d handlers did not end within %g s", len(late), timeout)
-            if late:
-                await asyncio.wait([worker.task for worker in late], timeout=CANCEL_TIMEOUT)
+        late = self._late()
+        for worker in late:
+            worker.task.cancel()
+        if late:
+            log.warning(
+                "%d handlers did not end in time and are cancelled; their messages will be "
+                "redelivered",
+                len(late),
+            )
+            await asyncio.wait([worker.task for worker in late], timeout=CANCEL_TIMEOUT)
+
+    def _late(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.task not in self.closers]
+
+    def hurry(self) -> None:
+        """Have `drain`, now or later, cancel the work under way at once."""
+        self._hurried = True
+        self._calm.set()

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pocketmq.client.backoff import backoff
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult, PullStatus
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
@@ -51,7 +51,7 @@ class Reader(Protocol[M]):
 
 
 class QueueFetcher(Generic[M]):
-    """Reads one queue ahead of its consumer, within the limits of its flow control."""
+    """Reads one queue ahead of its consumer, within the limits of its pull limiter."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class QueueFetcher(Generic[M]):
         expression: Expression,
         puller: Puller[M],
         reader: Reader[M],
-        flow: FlowControl,
+        limiter: PullLimiter,
         batch: int,
     ) -> None:
         self.pq = pq
         self._expression = expression
         self._puller = puller
         self._reader = reader
-        self._flow = flow
+        self._limiter = limiter
         self._batch = batch
         self._task: asyncio.Task[None] | None = None
 
@@ -84,14 +84,14 @@ class QueueFetcher(Generic[M]):
 
     def seek(self, offset: int) -> None:
         """Go on at another offset; what was read counts no more. The loop must be stopped."""
-        self._flow.forget(self.pq)
+        self._limiter.forget(self.pq)
         self.pq.seek(offset)
 
     def drop(self) -> None:
         """End for good: nothing more is handed out, what was read ahead is forgotten."""
         self.stop()
         self.pq.dropped = True
-        self._flow.forget(self.pq)
+        self._limiter.forget(self.pq)
         self.pq.drop_buffer()
 
     async def _run(self) -> None:
@@ -101,7 +101,7 @@ class QueueFetcher(Generic[M]):
             try:
                 if pq.next_offset is None:
                     pq.next_offset = await self._reader.first_offset(pq.queue)
-                await self._flow.wait(pq)
+                await self._limiter.wait(pq)
                 pq.pulled_at = time.monotonic()
                 result = await self._puller.poll(
                     pq.queue, pq.next_offset, self._expression, self._batch
@@ -154,7 +154,7 @@ class QueueFetcher(Generic[M]):
                 self.seek(following)
         pq.accept(result.messages, following)
         if result.messages:
-            self._flow.add(pq, result.messages)
+            self._limiter.add(pq, result.messages)
             self._reader.arrived(pq)
 
     def _cut(self, end: int) -> None:
@@ -164,4 +164,4 @@ class QueueFetcher(Generic[M]):
         # Whether what is handed out counts is the consumer's choice.
         both = pq.count > len(pq.buffer)
         pq.cut(end)
-        self._flow.recount(pq, [*(pq.unfinished.values() if both else ()), *pq.buffer])
+        self._limiter.recount(pq, [*(pq.unfinished.values() if both else ()), *pq.buffer])

@@ -28,7 +28,7 @@ M = TypeVar("M", bound=MessageExt)
 
 
 def message_size(message: MessageExt) -> int:
-    """Bytes it counts in flow control."""
+    """Bytes it counts against the limits."""
     return len(message.body) + MESSAGE_OVERHEAD
 
 
@@ -47,7 +47,7 @@ class ProcessQueue(Generic[M]):
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
         commit_failed: whether the last try to store its offset failed.
         pulled_at, consumed_at: the last time of each, monotonic seconds; None for never.
-        count, size: messages and bytes that flow control counts for it.
+        count, size: messages and bytes that the pull limiter counts for it.
     """
 
     __slots__ = (

@@ -22,10 +22,10 @@ from pocketmq.client.consumer.fetch.process_queue import (
 )
 from pocketmq.message.message import MessageExt
 
-__all__ = ["FlowControl", "Limits"]
+__all__ = ["PullLimiter", "PullLimits"]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class PullLimits(msgspec.Struct, frozen=True):
     """The bounds; None for none. Sizes in bytes, `queue_span` in offsets. Raises ValueError for one
     below 1."""
 
@@ -71,10 +71,10 @@ class _Load:
             self.waiting.clear()
 
 
-class FlowControl:
+class PullLimiter:
     """What a consumer holds, against its limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PullLimits) -> None:
         self.limits = limits
         self._total = _Load(None, limits.total_size)
         self._topics: dict[str, _Load] = defaultdict(

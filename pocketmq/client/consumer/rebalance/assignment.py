@@ -19,7 +19,7 @@ import msgspec
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.fetcher import QueueFetcher
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
-from pocketmq.client.consumer.fetch.pull_limiter import FlowControl
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
@@ -32,7 +32,7 @@ from pocketmq.client.validation import check_topic_name
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
-__all__ = ["Assignment", "FetchOptions", "Owner"]
+__all__ = ["Assignment", "FetchOptions", "ReadingListener"]
 
 log = logging.getLogger(__name__)
 
@@ -51,20 +51,14 @@ class FetchOptions(msgspec.Struct, frozen=True):
     commits: bool
 
 
-class Owner(Protocol[M]):
-    """What an assignment tells its consumer."""
+class ReadingListener(Protocol):
+    """Hears how the reading of queues goes."""
 
-    def arrived(self, pq: ProcessQueue[M]) -> None:
-        """A queue's buffer is not empty any more."""
-
-    def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
+    def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         """Reading a queue failed, so many times in a row; it is tried again."""
 
-    def recovered(self, queue: MessageQueue) -> None:
+    def reading_recovered(self, queue: MessageQueue) -> None:
         """Reading a queue works again."""
-
-    def appeared(self, topic: str) -> None:
-        """A topic that was waited for exists now."""
 
 
 class Assignment(Generic[M]):
@@ -76,10 +70,14 @@ class Assignment(Generic[M]):
         group: str,
         puller: Puller[M],
         store: OffsetStore,
-        flow: FlowControl,
+        limiter: PullLimiter,
         options: FetchOptions,
-        owner: Owner[M],
+        arrived: Callable[[ProcessQueue[M]], None],
+        listener: ReadingListener,
+        share_again: Callable[[], None],
     ) -> None:
+        """`arrived` is called when the buffer of a queue is not empty any more, `share_again` when
+        a topic exists that was missing."""
         self.subscriptions: dict[str, Subscription] = {}
         self.fetchers: dict[MessageQueue, QueueFetcher[M]] = {}
         #: Whether queues that are added are paused.
@@ -89,11 +87,12 @@ class Assignment(Generic[M]):
         self._puller = puller
         self._store = store
         self._offsets = QueueOffsets(instance)
-        self._flow = flow
+        self._limiter = limiter
         self._options = options
-        self._owner = owner
-        self.arrived: Callable[[ProcessQueue[M]], None] = owner.arrived
-        self.recovered: Callable[[MessageQueue], None] = owner.recovered
+        self._share_again = share_again
+        self._listener = listener
+        self.arrived = arrived
+        self.recovered = listener.reading_recovered
         instance.routes.on_change(self.route_changed)
         instance.pool.on_disconnected.append(self._connection_lost)
 
@@ -106,7 +105,7 @@ class Assignment(Generic[M]):
         self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
     ) -> TopicRoute | None:
         """Read this topic from now on. Returns its route; None while it does not exist, and then
-        the owner is told when it does.
+        the shares are worked out again when it does.
 
         Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
         way; what a broker answers to a SQL92 condition that it can not evaluate.
@@ -155,7 +154,7 @@ class Assignment(Generic[M]):
                 if await self._instance.routes.for_subscribe(topic) is not None:
                     # The route table has told route_changed.
                     await self._instance.heartbeat.send_all()
-                    self._owner.appeared(topic)
+                    self._share_again()
                     return
             except RemotingError as error:
                 log.debug("route of topic %s: %s", topic, error)
@@ -183,7 +182,7 @@ class Assignment(Generic[M]):
                 self.subscriptions[queue.topic].expression,
                 self._puller,
                 self,
-                self._flow,
+                self._limiter,
                 self._options.batch,
             )
             fetcher.pq.paused = self.pause_new
@@ -259,7 +258,7 @@ class Assignment(Generic[M]):
             fetcher = self.fetchers[queue]
             fetcher.pq.paused = False
             if fetcher.pq.buffer:
-                self._owner.arrived(fetcher.pq)
+                self.arrived(fetcher.pq)
             self._start([fetcher])
 
     def stop(self) -> None:
@@ -293,4 +292,4 @@ class Assignment(Generic[M]):
 
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         self._instance.routes.doubt(queue.topic, time.monotonic())
-        self._owner.failed(queue, error, times)
+        self._listener.reading_failed(queue, error, times)

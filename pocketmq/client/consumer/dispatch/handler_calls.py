@@ -1,0 +1,89 @@
+"""Calling the application's handlers with their messages."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Mapping
+
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_failure
+from pocketmq.client.consumer.dispatch.outcomes import Outcomes
+
+__all__ = ["HandlerCalls"]
+
+
+class HandlerCalls:
+    """Calls the handler of each message's topic, and tells the outcome.
+
+    `handlers` are by topic as the application knows it.
+    """
+
+    def __init__(
+        self, handlers: Mapping[str, AnyHandler], service: ConsumeService, outcomes: Outcomes
+    ) -> None:
+        self.handlers = handlers
+        self._service = service
+        self._outcomes = outcomes
+
+    def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
+        """Begin the work on a message.
+
+        Return None when it has succeeded already, which nobody was told; else what to await, which
+        tells the outcome and raises nothing but a cancellation.
+        """
+        handler = self.handlers.get(message.topic)
+        if handler is None or type(handler) is Batched or self._outcomes.hooks:
+            return self._consume_observed(message, handler)
+        try:
+            result = handler(message)  # type: ignore[operator]  # no Batched comes here
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            return self._service.failed(message, error)
+        if result is not None and inspect.isawaitable(result):
+            return self._await(message, result)
+        return None
+
+    async def _await(self, message: ConsumedMessage, result: Awaitable[object]) -> None:
+        try:
+            await result
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            await self._service.failed(message, error)
+        else:
+            self._service.succeeded(message)
+
+    async def _consume_observed(self, first: ConsumedMessage, handler: AnyHandler | None) -> None:
+        messages = [first]
+        if isinstance(handler, Batched):
+            messages += self._service.take_more(first, handler.size - 1)
+        work = await self._outcomes.begin(messages)
+        try:
+            # The handler's own list: what it does to it does not matter here.
+            await self._call(list(messages))
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            await self._outcomes.end(first, error)
+            await self._outcomes.failed_together(work.messages, error)
+        else:
+            await self._outcomes.end(first, None)
+            for message in work.messages:
+                self._service.succeeded(message)
+
+    async def work(self, message: ConsumedMessage) -> object:
+        """Have a message's handler work on it alone; raises what it raises."""
+        return await self._call([message])
+
+    async def _call(self, messages: list[ConsumedMessage]) -> object:
+        handler = self.handlers.get(messages[0].topic)
+        if handler is None:
+            raise ReconsumeLater(f"there is no handler for topic {messages[0].topic}")
+        if isinstance(handler, Batched):
+            return await handler.work(messages)
+        result = handler(messages[0])
+        if inspect.isawaitable(result):
+            result = await result
+        return result

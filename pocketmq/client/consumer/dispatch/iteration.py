@@ -1,0 +1,42 @@
+"""Handing out messages to loops of the application: `async for message in consumer`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+
+__all__ = ["Iteration"]
+
+#: An iteration gives the event loop a turn after so many messages.
+TURN = 32
+
+
+class Iteration:
+    """The messages of a service, one by one."""
+
+    def __init__(self, service: ConsumeService) -> None:
+        #: Called before each wait; may raise.
+        self.before_wait: Callable[[], None] = lambda: None
+        self._service = service
+        self._handed_out = 0
+        self._arrival = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look again: messages have arrived, or the service has stopped."""
+        self._arrival.set()
+
+    async def next(self) -> ConsumedMessage | None:
+        """Wait for the next message; None when the service has stopped."""
+        self._handed_out += 1
+        if self._handed_out % TURN == 0:
+            await asyncio.sleep(0)
+        while True:
+            message = self._service.take()
+            if message is not None or self._service.stopped:
+                return message
+            self.before_wait()
+            self._arrival.clear()
+            await self._arrival.wait()

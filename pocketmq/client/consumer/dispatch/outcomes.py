@@ -1,0 +1,153 @@
+"""How the work on messages ends: hooks hear of it, and the consume service acts on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any, NamedTuple
+
+from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHookList
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.dispatch.shown_names import ShownNames
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MessageQueue
+
+__all__ = ["Outcomes", "Work"]
+
+log = logging.getLogger(__name__)
+
+#: The delay level of a message whose work took too long, as the Java client's.
+OVERDUE_LEVEL = 3
+
+
+class Work(NamedTuple):
+    """Messages that are worked on together, and the context that hooks get."""
+
+    messages: list[ConsumedMessage]
+    context: ConsumeContext
+
+
+class Outcomes:
+    """The outcome of the work on one consumer's messages (consumed_message.Outcome)."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        service: ConsumeService,
+        names: ShownNames,
+        hooks: ConsumeHookList,
+    ) -> None:
+        self.hooks = hooks
+        self._instance = instance
+        self._service = service
+        self._names = names
+        #: Messages in an `async with` of the application, each with its task.
+        self._entered: dict[int, asyncio.Task[object] | None] = {}
+        #: Work that hooks were told of, or on several messages, by the id of the first message.
+        self._works: dict[int, Work] = {}
+        self._calm = asyncio.Event()
+        self._hurried = False
+
+    async def begin(self, messages: list[ConsumedMessage]) -> Work:
+        """Note that the work on these messages begins, and tell the hooks."""
+        context = ConsumeContext(self._names.group, self._instance.client_id, messages)
+        work = self._works[id(messages[0])] = Work(messages, context)
+        await self.hooks.before(context)
+        return work
+
+    async def end(
+        self, first: ConsumedMessage, error: BaseException | None, *, timed_out: bool = False
+    ) -> Work | None:
+        """Note that the work that begins with this message has ended, and tell the hooks.
+
+        Return the work; None if it had ended before.
+        """
+        work = self._works.pop(id(first), None)
+        if work is not None:
+            work.context.ended(error, timed_out=timed_out)
+            await self.hooks.after(work.context)
+        return work
+
+    async def failed_together(
+        self, messages: Sequence[ConsumedMessage], error: BaseException
+    ) -> None:
+        """Have all redelivered whose outcome is not known; the log gives the reason once."""
+        unknown = [message for message in messages if not message.settled]
+        if not unknown:
+            return
+        first, *others = unknown
+        level = error.delay_level if isinstance(error, ReconsumeLater) else 0
+        together = ReconsumeLater(f"with {first.msg_id}", delay_level=level)
+        await asyncio.gather(
+            self._service.failed(first, error),
+            *(self._service.failed(message, together) for message in others),
+        )
+
+    async def overdue(self, message: ConsumedMessage) -> None:
+        """Count the work that begins with this message as failed: it takes too long."""
+        error = ReconsumeLater("its work took too long", delay_level=OVERDUE_LEVEL)
+        work = await self.end(message, error, timed_out=True)
+        await self.failed_together([message] if work is None else work.messages, error)
+
+    # What messages tell (consumed_message.Outcome)
+
+    def entered(self, message: ConsumedMessage) -> Awaitable[object] | None:
+        self._entered[id(message)] = asyncio.current_task()
+        return self.begin([message]) if self.hooks else None
+
+    def worked(
+        self, message: ConsumedMessage, error: BaseException | None
+    ) -> Awaitable[object] | None:
+        return self.end(message, error) if self._works else None
+
+    def left(self, message: ConsumedMessage) -> None:
+        self._entered.pop(id(message), None)
+        self._calm.set()
+
+    def shown_queue(self, queue: MessageQueue) -> MessageQueue:
+        return self._names.queue(queue)
+
+    def succeeded(self, message: ConsumedMessage) -> None:
+        self._service.succeeded(message)
+
+    async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        await self._service.failed(message, error)
+
+    def failed_soon(self, message: ConsumedMessage, error: BaseException) -> None:
+        if not self._service.stopped:
+            self._instance.spawn(self._service.failed(message, error), "send back")
+
+    # The end of the consumer
+
+    def closed_by(self) -> None:
+        """Have `drain` look again at the tasks that it does not wait for."""
+        self._calm.set()
+
+    async def abandon(self) -> None:
+        """Tell the hooks that all work under way is cancelled."""
+        for work in tuple(self._works.values()):
+            await self.end(work.messages[0], asyncio.CancelledError())
+
+    async def drain(self, timeout: float, closers: set[asyncio.Task[Any] | None]) -> None:
+        """Wait until every `async with` of the application is left, for `timeout` seconds.
+
+        Those of the tasks that wait for the end of the consumer (`closers`) are left alone.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not self._hurried and not closers.issuperset(self._entered.values()):
+                    self._calm.clear()
+                    await self._calm.wait()
+        late = sum(task not in closers for task in self._entered.values())
+        if late:
+            told = fields(group=self._names.group)
+            log.warning("%d messages are still in work; they will be redelivered", late, extra=told)
+
+    def hurry(self) -> None:
+        """Have `drain`, now or later, wait no longer."""
+        self._hurried = True
+        self._calm.set()

@@ -1,0 +1,276 @@
+"""What a push consumer is made of from one start to the next shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from time import monotonic, time_ns
+from typing import Any
+
+import msgspec
+
+from pocketmq.client.consumer.client_remoting_processor import ClientRemotingProcessor
+from pocketmq.client.consumer.consume_hooks import ConsumeHookList
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEvents
+from pocketmq.client.consumer.dispatch.consume_stats import SAMPLE_PERIOD
+from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consumption
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter, PullLimits
+from pocketmq.client.consumer.fetch.puller import Puller
+from pocketmq.client.consumer.name_server_patience import patiently
+from pocketmq.client.consumer.offsets.committer import Committer
+from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore
+from pocketmq.client.consumer.offsets.offset_store import OffsetStore, RemoteOffsetStore
+from pocketmq.client.consumer.push_subscriptions import PushSubscriptions
+from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
+from pocketmq.client.consumer.rebalance.queue_lock import QueueLocks
+from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
+from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.strategies import Strategy
+from pocketmq.client.consumer.router import Route
+from pocketmq.client.consumer.running_info import RunningInfo
+from pocketmq.client.consumer.trace_sender import TraceSender
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.log_fields import fields
+from pocketmq.client.offsets import consume_from_where
+from pocketmq.client.options import ClientOptions
+from pocketmq.remoting.bodies.heartbeat import ConsumerData
+
+__all__ = ["PushOptions", "PushSession"]
+
+log = logging.getLogger(__name__)
+
+#: Shutdown does not wait longer than this for the last commit, seconds.
+LAST_COMMIT_TIMEOUT = 3.0
+
+
+class PushOptions(msgspec.Struct, frozen=True):
+    """The options of a PushConsumer, checked; times in seconds. See PushConsumer."""
+
+    group: str
+    consume: ConsumeOptions
+    consume_timeout: float
+    fetch: FetchOptions
+    suspend: float
+    share_polls: bool
+    limits: PullLimits
+    strategy: Strategy
+    offset_directory: Path
+    commit_interval: float
+    shutdown_timeout: float
+    start_timeout: float
+    trace: bool | str
+    on_event: Callable[[ConsumerEvent], object] | None
+    client: ClientOptions
+
+
+class PushSession:
+    """One life of a push consumer: its connections, queues and workers.
+
+    A consumer that starts again gets a new one.
+    """
+
+    def __init__(
+        self,
+        options: PushOptions,
+        namesrv: str | Sequence[str] | None,
+        hooks: ConsumeHookList,
+        message_type: type[ConsumedMessage],
+        adapt: Callable[[Any], Any],
+    ) -> None:
+        """`adapt` makes a function of the application one that the consumer can call."""
+        self.options = options
+        self.adapt = adapt
+        self.running = False
+        #: Whether it ever ran.
+        self.begun = False
+        #: Set when everything is closed.
+        self.ended = asyncio.Event()
+        self.shutdown_timeout = options.shutdown_timeout
+        consume = options.consume
+        group = consume.group
+        instance = self.instance = ClientInstance(
+            namesrv, lasting_id=consume.broadcast, **options.client
+        )
+        self._hooks = hooks
+        self.trace: TraceSender | None = None
+        if options.trace:
+            self.trace = TraceSender(options.group, options.trace, namesrv, options.client)
+            hooks.append(self.trace.hook)
+        limiter = PullLimiter(options.limits)
+        self.handlers: dict[str, AnyHandler] = {}
+        self.consumption = Consumption(instance, consume, self.handlers, hooks, limiter)
+        self.iteration = self.consumption.iteration
+        self.store: OffsetStore = (
+            LocalOffsetStore(options.offset_directory, instance.client_id, group)
+            if consume.broadcast
+            else RemoteOffsetStore(instance, group)
+        )
+        self.committer = Committer(self.store, group)
+        share_again = lambda: self.rebalancer.soon()  # noqa: E731 (it is made below)
+        self.events = ConsumerEvents(instance, options.group, options.on_event, share_again)
+        self.assignment: Assignment[ConsumedMessage] = Assignment(
+            instance,
+            group,
+            Puller(
+                instance,
+                group,
+                message_type,
+                suspend=options.suspend,
+                share_polls=options.share_polls,
+            ),
+            self.store,
+            limiter,
+            options.fetch,
+            self.consumption.service.arrived,
+            self.events,
+            share_again,
+        )
+        locked = consume.orderly and not consume.broadcast
+        self.ownership = QueueOwnership(
+            instance,
+            self.assignment,
+            self.consumption.service,
+            self.committer,
+            QueueLocks(instance, group, monotonic) if locked else None,
+            share_again,
+            self.events,
+        )
+        self.rebalancer: Rebalancer = Rebalancer(
+            instance, group, options.strategy, self.ownership.share, self.events.group_changed
+        )
+        self.wanted = PushSubscriptions(
+            instance,
+            self.handlers,
+            self.assignment,
+            self.rebalancer,
+            self.ownership,
+            None if consume.broadcast else consume.retry_topic,
+        )
+        self._info = RunningInfo(instance, consume, self.assignment, self.consumption)
+        ClientRemotingProcessor(
+            instance,
+            group,
+            self.assignment,
+            self.store,
+            self.consumption,
+            self._info,
+            message_type,
+        )
+        instance.heartbeat.add_consumer(group, self._describe)
+        self.life = Lifecycle(self._connect, self._begin, self._close)
+
+    async def start(self, routes: Iterable[Route]) -> None:
+        """Begin to consume these routes; raises as PushConsumer.start does."""
+        if not self.life.running:
+            for route in routes:
+                self.wanted.add(route.topic, route.expression, route.handler(self.adapt))
+        await self.life.start()
+
+    async def _connect(self) -> None:
+        await patiently(self.instance.start, self.options.start_timeout, self.options.group)
+
+    async def _begin(self) -> None:
+        self.running = self.begun = True
+        self._info.started_at = time_ns() // 1_000_000
+        if self.trace is not None:
+            await self.trace.start()
+        if isinstance(self.store, LocalOffsetStore):
+            await self.store.load()
+        options = self.options
+        await patiently(self.wanted.begin_all, options.start_timeout, options.group)
+        instance = self.instance
+        # A broker must know this client before the division can give it anything.
+        await instance.heartbeat.send_all()
+        if not options.consume.broadcast:
+            instance.spawn(self.rebalancer.run(), "rebalance")
+            if options.consume.orderly:
+                instance.spawn(self.ownership.keep_locks(), "queue locks")
+        assignment, consumption, age = self.assignment, self.consumption, options.consume_timeout
+        instance.every(
+            options.commit_interval, lambda: self.committer.commit(assignment.queues), "commit"
+        )
+        instance.every(SAMPLE_PERIOD, consumption.stats.sample, "statistics")
+        if not options.consume.orderly:
+            period = min(age / 4, 60.0)
+            instance.every(
+                period, lambda: consumption.expire(age, assignment.queues), "consume timeout"
+            )
+
+    async def subscribe(self, route: Route) -> None:
+        """Consume one more topic; raises as PushConsumer.subscribe does."""
+        self.wanted.add(route.topic, route.expression, route.handler(self.adapt))
+        try:
+            self.wanted.check()
+            await self.wanted.begin(route.topic)
+        except BaseException:
+            self.wanted.forget(route.topic)
+            raise
+        await self.instance.heartbeat.send_all()
+        self.rebalancer.soon()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume this topic no more; commit what is done of it."""
+        await self.wanted.end(topic)
+        if self.running:
+            await self.instance.heartbeat.send_all()
+
+    def pause(self) -> None:
+        """Read and hand out nothing until `resume`."""
+        self.assignment.pause_new = True
+        self.assignment.pause(self.assignment.fetchers)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.assignment.pause_new = False
+        self.assignment.resume(self.assignment.fetchers)
+
+    def hurry(self) -> None:
+        """Let a shutdown cancel the handlers that are in work at once."""
+        self.consumption.hurry()
+
+    async def shutdown(self) -> None:
+        """End, or wait for the end; the caller's own work as a handler is not waited for."""
+        self.consumption.closed_by(asyncio.current_task())
+        await self.life.shutdown()
+
+    async def _close(self) -> None:
+        self.consumption.stop()
+        self.ownership.stop()
+        try:
+            if self.running:
+                self.assignment.stop()
+                await self.consumption.drain(self.shutdown_timeout)
+                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
+                    await self.ownership.close()
+        except TimeoutError:
+            group = self.options.group
+            log.warning(
+                "final offset commit of group %s timed out: some messages will be delivered again",
+                group,
+                extra=fields(group=group),
+            )
+        finally:
+            self.running = False
+            try:
+                if self.trace is not None:
+                    await self.trace.shutdown()
+                    if self.trace.hook in self._hooks:
+                        self._hooks.remove(self.trace.hook)
+            finally:
+                await self.instance.shutdown()
+                self.ended.set()
+
+    def _describe(self) -> ConsumerData:
+        consume = self.options.consume
+        return ConsumerData(
+            consume_from_where=consume_from_where(self.options.fetch.start),
+            consume_type="CONSUME_PASSIVELY",
+            group_name=consume.group,
+            message_model="BROADCASTING" if consume.broadcast else "CLUSTERING",
+            subscription_data_set=self.assignment.subscription_data(),
+        )

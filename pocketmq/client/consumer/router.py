@@ -1,0 +1,193 @@
+"""A router: topics and the handlers for their messages, apart from any connection.
+
+    router = Router()
+
+    @router.on("orders", tags="paid")
+    async def bill(message: ConsumedMessage) -> None:
+        ...
+
+    consumer = PushConsumer("billing", router, namesrv="127.0.0.1:9876")
+
+A router touches no event loop and no network. Define it at module level, give it to a consumer in
+your program and to another one in your tests. Asyncio and synchronous consumers take the same
+class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar, overload
+
+from pocketmq.client.consumer.dispatch.handlers import (
+    AnyHandler,
+    TypedHandler,
+    handler_of,
+)
+from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.parameters import text
+from pocketmq.client.validation import check_topic_name
+
+__all__ = ["Route", "Router", "routes_of"]
+
+P = TypeVar("P")
+H = TypeVar("H", bound=Callable[[Any], object])
+B = TypeVar("B", bound=Callable[[list[Any]], object])
+
+
+class Route(NamedTuple):
+    """One topic: which of its messages, and what works on them."""
+
+    topic: str
+    expression: Expression
+    function: Callable[..., object] | None = None
+    batch: int | None = None
+    payload: Any = None
+
+    def handler(self, adapt: Callable[[Any], Any]) -> AnyHandler | None:
+        """The handler; `adapt` makes a function of the application one that the consumer calls."""
+        if self.function is None:
+            return None
+        return handler_of(adapt(self.function), self.batch, self.payload)
+
+
+def checked_route(
+    topic: str,
+    tags: str = "*",
+    sql: str | None = None,
+    function: Any = None,
+    batch: int | None = None,
+    payload: Any = None,
+) -> Route:
+    """Make a route of the arguments of `on` and `subscribe`; raises as they do."""
+    check_topic_name(text("topic", topic))
+    expression = Expression.of(tags, sql)
+    handler_of(function, batch, payload)  # raises for what does not fit together
+    return Route(topic, expression, function, batch, payload)
+
+
+class Router:
+    """Topics with their handlers, for any number of push consumers."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Route] = {}
+
+    def __repr__(self) -> str:
+        return f"Router({', '.join(sorted(self._routes))})"
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(tuple(self._routes.values()))
+
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+    ) -> Callable[[B], B]: ...
+
+    @overload
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
+
+    def on(
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+        payload: Any = None,
+    ) -> Callable[[Any], Any]:
+        """Have the decorated function work on a topic's messages.
+
+        Consumers take the routes over when they start.
+
+        Args:
+            topic: the topic's name.
+            tags: `"*"` for all messages, or `"TagA || TagB"`.
+            sql: in place of `tags`, a SQL92 condition on properties.
+            batch: call the function with a list of 1 to `batch` messages (at most 1024) of one
+                queue: those that are there, without waiting for more.
+            payload: call the function with the message and its body decoded as this type: a
+                `msgspec.Struct`, a dataclass, a pydantic model, `dict`, … (JSON). Not with `batch`.
+
+        The function gets the message. When it returns, the message is done; when it raises, the
+        message is redelivered later, and ReconsumeLater says when.
+
+        Raises:
+            InvalidName: the topic, the tags or the SQL condition are not well formed.
+            TypeError: an argument has the wrong type, or the function takes other arguments.
+            ValueError: the topic has a handler already, or `batch` is out of range.
+        """
+        checked_route(topic, tags, sql, lambda *_: None, batch, payload)
+
+        def decorate(function: Any) -> Any:
+            self._add(checked_route(topic, tags, sql, _some(function), batch, payload))
+            return function
+
+        return decorate
+
+    def include(self, other: Router) -> None:
+        """Take over the routes that another router has now.
+
+        Raises:
+            ValueError: both have a handler for one topic.
+        """
+        if not isinstance(other, Router):
+            raise TypeError(f"include() takes a Router, not {other!r}")
+        for route in other:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        """Add one route. Raises ValueError when the topic has another one already."""
+        if self._routes.setdefault(route.topic, route) != route:
+            raise ValueError(f"topic {route.topic} is subscribed to already")
+
+
+def _some(function: Any) -> Any:
+    if function is None:
+        raise TypeError("the handler must be a function, not None")
+    return function
+
+
+def routes_of(subscriptions: object, handler: object) -> Router:
+    """The router that a consumer's argument `subscriptions` stands for.
+
+    Raises:
+        TypeError, InvalidName: it is neither a Router nor a mapping of topics to tags.
+    """
+    if isinstance(subscriptions, Router):
+        if handler is not None:
+            raise ValueError("a Router has handlers of its own: pass either it or `handler`")
+        return subscriptions
+    router = Router()
+    if subscriptions is None:
+        if handler is not None:
+            raise ValueError("`handler` needs `subscriptions`: the topics that it works on")
+        return router
+    if not isinstance(subscriptions, Mapping):
+        raise TypeError(
+            "subscriptions must be a Router or a mapping of topics to tags, "
+            f'as {{"orders": "*"}}, not {subscriptions!r}'
+        )
+    for topic, tags in subscriptions.items():
+        router._add(checked_route(topic, tags, function=handler))
+    return router
+
+
+def merged(routers: Iterable[Router]) -> dict[str, Route]:
+    """All routes, by topic.
+
+    Raises:
+        ValueError: two routers have the same topic in different ways, or only some topics have
+            handlers.
+    """
+    every = Router()
+    for router in routers:
+        every.include(router)
+    routes = {route.topic: route for route in every}
+    missing = sorted(route.topic for route in every if route.function is None)
+    if missing and len(missing) < len(routes):
+        raise ValueError(f"no handler for {', '.join(missing)}, while other topics have one")
+    return routes

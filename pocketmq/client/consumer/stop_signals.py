@@ -1,0 +1,100 @@
+"""SIGTERM and SIGINT as requests to stop: the first one drains, the second one hurries."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+__all__ = ["PlainStopSignals", "StopSignals"]
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """While it is entered, the first signal calls `stop`, each further one `hurry`, in the loop.
+
+    Signals that the program handles or ignores itself are left alone; so are all of them outside
+    the main thread, and in event loops that can not handle signals.
+    """
+
+    def __init__(
+        self, stop: Callable[[], object], hurry: Callable[[], object], *, enabled: bool = True
+    ) -> None:
+        self._stop = stop
+        self._hurry = hurry
+        self._enabled = enabled and threading.current_thread() is threading.main_thread()
+        self._asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if self._enabled:
+            self._loop = asyncio.get_running_loop()
+            for number in SIGNALS:
+                before = signal.getsignal(number)
+                if _is_default(before):
+                    try:
+                        self._loop.add_signal_handler(number, self._asked_for)
+                    except (NotImplementedError, RuntimeError, ValueError):
+                        continue
+                    self._before[number] = before
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before.items():
+            self._loop.remove_signal_handler(number)
+            signal.signal(number, before)
+        self._before.clear()
+
+    def _asked_for(self) -> None:
+        if self._asked:
+            self._hurry()
+        else:
+            self._asked = True
+            self._stop()
+
+
+class PlainStopSignals:
+    """The same without an event loop, for a main thread that waits for another one."""
+
+    def __init__(
+        self, stop: Callable[[], object], hurry: Callable[[], object], *, enabled: bool = True
+    ) -> None:
+        self._stop = stop
+        self._hurry = hurry
+        self._enabled = enabled and threading.current_thread() is threading.main_thread()
+        self._asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if self._enabled:
+            for number in SIGNALS:
+                before = signal.getsignal(number)
+                if _is_default(before):
+                    signal.signal(number, self._asked_for)
+                    self._before[number] = before
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before.clear()
+
+    def _asked_for(self, number: int, frame: object) -> None:
+        if self._asked:
+            self._hurry()
+        else:
+            self._asked = True
+            self._stop()
+
+
+def _is_default(handler: Any) -> bool:
+    """Whether nothing of the program's own handles the signal; asyncio.run handles SIGINT."""
+    if isinstance(handler, functools.partial):
+        handler = handler.func
+    return handler in (signal.SIG_DFL, signal.default_int_handler) or isinstance(
+        getattr(handler, "__self__", None), asyncio.Runner
+    )

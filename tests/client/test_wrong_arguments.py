@@ -1,0 +1,241 @@
+"""Whatever a call gets, only documented errors come out of it, and soon.
+
+Every public method of the clients is called with odd values in the place of each argument. What
+comes out is a result, a ValueError, a TypeError or one of our errors; never what the inside of a
+client happens to stumble over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.consumer.router import Router
+from pocketmq.client.errors import NotRunning, RemotingError
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message, MessageQueue
+from tests.client.fake_cluster import FakeCluster
+
+QUEUE = MessageQueue("T", "a", 0)
+#: What documented errors are; RemotingError is the root of ours.
+DOCUMENTED = (ValueError, TypeError, RemotingError)
+
+ODD: list[Any] = [
+    None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", "T", "begin", "no topic",
+    "a" * 300, "\x00", "é", b"x", [], ["T"], [None], {}, {0: 5}, {"T": None}, {QUEUE: "x"},
+    {None: 1}, (), object(), int, len, lambda: None, QUEUE, MessageQueue("T", "a", -1),
+    MessageQueue(None, 3, "x"),  # type: ignore[arg-type]
+    [QUEUE], [1], datetime(2026, 1, 1, tzinfo=UTC), datetime.max, timedelta(seconds=-1),
+    timedelta(days=10**8), Message("T", b"x"), Message("T", None),  # type: ignore[arg-type]
+]  # fmt: skip
+
+#: A good value for each parameter without a default.
+GOOD: dict[str, Any] = {
+    "broker": "a",
+    "config": "x",
+    "group": "G",
+    "key": "k",
+    "message": Message("T", b"x"),
+    "messages": [Message("T", b"x")],
+    "namespace": "ORDER_TOPIC_CONFIG",
+    "offset": 0,
+    "position": "end",
+    "queue": QUEUE,
+    "route": None,
+    "settings": {"a": "b"},
+    "source": "G",
+    "target": "G2",
+    "time": datetime(2026, 1, 1, tzinfo=UTC),
+    "to": "end",
+    "topic": "T",
+    "value": "v",
+    "what": "T",
+}
+#: Calls that would end the client, or wait as they should.
+LEFT_OUT = {"run", "shutdown", "start"}
+
+
+def methods(kind: type) -> Iterator[tuple[str, inspect.Signature]]:
+    for name, function in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_") and name not in LEFT_OUT:
+            yield name, inspect.signature(function)
+
+
+def odd_calls(signature: inspect.Signature) -> Iterator[dict[str, Any]]:
+    """Arguments that are good but for one."""
+    parameters = [
+        parameter
+        for name, parameter in signature.parameters.items()
+        if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    good = {
+        parameter.name: GOOD.get(parameter.name)
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty
+    }
+    for parameter in parameters:
+        for odd in ODD:
+            yield good | {parameter.name: odd}
+
+
+async def outcome(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
+    """What was wrong, if anything was."""
+    try:
+        async with asyncio.timeout(40):
+            result = call(**arguments)
+            if inspect.isawaitable(result):
+                await result
+    except TimeoutError as error:
+        return None if isinstance(error, RemotingError) else "it took too long"
+    except DOCUMENTED as error:
+        return None if str(error) else f"{type(error).__name__} without a text"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+async def wrong_outcomes(client: Any) -> list[str]:
+    wrong = []
+    for name, signature in methods(type(client)):
+        for arguments in odd_calls(signature):
+            told = await outcome(getattr(client, name), arguments)
+            if told is not None:
+                wrong.append(f"{name}({arguments}): {told}")
+    return wrong
+
+
+async def test_pull_consumer(cluster: FakeCluster) -> None:
+    async with PullConsumer("G", namesrv=cluster.namesrv, auto_commit=False) as client:
+        await client.assign([QUEUE])
+        assert await wrong_outcomes(client) == []
+
+
+async def test_push_consumer(cluster: FakeCluster) -> None:
+    async with PushConsumer("G", {"T": "*"}, namesrv=cluster.namesrv) as client:
+        assert await wrong_outcomes(client) == []
+
+
+async def test_clients_that_are_not_started() -> None:
+    for client in (PullConsumer("G", namesrv="127.0.0.1:1"), PushConsumer("G"), Router()):
+        assert await wrong_outcomes(client) == []
+        if not isinstance(client, Router):
+            with pytest.raises(NotRunning):
+                await anext(client)
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer])
+async def test_constructors_of_consumers(kind: type) -> None:
+    wrong = []
+    for arguments in odd_calls(inspect.signature(kind)):
+        told = await outcome(kind, arguments)
+        if told is not None:
+            wrong.append(f"{arguments}: {told}")
+    assert wrong == []
+
+
+async def test_a_consumer_that_was_made_starts_or_says_why(cluster: FakeCluster) -> None:
+    """What the constructor accepts does not fail at the start in an undocumented way."""
+    wrong = []
+    kinds: tuple[Any, ...] = (PullConsumer, PushConsumer)
+    for kind in kinds:
+        for arguments in odd_calls(inspect.signature(kind)):
+            given = {"namesrv": cluster.namesrv, "start_timeout": 0} | arguments
+            try:
+                client = kind(**given)
+            except DOCUMENTED:
+                continue
+            told = await outcome(client.start, {})
+            if told is not None:
+                wrong.append(f"{arguments}: {told}")
+            await client.shutdown()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", [Producer, Admin])
+async def test_unknown_options(kind: type) -> None:
+    for options in ({"namesvr": "x"}, {"nope": 1}):
+        with pytest.raises(TypeError, match=next(iter(options))):
+            kind(**({"group": "G"} if kind is Producer else {}), **options)
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer])
+def test_an_unknown_option_of_a_consumer_is_named(kind: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{kind.__name__} has no option 'namspace'.*'namespace'"):
+        kind("G", namspace="x")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"max_reconsume_times": -3}, ValueError, "max_reconsume_times must be .* not -3"),
+        ({"start": "first"}, ValueError, "start must be .*'begin', 'end'.* not 'first'"),
+        ({"start": 1795370851.5}, TypeError, "start must be a queue offset"),
+        ({"start": -1}, ValueError, "start must be a queue offset from 0"),
+        ({"consume_timeout": 0}, ValueError, "consume_timeout must be above 0"),
+        ({"commit_interval": "5"}, TypeError, "commit_interval must be seconds"),
+        ({"concurrency": 2.5}, TypeError, "concurrency must be a whole number"),
+        ({"orderly": "yes"}, TypeError, "orderly must be True or False"),
+        ({"strategy": "average"}, TypeError, "strategy must be a function"),
+        ({"on_event": 3}, TypeError, "on_event must be a function"),
+        ({"handler": "x", "subscriptions": {"T": "*"}}, TypeError, "handler must be a function"),
+        ({"handler": print}, ValueError, "`handler` needs `subscriptions`"),
+        ({"handler": print, "subscriptions": Router()}, ValueError, "Router has handlers"),
+        ({"subscriptions": ["T"]}, TypeError, "subscriptions must be a Router or a mapping"),
+        ({"subscriptions": {"T": ["a"]}}, TypeError, "tags must be a text"),
+    ],
+)
+def test_wrong_options_are_named(
+    options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        PushConsumer("G", **options)
+
+
+async def test_wrong_queues_and_positions_are_named(cluster: FakeCluster) -> None:
+    async with PullConsumer("G", namesrv=cluster.namesrv) as client:
+        odd: Any = client
+        with pytest.raises(TypeError, match=r"each of what must be a MessageQueue.* not 't'"):
+            await odd.assign(["t"])
+        with pytest.raises(TypeError, match=r"queue must be a MessageQueue.* not 0"):
+            await odd.seek(1, queue=0)
+        with pytest.raises(TypeError, match="each key of offsets must be a MessageQueue"):
+            await odd.commit({0: 5})
+        with pytest.raises(TypeError, match="tags must be a text"):
+            await odd.subscribe("t", ["a"])
+        with pytest.raises(TypeError, match="'begin', 'end', or a datetime"):
+            await odd.seek(1795370851.5)
+        with pytest.raises(TypeError, match="timeout must be seconds"):
+            await odd.poll(timeout="1")
+
+
+def test_durations_may_be_timedeltas() -> None:
+    second = timedelta(seconds=1)
+    push = PushConsumer(
+        "G", consume_timeout=second, suspend_current_queue=second, suspend=second,
+        commit_interval=second, start_timeout=second, shutdown_timeout=second,
+    )  # fmt: skip
+    assert repr(push) == "PushConsumer('G')"
+    pull = PullConsumer("G", auto_commit_interval=second, suspend=second, start_timeout=second)
+    assert repr(pull) == "PullConsumer('G')"
+
+
+def test_help_shows_the_public_interface_only() -> None:
+    shown = {name for name in dir(PushConsumer) if not name.startswith("_")}
+    assert shown == {
+        "assignment", "client_id", "namesrv", "on", "pause", "resume", "run", "shutdown", "start",
+        "subscribe", "unsubscribe",
+    }  # fmt: skip
+    shown = {name for name in dir(PullConsumer) if not name.startswith("_")}
+    assert shown == {
+        "assign", "assignment", "begin_offset", "client_id", "commit", "committed", "end_offset",
+        "namesrv", "pause", "poll", "position", "pull", "queues", "resume", "seek", "shutdown",
+        "start", "subscribe", "unassign",
+    }  # fmt: skip
