@@ -12,6 +12,7 @@ import concurrent.futures
 import functools
 import inspect
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Generic, TypeVar
@@ -31,6 +32,7 @@ class LoopThread:
     def __init__(self, owner: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._owner = owner
+        self._pid = os.getpid()
         self._closed = False
         # Held to begin work and to close: what is begun later would wait for ever.
         self._lock = threading.Lock()
@@ -54,7 +56,15 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
-        """Have a coroutine run there; raises NotRunning when it is closed."""
+        """Have a coroutine run there; raises NotRunning when it is closed, and after a fork."""
+        if self._pid != os.getpid():
+            # The child has no such thread: it would wait for ever.
+            work.close()
+            raise NotRunning(
+                self._owner,
+                f"it was started in process {self._pid}, and this one is a fork of it: make a "
+                "client in each process",
+            )
         with self._lock:
             if self._closed:
                 work.close()

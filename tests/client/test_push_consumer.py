@@ -453,7 +453,7 @@ async def test_shutdown_lets_handlers_end(cluster: FakeCluster) -> None:
     await until(lambda: len(began) == 5)
     shutdown = asyncio.create_task(c.shutdown())
     again = asyncio.create_task(c.shutdown())
-    await asyncio.sleep(0.01)
+    await until(lambda: c._session.consumption.service.stopped)
     assert not shutdown.done()
     gate.set()
     await asyncio.gather(shutdown, again)
