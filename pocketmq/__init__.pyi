@@ -7,6 +7,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage as Consume
 from pocketmq.client.consumer.consumed_message import ReconsumeLater as ReconsumeLater
 from pocketmq.client.consumer.pull import PullConsumer as PullConsumer
 from pocketmq.client.consumer.push import PushConsumer as PushConsumer
+from pocketmq.client.consumer.router import Router as Router
 from pocketmq.client.credentials import Credentials as Credentials
 from pocketmq.client.errors import BatchSendError as BatchSendError
 from pocketmq.client.errors import NoNameServer as NoNameServer
@@ -16,6 +17,7 @@ from pocketmq.client.errors import RemotingError as RemotingError
 from pocketmq.client.errors import RemotingTimeout as RemotingTimeout
 from pocketmq.client.errors import RequestTimeout as RequestTimeout
 from pocketmq.client.errors import SendError as SendError
+from pocketmq.client.errors import SendTimeout as SendTimeout
 from pocketmq.client.producer.producer import Producer as Producer
 from pocketmq.client.producer.result import SendResult as SendResult
 from pocketmq.client.producer.transaction import TransactionProducer as TransactionProducer
@@ -23,6 +25,7 @@ from pocketmq.client.producer.transaction import TransactionState as Transaction
 from pocketmq.message.message import Message as Message
 from pocketmq.message.message import MessageExt as MessageExt
 from pocketmq.message.message import MessageQueue as MessageQueue
+from pocketmq.store.open_store import open_store as open_store
 
 from . import codes as codes
 from . import embedded as embedded

@@ -191,8 +191,7 @@ def test_built_in_functions_are_handlers() -> None:
 def test_both_kinds_of_consumers_take_the_router_class(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from pocketmq import PushConsumer, ConsumedMessage, sync\n"
-        "from pocketmq.client.consumer.router import Router\n"
+        "from pocketmq import PushConsumer, ConsumedMessage, Router, sync\n"
         "router = Router()\n"
         "@router.on('a')\n"
         "async def one(message: ConsumedMessage) -> None: ...\n"

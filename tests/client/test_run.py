@@ -30,7 +30,7 @@ PROJECT = Path(__file__).parents[2]
 WORKER = """
 import asyncio, sys, time
 from pocketmq import PushConsumer, sync
-from pocketmq.client.consumer.router import Router
+from pocketmq import Router
 
 kind, namesrv, wait = sys.argv[1:]
 router = Router()
