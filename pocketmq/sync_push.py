@@ -76,7 +76,7 @@ class PushConsumer(push.PushConsumer):
 class PushClient(SyncClient):
     """What a wrapped PushConsumer does in its own way.
 
-    As many handlers run at a time, each in a thread, as `concurrency` says. A thread can not be
+    As many handlers run at a time, each in a thread, as `concurrency` says. A thread cannot be
     ended from outside: a handler that outlasts `consume_timeout` or `shutdown_timeout` goes on, and
     its message is redelivered. Hooks and `on_event` are called in the client's own thread.
     """

@@ -133,3 +133,55 @@ async def test_what_a_pull_consumer_hands_out_is_done(cluster: FakeCluster) -> N
     assert [m for context in recorder.after for m in context.messages] == got
     assert {context.returned for context in recorder.after} == {ConsumeReturn.SUCCESS}
     assert all(len({m.queue for m in context.messages}) == 1 for context in recorder.after)
+
+
+class AsyncRecorder:
+    """A hook of coroutines, which waits before it notes anything; it has no `before_consume`."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    async def after_consume(self, context: ConsumeContext) -> None:
+        await asyncio.sleep(0)
+        self._notes.append(f"after {context.returned.name}")
+
+
+async def test_coroutines_of_hooks_are_awaited_before_the_outcome_is_told(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster["a"].store("T", 0, b"1")
+    notes: list[str] = []
+    hook: Any = AsyncRecorder(notes)
+    async with consumer(cluster, {"T": "*"}, handler=len, hooks=[hook]):
+        await until(lambda: cluster["a"].sent_back)  # len() of a message fails
+        assert notes == ["after EXCEPTION"]
+    notes.clear()
+    cluster["a"].store("T", 0, b"2")
+    async with consumer(cluster, {"T": "*"}, hooks=[hook]) as c:
+        async with await anext(c):
+            pass
+        assert notes == ["after SUCCESS"]
+    notes.clear()
+    cluster["a"].store("T", 0, b"3")
+    async with PullConsumer("G", namesrv=cluster.namesrv, hooks=[hook], start="begin") as reader:
+        await reader.assign("T")
+        assert await reader.poll(timeout=10)
+        assert notes == ["after SUCCESS"]
+    assert "of hook" not in caplog.text
+
+
+async def test_a_redelivery_has_a_reason_in_the_log(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for body in (b"no reason", b"a reason"):
+        cluster["a"].store("T", 0, body)
+
+    def handle(message: ConsumedMessage) -> None:
+        raise ReconsumeLater("the bank is closed" if message.body == b"a reason" else "")
+
+    async with consumer(cluster, {"T": "*"}, handler=handle):
+        await until(lambda: len(cluster["a"].sent_back) == 2)
+    lines = [text for each in caplog.records if (text := each.getMessage()).startswith("redeliv")]
+    assert lines[0].endswith(": its handler asked for it")
+    assert lines[1].endswith(": the bank is closed")

@@ -1,5 +1,5 @@
-"""What brokers and operators ask of a push consumer: reset offsets, tell offsets and insides, work
-on one message now. Reference: ClientRemotingProcessor."""
+"""Requests of brokers and operators to a push consumer: reset offsets, report offsets and state,
+consume one message now. Reference: ClientRemotingProcessor."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class ClientRemotingProcessor:
             )
 
     async def _reset(self, request: Request[ResetOffsetRequestHeader]) -> None:
-        """Go on elsewhere in the queues that are read here; what is in work counts no more."""
+        """Go on elsewhere in the queues that are read here; forget what is in work."""
         self._check(request.header.group)
         table = ResetOffsetBody.decode(request.body).offset_table
         topic = request.header.topic
         told = fields(topic=topic, group=self._group)
-        log.info("the offsets of topic %s are reset: %s", topic, table, extra=told)
+        log.info("resetting the offsets of topic %s: %s", topic, table, extra=told)
         sought: list[Queue] = []
         for queue, offset in table.items():
             fetcher = self._assignment.fetchers.get(queue)
@@ -96,7 +96,7 @@ class ClientRemotingProcessor:
             for pq in sought:
                 await self._store.store(pq.queue, table[pq.queue])
         finally:
-            # The last commit's offset is stored no more: it counts again when it is reached.
+            # The offset of the last commit is overwritten: commit it again when it is reached.
             for pq in sought:
                 pq.committed = None
 
@@ -123,7 +123,7 @@ class ClientRemotingProcessor:
         try:
             record = decode(request.body)
         except RecordError as error:
-            remark = f"the body is no message: {error}"
+            remark = f"the body is not a message: {error}"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
         message = self._message_type.from_record(record, request.header.broker_name or "")
         message.outcome = self._consumption.outcomes
@@ -140,7 +140,9 @@ class ClientRemotingProcessor:
             if not is_failure(error):
                 raise
             told = fields(msg_id=message.msg_id, topic=message.topic, group=self._group)
-            log.warning("the work on a message sent for it failed", exc_info=error, extra=told)
+            log.warning(
+                "the handler failed on a message that an operator sent", exc_info=error, extra=told
+            )
             result.consume_result = "CR_THROW_EXCEPTION"
             result.remark = f"{type(error).__name__}: {error}"
         result.spent_time_mills = int((monotonic() - began) * 1000)

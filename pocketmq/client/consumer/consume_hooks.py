@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 
 class ConsumeContext:
-    """The work on one message, or on those that a batch handler got together.
+    """The work on one message, or on the messages of one batch.
 
     Attributes:
-        messages: what is worked on; all of one queue.
-        error: afterwards, what the work raised.
-        returned: how it ended, in the reference's words; RETURN_NULL before that. Messages of a
-            batch that were acknowledged or given back one by one are not told apart.
-        began: Unix seconds; `elapsed`: seconds, afterwards.
-        attributes: for what a hook keeps from before to after, by a name of its own.
+        messages: the messages, all of one queue.
+        error: the exception that ended the work; None before and without one.
+        returned: how it ended, in the reference's words; RETURN_NULL before that. It does not show
+            which messages of a batch were acknowledged or given back one by one.
+        began: Unix seconds; `elapsed`: seconds, once it has ended.
+        attributes: where a hook keeps values from before to after, by a name of its own.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class ConsumeHook(Protocol):
         """The work is about to begin."""
 
     def after_consume(self, context: ConsumeContext, /) -> Awaitable[None] | None:
-        """The work has ended; the broker was not told yet."""
+        """The work has ended; nothing was sent to the broker yet."""
 
 
 class ConsumeHookList(list[ConsumeHook]):

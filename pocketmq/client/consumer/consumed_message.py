@@ -1,4 +1,4 @@
-"""A message as a push consumer hands it out: it knows whom to tell how its work ended."""
+"""A message as a push consumer hands it out; it tells the consumer how the work on it ends."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
+from pocketmq.client.parameters import whole
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["ConsumedMessage", "Outcome", "ReconsumeLater"]
 
 
 class ReconsumeLater(Exception):
-    """Raised by the work on a message to have it delivered again, without a traceback in the log.
+    """Raise this in a handler to have its message redelivered, without a traceback in the log.
 
     `delay_level`: when, 1…18 (1 s … 2 h); 0 to leave it to the broker, which waits longer each
-    time; below 0 straight to the dead letters. In an orderly consumer the queue waits instead.
+    time; below 0 to move it to the dead letters now. An orderly consumer suspends the queue
+    instead.
+
+    Raises:
+        TypeError, ValueError: `delay_level` is not a whole number of four bytes.
     """
 
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
         super().__init__(reason)
-        self.delay_level = delay_level
+        self.delay_level = whole("delay_level", delay_level, -(2**31), 2**31 - 1)
 
 
 class Outcome(Protocol):
-    """Who is told how the work on messages goes."""
+    """Hears how the work on messages goes."""
 
     def entered(self, message: ConsumedMessage) -> Awaitable[object] | None:
         """The work began, in the task that runs now. Await what is returned, if anything is."""
@@ -33,10 +38,10 @@ class Outcome(Protocol):
     def worked(
         self, message: ConsumedMessage, error: BaseException | None
     ) -> Awaitable[object] | None:
-        """The work ended, in whichever way; that is told next. Await as for `entered`."""
+        """The work ended; how, comes next. Await as for `entered`."""
 
     def left(self, message: ConsumedMessage) -> None:
-        """It was told."""
+        """The outcome is known, and the block is left."""
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
         """A queue as the application knows it."""
@@ -45,7 +50,7 @@ class Outcome(Protocol):
         """The message is done."""
 
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
-        """The message is to come again."""
+        """The message is to be redelivered."""
 
     def failed_soon(self, message: ConsumedMessage, error: BaseException) -> None:
         """The same in the background, for a task that was cancelled."""
@@ -59,10 +64,10 @@ class ConsumedMessage(MessageExt):
                 ...
 
     Leaving the block acknowledges the message. An exception (not a cancellation) is logged and ends
-    there; the message is delivered again, up to the group's limit, and then goes to the dead
-    letters. `ack` and `reconsume` do the same by hand, once; what comes after the first is ignored.
+    there; the message is redelivered, up to the group's limit, and then moves to the dead letters.
+    `ack` and `reconsume` do the same by hand; only the first call has an effect.
 
-    A message that was delivered again has its original topic; `reconsume_times` counts.
+    A redelivered message has its original topic; `reconsume_times` counts.
     """
 
     process_queue: Any = None
@@ -78,7 +83,7 @@ class ConsumedMessage(MessageExt):
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue it was pulled from: of %RETRY%group where it is delivered again."""
+        """The queue it was pulled from; one of %RETRY%group for a redelivered message."""
         if self.process_queue is None:
             return MessageQueue(self.topic, self.broker_name, self.queue_id)
         pq: ProcessQueue[ConsumedMessage] = self.process_queue
@@ -86,12 +91,12 @@ class ConsumedMessage(MessageExt):
         return outcome.shown_queue(pq.queue)
 
     def ack(self) -> None:
-        """The message is done. Its offset is stored with the next commit."""
+        """Acknowledge the message. Its offset is stored with the next commit."""
         outcome: Outcome = self.outcome
         outcome.succeeded(self)
 
     async def reconsume(self, delay_level: int = 0) -> None:
-        """Have it delivered again; `delay_level` as in ReconsumeLater."""
+        """Have it redelivered; `delay_level` as in ReconsumeLater."""
         outcome: Outcome = self.outcome
         await outcome.failed(self, ReconsumeLater(delay_level=delay_level))
 

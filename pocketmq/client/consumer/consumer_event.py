@@ -1,4 +1,4 @@
-"""What happens to a consumer while it goes on by itself: logged, and told to the application."""
+"""Events of a running consumer, such as lost connections: logged, and passed to the application."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ConsumerEvents:
         again: Callable[[], None],
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
     ) -> None:
-        """`again` has the queues shared out anew; a lost connection is made again by that.
+        """`again` has the queues shared out again, which also connects again.
         `on_error` hears of every failure to read a queue."""
         self._on_error = on_error
         self._instance = instance
@@ -77,12 +77,17 @@ class ConsumerEvents:
     def _disconnected(self, address: str) -> None:
         if self._instance.running:
             told = fields(group=self._group, broker=address)
-            log.warning("group %s: the connection to %s is lost", self._group, address, extra=told)
+            log.warning(
+                "group %s: the connection to %s is lost; connecting again",
+                self._group,
+                address,
+                extra=told,
+            )
             self.tell(ConsumerEventKind.CONNECTION_LOST, address)
             self._again()
 
     def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        """Tell that a queue can not be read, `times` times in a row; the fetcher logs it."""
+        """Tell that a queue cannot be read, `times` times in a row; the fetcher logs it."""
         queue = self._instance.namespace.unwrap_queue(queue)
         if times == 1:
             self.tell(ConsumerEventKind.READING_FAILED, str(queue), error)

@@ -78,7 +78,7 @@ class PullConsumer:
         max_buffered: messages read ahead for each queue. max_buffered_bytes: for all together.
         hooks: called around the handing out of messages; `consumer.hooks` can be changed.
         trace: True, or the name of a topic, to record every message there.
-        on_error: called with the queue and the error when a queue can not be read; it is tried
+        on_error: called with the queue and the error when a queue cannot be read; it is tried
             again anyway.
         on_event: called with each ConsumerEvent: connections, reading, group, queues.
         **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
@@ -182,7 +182,7 @@ class PullConsumer:
         """Begin: route polls, heartbeats, automatic commits; also again, after a shutdown.
 
         Raises:
-            NotRunning: it was shut down meanwhile, or it runs in another event loop.
+            NotRunning: it was shut down while it started, or it runs in another event loop.
             NoNameServer: there is no address of a name server.
         """
         session = self._made
@@ -234,7 +234,7 @@ class PullConsumer:
             ValueError: the topic is read in another way already (`unassign` it first).
             NotRunning: the consumer is not running here.
             NoNameServer: no name server answers within `start_timeout`.
-            RemotingError: a broker can not evaluate the SQL condition.
+            RemotingError: a broker cannot evaluate the SQL condition.
         """
         session = self._running_session()
         assignment = session.assignment
@@ -270,7 +270,7 @@ class PullConsumer:
         session.rebalancer.soon()
 
     async def unassign(self, topic: str) -> None:
-        """Read this topic no more; with auto_commit, commit what is done of it.
+        """Stop reading this topic; with auto_commit, commit what is done of it.
 
         Raises:
             NotRunning: the consumer is not running here.

@@ -125,7 +125,7 @@ class PullSession:
         except TimeoutError:
             group = self.options.group
             log.warning(
-                "final offset commit of group %s timed out: some messages will be delivered again",
+                "final offset commit of group %s timed out: some messages will be redelivered",
                 group,
                 extra=fields(group=group),
             )
@@ -165,7 +165,7 @@ class PullSession:
             )
         await self.let_go([assignment.remove(queue) for queue in lost])
         if assignment.subscriptions.get(topic) is not subscription:
-            return True  # it was given up meanwhile
+            return True  # it was given up in the meantime
         assignment.add_all(gained)
         await assignment.start_all()
         if lost or gained:

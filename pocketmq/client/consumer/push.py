@@ -306,13 +306,13 @@ class PushConsumer:
             NoNameServer: no name server answers.
             InvalidName: the topic, the tags or the SQL condition are not well formed.
             TypeError, ValueError: as `on`; or a handler is missing.
-            RemotingError: a broker can not evaluate the SQL condition.
+            RemotingError: a broker cannot evaluate the SQL condition.
         """
         route = checked_route(topic, tags, sql, handler, batch, payload)
         await self._running_session().subscribe(route)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume this topic no more; commit what is done of it.
+        """Stop consuming this topic; commit what is done of it.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -336,11 +336,11 @@ class PushConsumer:
         Waits up to `start_timeout` for a name server.
 
         Raises:
-            NotRunning: it was shut down meanwhile, or it runs in another event loop.
+            NotRunning: it was shut down while it started, or it runs in another event loop.
             NoNameServer: there is no address of a name server, or none answers in time.
             ValueError: only some of the topics have handlers.
-            OffsetFileError: the file with broadcast offsets can not be read.
-            RemotingError: a broker can not evaluate a SQL condition.
+            OffsetFileError: the file with broadcast offsets cannot be read.
+            RemotingError: a broker cannot evaluate a SQL condition.
         """
         await (await self._next_session()).start(merged(self._routers).values())
 

@@ -214,7 +214,7 @@ class PushSession:
         self.rebalancer.soon()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume this topic no more; commit what is done of it."""
+        """Stop consuming this topic; commit what is done of it."""
         await self.wanted.end(topic)
         if self.running:
             await self.instance.heartbeat.send_all()
@@ -250,7 +250,7 @@ class PushSession:
         except TimeoutError:
             group = self.options.group
             log.warning(
-                "final offset commit of group %s timed out: some messages will be delivered again",
+                "final offset commit of group %s timed out: some messages will be redelivered",
                 group,
                 extra=fields(group=group),
             )

@@ -1,5 +1,5 @@
-"""What a push consumer wants: topics, each with its expression and its handler, and the topic of
-the group's retries."""
+"""The topics of a push consumer, each with its expression and its handler, and the topic of the
+group's retries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["PushSubscriptions"]
 class PushSubscriptions:
     """The subscriptions of one consumer, by topic as the application knows it.
 
-    `retry_topic` is None in broadcast mode, where every client reads all queues and nothing comes
-    again.
+    `retry_topic` is None in broadcast mode, where every client reads all queues and nothing is
+    redelivered.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class PushSubscriptions:
 
     async def begin_all(self) -> None:
         """Begin to read; raises as `begin` does."""
-        for topic in tuple(self._expressions):  # `subscribe` may add to them meanwhile
+        for topic in tuple(self._expressions):  # `subscribe` may add to them
             await self.begin(topic)
         if self._retry_topic is not None:
             await self._begin(self._retry_topic, EVERYTHING, "begin")
 
     async def begin(self, topic: str) -> None:
         """Begin to read one topic. Raises InvalidName; NoNameServer; what a broker answers to a
-        condition that it can not evaluate."""
+        condition that it cannot evaluate."""
         await self._begin(self._instance.namespace.wrap(topic), self._expressions[topic], None)
 
     async def _begin(self, topic: str, expression: Expression, start: Position | None) -> None:
@@ -86,13 +86,13 @@ class PushSubscriptions:
             await self._assignment.start_all()
 
     def forget(self, topic: str) -> None:
-        """Want a topic no more, if it could not be begun."""
+        """Forget a topic that could not be begun."""
         if self._instance.namespace.wrap(topic) not in self._assignment.subscriptions:
             self._expressions.pop(topic, None)
             self._handlers.pop(topic, None)
 
     async def end(self, topic: str) -> None:
-        """Read a topic no more. Its handler stays for what is in work or comes again."""
+        """Stop reading a topic. Its handler stays for messages in work and redelivered ones."""
         wire_topic = self._instance.namespace.wrap(topic)
         self._rebalancer.topics.discard(wire_topic)
         # First, so that a share that is worked out already is not taken while this one commits.

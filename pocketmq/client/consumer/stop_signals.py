@@ -18,7 +18,7 @@ class StopSignals:
     """While it is entered, the first signal calls `stop`, each further one `hurry`, in the loop.
 
     Signals that the program handles or ignores itself are left alone; so are all of them outside
-    the main thread, and in event loops that can not handle signals.
+    the main thread, and in event loops that cannot handle signals.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""A topic that a consumer reads: what of it, and how its queues are chosen.
+"""A topic that a consumer reads: which of its messages, and how its queues are chosen.
 
 | kind | a topic's queues are |
 |---|---|
 | FIXED | those the user named |
 | FOLLOWED | all of the topic's route, as it changes |
-| SHARED | this client's share of them (client.consumer.rebalance) |
+| SHARED | this client's share of them (`rebalance/`) |
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ async def check_expression(
 ) -> None:
     """Have a broker of the topic check a SQL92 condition; tags need no check.
 
-    Raises what the broker answers to one that it can not evaluate, and silence's errors.
     Reference: MQClientInstance.checkClientInBroker.
+
+    Raises:
+        RemotingError: the broker cannot evaluate the condition, or does not answer.
     """
     if expression.type != SQL92:
         return

@@ -24,7 +24,7 @@ __all__ = ["ConsumeConcurrently"]
 
 log = logging.getLogger(__name__)
 
-#: A message that the broker did not take back is worked on here again after so many seconds.
+#: A message that the broker did not take back is tried here again after so many seconds.
 LOCAL_RETRY_DELAY = 5.0
 #: Twice as many after each further time that the broker refused it, which may never end; at most:
 LONGEST_LOCAL_RETRY_DELAY = 300.0
@@ -132,7 +132,7 @@ class ConsumeConcurrently(ConsumeService):
 
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
         pq: Queue = message.process_queue
-        # Who has the queue now gets the message from the broker.
+        # The new owner of the queue gets the message from the broker.
         if message.settled or pq.dropped or not pq.holds(message):
             return
         message.settled = True
@@ -140,7 +140,7 @@ class ConsumeConcurrently(ConsumeService):
         self._say(message, error)
         if self._send_back is None:
             log.warning(
-                "%s is dropped: there is no retry in broadcast mode",
+                "dropping %s: broadcast mode does not retry",
                 describe(message),
                 extra=self._fields(message),
             )

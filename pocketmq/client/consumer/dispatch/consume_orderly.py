@@ -22,9 +22,9 @@ DEAD_LETTER = -1
 class ConsumeOrderly(ConsumeService):
     """Hands out the first message of each queue that is not in work.
 
-    A message whose work fails comes again after `suspend` seconds, and its queue waits; after
-    `max_reconsume_times` (None: never) it goes to the dead letters by `send_back`, or in broadcast
-    mode (None) nowhere. With `locked`, a queue whose lock at the broker may have run out waits.
+    A message whose work fails is tried again after `suspend` seconds, and its queue waits; after
+    `max_reconsume_times` (None: never) it moves to the dead letters by `send_back`, or is dropped
+    in broadcast mode (None). With `locked`, a queue waits while its lock may have run out.
     """
 
     def __init__(

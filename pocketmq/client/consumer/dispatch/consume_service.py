@@ -1,4 +1,4 @@
-"""From process queues to those who do the work, and back: what both ways of consuming share.
+"""From process queues to handlers or iterations, and back: what both ways of consuming share.
 
 A service hands out one message at a time (`take`) and is told how its work ended. It runs no task:
 worker coroutines or the application's own loop take from it, woken by `wake`.
@@ -139,7 +139,7 @@ class ConsumeService(ABC):
         return message
 
     def _finish(self, message: ConsumedMessage) -> bool:
-        """The message counts no more; False if it did not before."""
+        """Stop counting the message; return False if it did not count before."""
         pq: Queue = message.process_queue
         if not pq.done(message):
             return False

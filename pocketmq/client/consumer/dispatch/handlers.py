@@ -35,7 +35,7 @@ TypedHandler: TypeAlias = Callable[[Any, P], Awaitable[object] | object]
 """Works on a message and its decoded body."""
 
 BatchHandler: TypeAlias = Callable[[list[ConsumedMessage]], Awaitable[object] | object]
-"""The same for messages of one queue, in its order: at least one, no more than was asked for.
+"""The same for messages of one queue, in its order: at least one, at most as many as asked for.
 
 When it returns, all are done but those it gave back by `reconsume`. When it raises, all are
 redelivered but those it acknowledged by `ack`.
@@ -77,7 +77,7 @@ def handler_of(function: Any, batch: int | None, payload: Any = None) -> AnyHand
     itself; `payload` is the type that bodies are decoded as.
 
     Raises:
-        TypeError: the function can not be called with what it would get.
+        TypeError: the function cannot be called with what it would get.
         ValueError: `batch` is out of range, without a function, or together with `payload`.
     """
     if batch is not None:
@@ -93,7 +93,7 @@ def handler_of(function: Any, batch: int | None, payload: Any = None) -> AnyHand
         return function if batch is None else Batched(function, batch)
     if batch is not None:
         raise ValueError(
-            "payload and batch can not be used together: a batch handler decodes each message "
+            "payload and batch cannot be used together: a batch handler decodes each message "
             "itself, by message.payload(...)"
         )
     decode = decoder_of(payload)

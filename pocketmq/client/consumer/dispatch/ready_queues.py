@@ -1,5 +1,4 @@
-"""Handing out messages to one who asks for them: from the queues in turn, held until the next
-question."""
+"""Handing out messages to callers of `poll`: from the queues in turn, held until the next call."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ class ReadyQueues(Generic[M]):
     """The messages that a pull consumer has ready, and those it gave out last."""
 
     def __init__(self, limiter: PullLimiter) -> None:
-        #: Set while messages are ready, and when those who wait for some should look again.
+        #: Set while messages are ready, and when waiting callers should look again.
         self.arrival = asyncio.Event()
         self._limiter = limiter
         self._ready: deque[ProcessQueue[M]] = deque()

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: Messages that a worker works on before others have their turn.
 BURST = 32
-#: A handler that was cancelled is not waited for any longer than this, seconds.
+#: How long a handler that was cancelled may take to end, seconds.
 CANCEL_TIMEOUT = 5.0
 
 
@@ -102,7 +102,7 @@ class Workers:
             self._workers.add(worker)
             worker.task = self._spawn(self._work(worker), "consume")
         else:
-            return  # who ends its work wakes again
+            return  # the next worker to end its work wakes again
         self.wake()
 
     async def _work(self, worker: _Worker) -> None:

@@ -1,7 +1,7 @@
-"""One queue being read ahead: a long-polling loop that fills its process queue.
+"""Reading one queue ahead: a long-polling loop that fills its process queue.
 
-The loop never ends by itself: whatever goes wrong (connection, broker, route, name server) is
-logged once, tried again after a pause of at most a second, and logged again when it works.
+The loop never ends by itself. When something goes wrong (connection, broker, route, name server),
+it logs that once, tries again after a pause of at most a second, and logs when it works again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ M = TypeVar("M", bound=MessageExt)
 
 
 class Reader(Protocol[M]):
-    """What a fetcher asks of its consumer."""
+    """The consumer, as its fetchers see it."""
 
     async def first_offset(self, queue: MessageQueue) -> int:
         """Where the group goes on in a queue; raises RemotingError."""
@@ -83,7 +83,7 @@ class QueueFetcher(Generic[M]):
             self._task = None
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset; what was read counts no more. The loop must be stopped."""
+        """Go on at another offset; what was read does not count any more. Stop the loop first."""
         self._limiter.forget(self.pq)
         self.pq.seek(offset)
 

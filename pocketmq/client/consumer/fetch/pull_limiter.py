@@ -90,16 +90,16 @@ class PullLimiter:
         return self._total.size
 
     def add(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
-        """These were read."""
+        """Count these: they were read."""
         self._count(pq, len(messages), _size(messages))
 
     def remove(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
-        """These count no more."""
+        """Stop counting these."""
         self._count(pq, -len(messages), -_size(messages))
         self._wake(pq)
 
     def remove_one(self, pq: ProcessQueue[Any], size: int) -> None:
-        """A message that was counted as so many bytes (`message_size`) counts no more."""
+        """Stop counting a message that was counted as so many bytes (`message_size`)."""
         if self._shared:
             self._count(pq, -1, -size)
             self._wake(pq)
@@ -110,7 +110,7 @@ class PullLimiter:
             self._wake(pq)
 
     def forget(self, pq: ProcessQueue[Any]) -> None:
-        """Nothing of this queue counts any more."""
+        """Stop counting everything of this queue."""
         self._count(pq, -pq.count, -pq.size)
         self._wake(pq)
         topic = self._topics.get(pq.queue.topic)
@@ -118,7 +118,7 @@ class PullLimiter:
             del self._topics[pq.queue.topic]
 
     def recount(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
-        """These count of the queue, and nothing else."""
+        """Count these of the queue, and nothing else."""
         self.forget(pq)
         for message in messages:
             counted = message.counted if isinstance(message, ConsumedMessage) else 0

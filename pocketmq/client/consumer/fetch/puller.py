@@ -74,7 +74,7 @@ class Puller(Generic[M]):
         share_polls: bool,
     ) -> None:
         """`suspend`: seconds that long polls are held; `share_polls`: those to one broker go
-        together where it serves that (client.consumer.fetch.shared_polls)."""
+        together where it serves that (`shared_polls.py`)."""
         self._instance = instance
         self._polls = None
         if share_polls and suspend > 0:
@@ -114,7 +114,7 @@ class Puller(Generic[M]):
         self, queue: MessageQueue, offset: int, expression: Expression, max_messages: int
     ) -> PullResult[M]:
         """A long poll, in one request with those of the consumer's other queues where that helps
-        (client.consumer.fetch.shared_polls). Raises as `pull` does."""
+        (`shared_polls.py`). Raises as `pull` does."""
         suspend = self._suspend
         if self._polls is None or suspend <= 0:
             return await self.pull(

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class OffsetFileError(ClientError):
-    """The file of offsets can not be read or written."""
+    """The file of offsets cannot be read or written."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, f"{path}: {why}")
@@ -49,14 +49,14 @@ class LocalOffsetStore:
         self._dirty = False
         self._writing = asyncio.Lock()
         self._numbers = count()
-        #: The number of the write that made the file; and who may replace it, of several threads.
+        #: The number of the write that made the file; and the lock for replacing it.
         self._newest = -1
         self._replacing = threading.Lock()
 
     async def load(self) -> None:
-        """Read the file, or the version before it if it can not be read; none is an empty one.
+        """Read the file, or the version before it; a missing file counts as an empty one.
 
-        Raises OffsetFileError when neither can be read: to begin anew would lose the place.
+        Raises OffsetFileError when neither can be read: starting over would lose the offsets.
         """
         self._table = await asyncio.to_thread(self._read)
 
@@ -67,7 +67,7 @@ class LocalOffsetStore:
         """Raises OffsetFileError."""
         self._table[queue] = offset
         self._dirty = True
-        # Of those who store at the same time, one writes for all.
+        # Of several calls at the same time, one writes for all.
         async with self._writing:
             if not self._dirty:
                 return
@@ -80,7 +80,7 @@ class LocalOffsetStore:
             except OSError as error:
                 raise OffsetFileError(self.path, error.strerror or str(error)) from error
             finally:
-                # Also when this is cancelled: the thread goes on, but who knows how it ends?
+                # Also when this is cancelled: the thread goes on, but its result is unknown.
                 if not written:
                     self._dirty = True
 
@@ -98,7 +98,7 @@ class LocalOffsetStore:
             except FileNotFoundError:
                 continue
             except (OSError, BodyError) as error:
-                log.warning("%s can not be read: %s", path, error)
+                log.warning("offset file %s cannot be read: %s", path, error)
                 problem = problem or OffsetFileError(path, str(error))
         if problem is not None:
             raise problem

@@ -44,7 +44,7 @@ M = TypeVar("M", bound=MessageExt)
 
 class FetchOptions(msgspec.Struct, frozen=True):
     """`start`: for a group without a stored offset. `batch`: messages in one pull. `commits`:
-    whether offsets are stored without being told to."""
+    whether offsets are committed by themselves."""
 
     start: Position
     batch: int
@@ -108,7 +108,7 @@ class Assignment(Generic[M]):
         the shares are worked out again when it does.
 
         Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
-        way; what a broker answers to a SQL92 condition that it can not evaluate.
+        way; what a broker answers to a SQL92 condition that it cannot evaluate.
         """
         self._instance.check_running("consumer")
         check_topic_name(topic)
@@ -160,7 +160,7 @@ class Assignment(Generic[M]):
                 log.debug("route of topic %s: %s", topic, error)
 
     def end(self, topic: str) -> list[ProcessQueue[M]]:
-        """Read this topic no more; returns the queues that were dropped."""
+        """Stop reading this topic; return the queues that were dropped."""
         self.subscriptions.pop(topic, None)
         self._instance.routes.unwatch(topic)
         return [self.remove(queue) for queue in self.of_topic(topic)]
@@ -217,7 +217,7 @@ class Assignment(Generic[M]):
             pq.next_offset = offset
 
     def route_changed(self, route: TopicRoute) -> None:
-        """Take up new queues of a followed topic, and drop those that a live broker has no more.
+        """Take up new queues of a followed topic, and drop those that a live broker has lost.
 
         Queues of a broker that left the route stay: it may come back, and they know where they
         were.
@@ -233,8 +233,8 @@ class Assignment(Generic[M]):
         self._start([self.add(queue) for queue in route.subscribe])
 
     def _connection_lost(self, _address: str) -> None:
-        """Have every offset stored once more. A broker writes them down every few seconds only: one
-        that was killed has lost the last, and of a queue without news they would never be told."""
+        """Have every offset committed once more. A broker saves them only every few seconds: one
+        that was killed has lost the last ones, and nothing else would send those of idle queues."""
         for pq in self.queues:
             pq.committed = None
 
@@ -270,7 +270,7 @@ class Assignment(Generic[M]):
         """As heartbeats tell it."""
         return [subscription.data() for subscription in self.subscriptions.values()]
 
-    # What fetchers ask (client.consumer.fetcher.Reader)
+    # For fetchers (fetch/fetcher.py, Reader)
 
     async def first_offset(self, queue: MessageQueue) -> int:
         stored = await self._store.read(queue)
@@ -285,7 +285,7 @@ class Assignment(Generic[M]):
                 start = subscription.start
         offset = await self._offsets.resolve(queue, start)
         if start == "end" and self._options.commits:
-            # The end moves: who has the queue after this client would miss what came meanwhile.
+            # The end moves: the next owner of the queue would miss messages that came in between.
             with contextlib.suppress(RemotingError):  # the commits to come say it too
                 await self._store.store(queue, offset)
         return offset

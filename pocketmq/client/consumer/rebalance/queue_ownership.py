@@ -1,7 +1,7 @@
 """Which queues a push consumer has: taking its share, giving up the rest, keeping the locks.
 
-Orderly consumers lock a queue before they read it, so that the one who had it has committed before
-the next one asks for the offset; and they give the lock up when nothing of it is in work any more.
+Orderly consumers lock a queue before they read it, so that the last owner has committed before the
+next one asks for the offset. They unlock it when none of its messages is in work any more.
 Reference: RebalancePushImpl, RebalanceImpl.lockAll.
 """
 
@@ -34,7 +34,7 @@ RETRY_PERIOD = 1.0
 
 class QueueOwnership:
     """The queues of one consumer. `locks` is None where queues are not locked; `again` has the
-    shares worked out anew."""
+    shares worked out again."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class QueueOwnership:
         return not unknown
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
-        """Read these no more, and commit what is done of them."""
+        """Stop reading these, and commit what is done of them."""
         dropped = [self._drop(queue) for queue in queues]
         if self._locks is None:
             await self._committer.commit(dropped)
@@ -157,11 +157,11 @@ class QueueOwnership:
             period = RENEWAL_PERIOD if await self.renew() else RETRY_PERIOD
 
     async def renew(self) -> bool:
-        """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken anew. False
-        when a broker did not answer.
+        """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken again.
+        Return False when a broker did not answer.
 
         Those of queues that were given up are renewed too, while something of them is in work; once
-        one of these is lost, nothing is committed of it: who has it now may be further on."""
+        one of these is lost, nothing is committed of it: its new owner may be further on."""
         assert self._locks is not None
         assert isinstance(self._service, ConsumeOrderly)
         queues = list(self._assignment.fetchers)
@@ -190,7 +190,7 @@ class QueueOwnership:
         return not locks.unknown
 
     def stop(self) -> None:
-        """Take no more queues."""
+        """Do not take any more queues."""
         self._closing = True
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """Sharing the queues of a topic among the clients of a group.
 
-Every client computes the same division (client.consumer.rebalance_strategy). A broker tells the
+Every client computes the same division (`strategies.py`). A broker tells the
 clients of a group when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); apart from that each
 looks every 20 s. While two of them see different lists, a queue may be read by both or by none:
 delivery is at least once.
@@ -118,13 +118,23 @@ class Rebalancer:
                 # A topic that does not exist yet is usual, so only the first time is told.
                 level = logging.DEBUG if topic in self._failing else logging.INFO
                 told = fields(error, topic=topic, group=self._group)
-                log.log(level, "topic %s can not be shared out yet: %s", topic, error, extra=told)
+                log.log(
+                    level,
+                    "topic %s cannot be divided among the group yet: %s",
+                    topic,
+                    error,
+                    extra=told,
+                )
                 self._failing.add(topic)
                 complete = False
             except Exception:
                 # The strategy may be the application's.
                 told = fields(topic=topic, group=self._group)
-                log.exception("topic %s can not be shared out", topic, extra=told)
+                log.exception(
+                    "topic %s cannot be divided among the group: the strategy failed",
+                    topic,
+                    extra=told,
+                )
                 complete = False
         if missing is not None:
             await self._rejoin(missing)
