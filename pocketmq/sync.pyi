@@ -17,7 +17,7 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import Seconds
-from pocketmq.client.producer.hooks import HookList, SendHook
+from pocketmq.client.producer.hooks import AnySendHook, HookList
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey
 from pocketmq.client.producer.result import SendResult
@@ -169,7 +169,7 @@ class Producer:
         max_message_size: int = ...,
         batch_bytes: int = ...,
         max_in_flight: int = 32768,
-        hooks: Sequence[SendHook] = ...,
+        hooks: Sequence[AnySendHook] = ...,
         trace: bool | str = False,
         template_topic: str = ...,
         template_queues: int = 4,

@@ -17,7 +17,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Generic, TypeVar
 
-from pocketmq.client.errors import NotRunning
+from pocketmq.client.errors import FORKED, NotRunning
 
 __all__ = ["Later", "LoopThread", "SyncClient", "iterate", "made_from"]
 
@@ -55,16 +55,16 @@ class LoopThread:
         """Whether the caller runs in it."""
         return threading.current_thread() is self._thread
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child process: threads do not live on in it."""
+        return os.getpid() != self._pid
+
     def begin(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
-        """Have a coroutine run there; raises NotRunning when it is closed, and after a fork."""
-        if self._pid != os.getpid():
-            # The child has no such thread: it would wait for ever.
+        """Have a coroutine run there; raises NotRunning when it is closed, or after a fork."""
+        if self.forked:
             work.close()
-            raise NotRunning(
-                self._owner,
-                f"it was started in process {self._pid}, and this one is a fork of it: make a "
-                "client in each process",
-            )
+            raise NotRunning(self._owner, FORKED)
         with self._lock:
             if self._closed:
                 work.close()
@@ -152,6 +152,9 @@ class SyncClient:
         thread = self._thread
         if thread is not None and thread.is_current:
             raise RuntimeError("this is the client's own thread: use the asyncio class here")
+        if thread is not None and thread.forked:
+            self._thread = None  # it is the parent's to end
+            return
         with self._ending:  # who comes second waits for the end
             thread = self._thread
             if thread is None:

@@ -21,6 +21,7 @@ from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import (
     NOT_STARTED,
+    OTHER_LOOP,
     SHUT_DOWN,
     NoNameServer,
     NoRouteInfo,
@@ -119,6 +120,8 @@ class ClientInstance:
         self.master = self._vip_master if vip_channel else self.routes.master
         self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
         self.running = False
+        #: The event loop that it was started in.
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._with_route_poll: list[Callable[[], Awaitable[object]]] = []
         self._closed = False
@@ -147,6 +150,7 @@ class ClientInstance:
         if self.running:
             return  # by another caller, while the list was fetched
         self.running = True
+        self.loop = asyncio.get_running_loop()
         if self._list.url is not None:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
         self.spawn(self._poll(), "route poll")
@@ -197,6 +201,9 @@ class ClientInstance:
     def check_running(self, what: str) -> None:
         if not self.running:
             raise NotRunning(what, SHUT_DOWN if self._closed else NOT_STARTED)
+        # Outside of any loop, say in a finalizer, nothing can be awaited and nothing goes wrong.
+        if asyncio._get_running_loop() not in (None, self.loop):
+            raise NotRunning(what, OTHER_LOOP)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that shutdown ends. Its errors are its waiter's; see `every` for the rest."""

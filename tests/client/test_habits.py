@@ -8,6 +8,7 @@ Where a habit is about one client, its test is with that client's: an empty poll
 """
 
 import asyncio
+import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -214,3 +215,48 @@ async def test_a_consumer_comes_back_after_a_thousand_failures(
         cluster["a"].pull_answer = None
         cluster["a"].store("T", 0, b"at last")
         await until(lambda: seen == [b"at last"])
+
+
+@pytest.mark.parametrize("kind", ["Admin", "Producer", "TransactionProducer"])
+def test_another_event_loop_is_refused_at_once(kind: str) -> None:
+    """Instead of a future of another loop, or a call that never ends."""
+    make = MAKERS[kind]
+    client: Any = None
+
+    async def begin() -> None:
+        nonlocal client
+        client = make(namesrv="127.0.0.1:1")
+        await client.start()
+
+    first = asyncio.new_event_loop()
+    first.run_until_complete(begin())
+
+    async def use() -> None:
+        calls: dict[str, Any] = {
+            "send": lambda: client.send(Message("T", b"x")),
+            "post": lambda: client.post(Message("T", b"x")),
+            "send_batch": lambda: client.send_batch([Message("T", b"x")]),
+            "request": lambda: client.request(Message("T", b"x")),
+            "queues": lambda: client.queues("T"),
+        }
+        for name, call in calls.items():
+            if hasattr(type(client), name):
+                with pytest.raises(NotRunning, match="another event loop"):
+                    await call()
+
+    asyncio.run(use())
+    first.run_until_complete(client.shutdown())
+    first.close()
+
+
+def test_a_producer_that_was_never_shut_down_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def forget() -> None:
+        producer = Producer("G", namesrv="127.0.0.1:1", linger_ms=60_000)
+        await producer.start()
+        for _ in range(5):
+            await producer.post(Message("T", b"x"))
+
+    asyncio.run(forget())
+    with pytest.warns(ResourceWarning, match=r"Producer\('G'.* was never shut down"):
+        gc.collect()
+    assert "5 messages that were posted are lost" in caplog.text

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -90,3 +92,57 @@ async def test_a_broken_hook_changes_nothing(
         await p.send(Message("T", b"x"))
     assert len(other.ended) == 1
     assert [record.levelname for record in caplog.records].count("ERROR") == 2
+
+
+async def test_a_hook_may_have_one_method(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+
+    class Before:
+        def before_send(self, context: SendContext) -> None:
+            calls.append("before")
+
+    class After:
+        def after_send(self, context: SendContext) -> None:
+            calls.append("after")
+
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[Before(), After()]) as p:
+        await p.send(Message("T", b"x"))
+        await (await p.post(Message("T", b"x")))
+    assert calls == ["before", "after"] * 2
+    assert not caplog.records
+
+
+async def test_async_hooks_are_awaited(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[str] = []
+
+    class Hook:
+        async def before_send(self, context: SendContext) -> None:
+            await asyncio.sleep(0)
+            calls.append("before")
+            context.messages[0] = replace(context.messages[0], tags="hooked")
+
+        async def after_send(self, context: SendContext) -> None:
+            await asyncio.sleep(0)
+            assert context.error is None
+            calls.append("after")
+
+    class Broken:
+        async def before_send(self, context: SendContext) -> None:
+            raise RuntimeError("before")
+
+        async def after_send(self, context: SendContext) -> None:
+            raise RuntimeError("after")
+
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[Hook(), Broken()]) as p:
+        await p.send(Message("T", b"x"))
+        assert calls == ["before", "after"]
+        await (await p.post(Message("T", b"x")))
+    assert calls == ["before", "after"] * 2
+    sent = cluster["a"].sent + cluster["b"].sent
+    assert ["TAGS\x01hooked" in header.properties for header in sent] == [True, True]
+    told = [record.getMessage().rpartition("failed ")[2] for record in caplog.records]
+    assert told == ["before a send", "after a send"] * 2

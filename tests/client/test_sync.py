@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -397,3 +398,21 @@ def test_what_ends_a_program_does_not_end_the_loop() -> None:
     with pytest.raises(SystemExit):
         thread.begin(work()).result(TIMEOUT)
     thread.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_process_is_told_to_make_a_client_of_its_own(elsewhere: FakeCluster) -> None:
+    """Its thread stays in the parent: calls would wait for ever."""
+    with sync.Producer("PG", namesrv=elsewhere.namesrv) as producer:
+        producer.send(Message("T", b"x"))
+        child = os.fork()
+        if not child:
+            told = b""
+            try:
+                producer.send(Message("T", b"x"))
+            except NotRunning as error:
+                told = str(error).encode()
+            producer.shutdown()
+            os._exit(0 if b"forked" in told else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        producer.send(Message("T", b"x"))

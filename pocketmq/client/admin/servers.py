@@ -53,6 +53,9 @@ class Servers:
         self._namespace = self._instance.namespace
         self._life = Lifecycle(self._instance.start, self._begin, self._instance.shutdown)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(client_id={self._instance.client_id!r})"
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -175,6 +175,12 @@ class Accumulator:
         """Whether a message has to wait for room before it may be added."""
         return self.buffered >= self._max_buffered or bool(self._waiting)
 
+    @property
+    def pending(self) -> int:
+        """Messages that have not left yet."""
+        batches = [*self._growing.values(), *(b for q in self._following.values() for b in q)]
+        return sum(len(batch.part.msg_ids) for batch in batches)
+
     def add(self, message: Message, queue: MessageQueue | None) -> Posted:
         """Add a checked message; raises InvalidMessage for its properties."""
         msg_id = new_unique_id()

@@ -6,24 +6,34 @@
 
     producer.hooks.append(Timer())
 
-A hook is called once for each call of the producer, not for each attempt, in the loop's thread.
+A hook has `before_send`, `after_send` or both; each may be a coroutine function, which is awaited.
+It is called once for each call of the producer, not for each attempt, in the loop's thread.
 Without hooks a send pays nothing for them. Reference: SendMessageHook, SendMessageContext.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from pocketmq.client.hook_calls import call_each
 from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.result import SendResult
 from pocketmq.message.message import Message
 
-__all__ = ["HookList", "SendContext", "SendHook", "SendKind"]
+__all__ = [
+    "AfterSendHook",
+    "AnySendHook",
+    "BeforeSendHook",
+    "HookList",
+    "SendContext",
+    "SendHook",
+    "SendKind",
+]
 
 log = logging.getLogger(__name__)
 
@@ -81,24 +91,46 @@ class SendContext:
             self.results = list(results)
 
 
-class SendHook(Protocol):
-    """What is called around sends. An exception of a hook is logged and changes nothing."""
+class BeforeSendHook(Protocol):
+    """A hook that is called before sends, and may change what is sent."""
 
-    def before_send(self, context: SendContext, /) -> None:
-        """The messages were not checked yet."""
-
-    def after_send(self, context: SendContext, /) -> None:
-        """The outcome is known."""
+    def before_send(self, context: SendContext, /) -> object:
+        """Look at the messages, which are not checked yet; a coroutine is awaited."""
 
 
-class HookList(list[SendHook]):
+class AfterSendHook(Protocol):
+    """A hook that is called after sends."""
+
+    def after_send(self, context: SendContext, /) -> object:
+        """Look at the outcome; a coroutine is awaited."""
+
+
+class SendHook(BeforeSendHook, AfterSendHook, Protocol):
+    """A hook that is called before and after sends. An exception of a hook is logged and changes
+    nothing."""
+
+
+AnySendHook = BeforeSendHook | AfterSendHook
+
+
+class HookList(list[AnySendHook]):
     """The hooks of one producer, in the order they are called; may be changed at any time."""
 
-    def before(self, context: SendContext) -> None:
+    def __init__(self, hooks: Iterable[AnySendHook] = ()) -> None:
+        super().__init__(hooks)
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def before(self, context: SendContext) -> None:
+        """Call every `before_send`."""
         messages = list(context.messages)
         for hook in tuple(self):
+            call = getattr(hook, "before_send", None)
+            if call is None:
+                continue
             try:
-                hook.before_send(context)
+                result = call(context)
+                if inspect.isawaitable(result):
+                    await result
                 if len(context.messages) != len(messages):
                     raise ValueError(f"{len(messages)} messages became {len(context.messages)}")
             except Exception:
@@ -109,5 +141,50 @@ class HookList(list[SendHook]):
             else:
                 messages = list(context.messages)
 
-    def after(self, context: SendContext) -> None:
-        call_each(self, lambda hook: hook.after_send(context), "after a send", context.group)
+    async def after(self, context: SendContext) -> None:
+        """Call every `after_send`."""
+        for hook, result in self._after(context):
+            await _guarded(hook, result, context)
+
+    def after_answer(self, context: SendContext) -> None:
+        """Call every `after_send` from a callback; coroutines go on in a task."""
+        waiting = list(self._after(context))
+        if waiting:
+            task = asyncio.get_running_loop().create_task(_all_guarded(waiting, context))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+
+    async def finished(self) -> None:
+        """Wait for the coroutines that `after_answer` began."""
+        while self._late:
+            await asyncio.wait(tuple(self._late))
+
+    def _after(self, context: SendContext) -> Iterator[tuple[AnySendHook, Awaitable[object]]]:
+        for hook in tuple(self):
+            call = getattr(hook, "after_send", None)
+            if call is None:
+                continue
+            try:
+                result = call(context)
+            except Exception:
+                log.exception(FAILED_AFTER, hook, extra=fields(group=context.group))
+            else:
+                if inspect.isawaitable(result):
+                    yield hook, result
+
+
+FAILED_AFTER = "hook %r failed after a send"
+
+
+async def _guarded(hook: AnySendHook, result: Awaitable[object], context: SendContext) -> None:
+    try:
+        await result
+    except Exception:
+        log.exception(FAILED_AFTER, hook, extra=fields(group=context.group))
+
+
+async def _all_guarded(
+    waiting: Iterable[tuple[AnySendHook, Awaitable[object]]], context: SendContext
+) -> None:
+    for hook, result in waiting:
+        await _guarded(hook, result, context)

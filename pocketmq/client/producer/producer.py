@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import warnings
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from typing import Self, Unpack
@@ -29,7 +30,7 @@ from pocketmq.client.producer.accumulator import Accumulator
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.coalescing import SMALL_BODY, Coalescing
 from pocketmq.client.producer.delivery import RetryPolicy
-from pocketmq.client.producer.hooks import HookList, SendHook, SendKind
+from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.request_reply import RequestReply
@@ -63,6 +64,8 @@ from pocketmq.message.message import Message, MessageExt, MessageQueue
 __all__ = ["Producer"]
 
 log = logging.getLogger(__name__)
+
+_running_loop = asyncio.get_running_loop
 
 
 class Producer:
@@ -121,7 +124,7 @@ class Producer:
         max_message_size: int = MAX_BODY,
         batch_bytes: int = 1024 * 1024,
         max_in_flight: int = 32_768,
-        hooks: Sequence[SendHook] = (),
+        hooks: Sequence[AnySendHook] = (),
         trace: bool | str = False,
         template_topic: str = TBW102,
         template_queues: int = 4,
@@ -164,6 +167,7 @@ class Producer:
         ):
             flag(name, value)
         self._max_message_size = max_message_size
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = time.monotonic
         self._in_flight = InFlight(max_in_flight)
         self._instance = ClientInstance(
@@ -245,6 +249,24 @@ class Producer:
             self.hooks.append(SendTrace(self._trace))
         self._life = Lifecycle(self._instance.start, self._begin, self._close)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.group!r}, client_id={self.client_id!r})"
+
+    def __del__(self) -> None:
+        calls = getattr(self, "_calls", None)  # None where the constructor has failed
+        if calls is None or not calls.running:
+            return
+        lost = self._accumulator.pending
+        warnings.warn(f"{self!r} was never shut down", ResourceWarning, stacklevel=2, source=self)
+        if lost:
+            log.warning(
+                "%r was never shut down: %d messages that were posted are lost; "
+                "use the producer in `async with`, or call shutdown()",
+                self,
+                lost,
+                extra=fields(group=self.group),
+            )
+
     @property
     def timeout(self) -> float:
         """The seconds of a call that is given none; may be changed."""
@@ -272,6 +294,7 @@ class Producer:
 
     async def _begin(self) -> None:
         self._calls.running = True
+        self._calls.loop = self._loop = asyncio.get_running_loop()
         self._instance.spawn(self.detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
@@ -287,6 +310,7 @@ class Producer:
             async with asyncio.timeout(self.timeout):
                 await self._accumulator.flush()
                 await self._in_flight.drained(self.timeout)
+                await self.hooks.finished()
                 if self._trace is not None:
                     await self._trace.flush()
         except TimeoutError:
@@ -329,6 +353,8 @@ class Producer:
         deadline = self._clock() + (
             self._calls.timeout if timeout is None else seconds("timeout", timeout)
         )
+        if _running_loop() is not self._loop:
+            self._calls.check_running()
         if not (self._calls.running and self._in_flight.try_enter()):
             await self._calls.enter(deadline)
         try:
@@ -362,9 +388,9 @@ class Producer:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
         check_message(message, self._max_message_size)
-        if self._accumulator.full:
+        if self._accumulator.full and _running_loop() is self._loop:
             await self._accumulator.room()
-        if not self._calls.running:
+        if not self._calls.running or _running_loop() is not self._loop:
             raise self._calls.not_running()
         return self._accumulator.add(message, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.producer.hooks import SendHook
+from pocketmq.client.producer.hooks import AnySendHook
 from pocketmq.client.producer.queue_choice import Selector
 from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.penalty import Selection
@@ -34,7 +34,7 @@ class ProducerOptions(ClientOptions, total=False):
     max_message_size: int
     batch_bytes: int
     max_in_flight: int
-    hooks: Sequence[SendHook]
+    hooks: Sequence[AnySendHook]
     trace: bool | str
     template_topic: str
     template_queues: int

@@ -8,13 +8,20 @@ The plain send of `Producer.send` leaves out what is not in use.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from pocketmq.client.errors import NOT_STARTED, BatchSendError, InvalidMessage, NotRunning
+from pocketmq.client.errors import (
+    NOT_STARTED,
+    OTHER_LOOP,
+    BatchSendError,
+    InvalidMessage,
+    NotRunning,
+)
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, seconds, shown
@@ -60,6 +67,8 @@ class SendEnvelope:
         self.running = False
         #: Why not, while it is not.
         self.why_not = NOT_STARTED
+        #: The event loop that the producer was started in.
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._sender = sender
         self._batches = batches
         self._namespace = namespace
@@ -84,13 +93,13 @@ class SendEnvelope:
             raise self.not_running()
 
     def check_running(self) -> None:
-        """Raise NotRunning before the start and after the shutdown."""
-        if not self.running:
+        """Raise NotRunning before the start, after the shutdown, and in another event loop."""
+        if not self.running or asyncio.get_running_loop() is not self.loop:
             raise self.not_running()
 
     def not_running(self) -> NotRunning:
-        """The error for a call before the start or after the shutdown."""
-        return NotRunning("producer", self.why_not)
+        """The error for a call that `check_running` refuses."""
+        return NotRunning("producer", OTHER_LOOP if self.running else self.why_not)
 
     async def send_one(
         self,
@@ -187,17 +196,17 @@ class SendEnvelope:
         if not self._hooks:
             return await self._add(accumulator, message, queue, key)
         context = SendContext(SendKind.LINGERED, self._group, self._client_id, [message])
-        self._hooks.before(context)
+        await self._hooks.before(context)
         try:
             posted = await self._add(accumulator, context.messages[0], queue, key)
         except BaseException as error:
             context.ended(None, error)
-            self._hooks.after(context)
+            await self._hooks.after(context)
             raise
 
         def answered() -> None:
             context.ended([posted.result], posted.error)
-            self._hooks.after(context)
+            self._hooks.after_answer(context)
 
         posted.when_done(answered)
         return posted
@@ -246,7 +255,7 @@ class SendEnvelope:
             if not self._hooks:
                 return await work(messages, deadline)
             context = SendContext(kind, self._group, self._client_id, messages)
-            self._hooks.before(context)
+            await self._hooks.before(context)
             try:
                 results = await work(context.messages, deadline)
             except BaseException as error:
@@ -256,7 +265,7 @@ class SendEnvelope:
                 context.ended(results or None, None)
                 return results
             finally:
-                self._hooks.after(context)
+                await self._hooks.after(context)
         finally:
             self._in_flight.leave()
 

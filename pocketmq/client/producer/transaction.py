@@ -101,6 +101,9 @@ class Transaction:
         self._key = key
         self._half: SendResult | None = None
 
+    def __repr__(self) -> str:
+        return f"Transaction({self.message!r}, state={self.state})"
+
     @property
     def half(self) -> SendResult:
         """Where the half message is, within `async with`."""
