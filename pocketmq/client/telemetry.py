@@ -50,6 +50,7 @@ class OpenTelemetryHook:
         self._tracer = trace.get_tracer("pocketmq", tracer_provider=tracer_provider)
 
     def before_send(self, context: SendContext, /) -> None:
+        """Start the span of a send, and put its context into the messages."""
         topics = {message.topic for message in context.messages}
         topic = topics.pop() if len(topics) == 1 else None
         span = self._tracer.start_span(
@@ -77,6 +78,7 @@ class OpenTelemetryHook:
             ]
 
     def after_send(self, context: SendContext, /) -> None:
+        """End the span of a send, with its result or its error."""
         span: Span | None = context.attributes.get(_SPAN)
         if span is None:
             return
@@ -88,6 +90,7 @@ class OpenTelemetryHook:
         span.end()
 
     def before_consume(self, context: ConsumeContext, /) -> None:
+        """Start the span of the work on messages, and make it the current one."""
         span = _start_process(self._tracer, context.messages, context.group)
         span.set_attribute("messaging.client.id", context.client_id)
         # A worker has the baggage of whoever started it, even of the work on another message.
@@ -95,6 +98,7 @@ class OpenTelemetryHook:
         context.attributes[_SPAN] = span, token, asyncio.current_task()
 
     def after_consume(self, context: ConsumeContext, /) -> None:
+        """End the span of the work on messages, with its error if there is one."""
         if _SPAN not in context.attributes:
             return
         span, token, task = context.attributes[_SPAN]

@@ -25,24 +25,6 @@ OF_USERS = {"conftest.py", "config/*.json", "bench/results"}
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-def anchors(page: Path) -> set[str]:
-    """What GitHub makes of the headings."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@every_page
-def test_links_lead_somewhere(page: Path) -> None:
-    wrong = []
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
-        if target.startswith(("http://", "https://")):
-            continue
-        path = page.parent / target if target else page
-        if not path.exists() or (anchor and anchor not in anchors(path)):
-            wrong.append(f"{target}#{anchor}")
-    assert wrong == []
-
-
 @every_page
 def test_files_that_are_named_exist(page: Path) -> None:
     """In backquotes: those with a directory, and modules without one, which may be anywhere."""
