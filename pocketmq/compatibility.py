@@ -153,7 +153,7 @@ KEPT: Final[tuple[Kept, ...]] = (
         ('46 body "N.0"',),
         1,
         23,
-        'the same: the text "1.0" is 1, and the expression is checked',
+        'here the text "1.0" is 1, so that the expression is checked, and refused',
     ),
     Kept(
         ("18 body Set[]", "217 body Set[]", "225 body Set[]"),
@@ -209,9 +209,20 @@ KEPT: Final[tuple[Kept, ...]] = (
         1,
         "no client could reach such a broker",
     ),
+    Kept(
+        ("41 body unknown keys within", "42 body unknown keys within"),
+        0,
+        1,
+        "a message queue needs a topic and a broker; the official broker locks a queue named null",
+    ),
     Kept(("103 body filterServerList abc",), 0, 1, "a text stands where a list belongs"),
     Kept(
-        ("200 body {}", "200 body without groupName", "200 body groupName null"),
+        (
+            "200 body {}",
+            "200 body without groupName",
+            "200 body groupName null",
+            "225 body unknown keys within",
+        ),
         1,
         29,
         "both refuse it; the official broker fails with a NullPointerException",
@@ -223,6 +234,7 @@ KEPT: Final[tuple[Kept, ...]] = (
         "a group without a retry policy gets the default one, as if the field were missing",
     ),
     Kept(("217 without topic",), 0, 1, "the official name server registers a topic named null"),
+    Kept(("217 body unknown keys within",), 0, 1, "the queues of a topic need a broker"),
     Kept(
         ("314 without destGroup",),
         0,
@@ -233,7 +245,7 @@ KEPT: Final[tuple[Kept, ...]] = (
         ("322 brokerAddr=*",),
         0,
         0,
-        "an earlier request 104 names this address and another broker: here that removes nothing",
+        "an earlier request 104 named this address with another broker: here it removes nothing",
     ),
     Kept(
         ("323 good", "323 without topic", "323 topic=*"),
@@ -264,7 +276,7 @@ servers accept what the official ones accept, with the same effect:
 
 `tests/interop/test_leniency.py` sends about 1,600 odd requests to both makes: for each code,
 every field missing, empty and `abc`, and every JSON body in other spellings. The answers are the
-same, except for these:
+same, except for these. Each begins with its request code; `*` stands for any text.
 
 | request | official | here | why |
 |---|---|---|---|
@@ -393,10 +405,10 @@ def _wrapped(names: Sequence[str]) -> str:
 
 def odd_requests() -> str:
     """The part about the differences of `KEPT`."""
-    rows = [
-        f"| {'<br>'.join(kept.requests)} | {kept.official} | {kept.ours} | {kept.why} |\n"
-        for kept in KEPT
-    ]
+    rows = []
+    for kept in KEPT:
+        requests = "<br>".join(f"`{name}`" for name in kept.requests)
+        rows.append(f"| {requests} | {kept.official} | {kept.ours} | {kept.why} |\n")
     return _KEPT_HEAD + "".join(rows)
 
 

@@ -221,6 +221,7 @@ class TestBodies:
         [
             (RequestCode.HEART_BEAT, b'{"producerDataSet":[{"groupName":"PG"}]}', "clientID"),
             (RequestCode.HEART_BEAT, b'{"nothing":1}', "clientID"),
+            (RequestCode.HEART_BEAT, b'{"clientID":"c","consumerDataSet":[{"x":1}]}', "groupName"),
             (RequestCode.LOCK_BATCH_MQ, b'{"clientId":"c","mqSet":[]}', "consumerGroup"),
             (RequestCode.LOCK_BATCH_MQ, b'{"consumerGroup":"G","mqSet":[]}', "clientId"),
             (RequestCode.UNLOCK_BATCH_MQ, b"{}", "consumerGroup"),

@@ -544,9 +544,13 @@ async def test_bodies_in_another_spelling(connection: Connection) -> None:
 async def test_a_route_of_which_nothing_is_understood_is_refused(connection: Connection) -> None:
     await register(connection)
     code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
-    answer = await ask(connection, code, b'{"queues":[]}', topic="N")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "'queues'; known are brokerDatas" in (answer.remark or "")
+    for data, text in (
+        (b'{"queues":[]}', "'queues'; known are brokerDatas"),
+        (b'{"queueDatas":[{"broker":"b0","perm":6}]}', "brokerName"),
+    ):
+        answer = await ask(connection, code, data, topic="N")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert text in (answer.remark or "")
 
 
 @pytest.mark.parametrize(

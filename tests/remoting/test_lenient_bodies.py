@@ -122,7 +122,9 @@ class TestValues:
     def test_numbers(self, text: str, number: int) -> None:
         assert DataVersion.decode(f'{{"counter":{text}}}'.encode()).counter == number
 
-    @pytest.mark.parametrize("text", ['"abc"', '" 5 "', '"0x1"', "[]", "{}", '"1.5"'])
+    @pytest.mark.parametrize(
+        "text", ['"abc"', '" 5 "', '"0x1"', "[]", "{}", '"1.5"', "1e300", "-1e300"]
+    )
     def test_what_is_no_number_is_refused_by_name(self, text: str) -> None:
         with pytest.raises(BodyError, match=r"\$\.counter"):
             DataVersion.decode(f'{{"counter":{text}}}'.encode())
@@ -162,6 +164,11 @@ class TestValues:
         )
         assert body.consumer_data_set == []
         assert body.producer_data_set[0].group_name == ""
+
+    def test_nulls_within_lists_are_refused(self) -> None:
+        for text in (b'{"filterServerList":[null]}', b'{"FilterServerList":["a",null]}'):
+            with pytest.raises(BodyError, match="filterServerList"):
+                RegisterBrokerBody.decode(text)
 
     def test_a_queue_without_an_id_is_queue_0(self) -> None:
         body = LockBatchRequestBody.decode(b'{"mqSet":[{"topic":"T","brokerName":"b"}]}')

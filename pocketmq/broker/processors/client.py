@@ -71,6 +71,10 @@ class ClientProcessor:
         """A client says who it is, what it consumes and what it produces."""
         data = HeartbeatData.decode(request.body)
         data.need("clientID", data.client_id)
+        names = [consumer.group_name for consumer in data.consumer_data_set]
+        names += [producer.group_name for producer in data.producer_data_set]
+        if names and not any(names):
+            data.need("groupName", "")
         client = ClientInfo(
             request.connection, data.client_id, request.language, request.version, self._clock()
         )

@@ -100,6 +100,8 @@ class TopicProcessor:
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Response:
         """Adds a topic at brokers that are registered already."""
         rows = TopicRouteData.decode(request.body).queue_datas
+        for row in rows:
+            row.need("brokerName", row.broker_name)
         if rows:
             self._routes.register_topic(request.header.topic, rows)
         return Response()

@@ -123,7 +123,7 @@ def queue(value: Any) -> Any:
     """The message queue of a JSON object."""
     try:
         return MessageQueue(value["topic"], value["brokerName"], int(value.get("queueId", 0)))
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         raise fastjson.ShapeError(
             f"no message queue, which has topic, brokerName and queueId: {value!r:.200}"
         ) from None

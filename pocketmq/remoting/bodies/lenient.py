@@ -124,7 +124,7 @@ def _reader(kind: Any) -> Reader | None:
     origin = get_origin(kind)
     if origin is Annotated:
         inner, meta = get_args(kind)
-        return _EnumReader((meta.extra or {}).get("enum", ())) if meta.extra else _reader(inner)
+        return _EnumReader(meta.extra["enum"]) if meta.extra else _reader(inner)
     if origin is list:
         return _list_reader(_reader(get_args(kind)[0]))
     if origin is dict:
@@ -183,6 +183,7 @@ class _EnumReader:
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _ZEROS: Final = re.compile(r"\.0*\Z")
+_HUGE: Final = 2.0**64
 _NO_VALUE: Final = frozenset({"", "null", "NULL"})
 _TRUE: Final = frozenset({"true", "1", "y", "t"})
 _FALSE: Final = frozenset({"false", "0", "n", "f"})
@@ -194,9 +195,8 @@ def _integer(value: Any) -> Any:
             return None
         text = _ZEROS.sub("", value.replace(",", ""))
         return int(text) if _INTEGER.fullmatch(text) else value
-    if isinstance(value, float | bool):
-        return int(value)  # JSON has neither infinity nor NaN
-    return value
+    # A number that no integer of Java holds stays as it is, and is refused.
+    return int(value) if isinstance(value, float | bool) and abs(value) < _HUGE else value
 
 
 def _boolean(value: Any) -> Any:
@@ -215,7 +215,9 @@ def _number(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
 
 
 _SIMPLE: Final[dict[Any, Reader]] = {

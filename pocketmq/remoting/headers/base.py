@@ -33,7 +33,8 @@ class Header(msgspec.Struct, rename="camel", gc=False):
     """The extFields of a request or response. An instance of this class itself is an empty map.
 
     As in the reference most headers take a number that makes no sense for none at all. Those with
-    `strict_numbers` are refused then: the ones that the reference decodes by hand.
+    `strict_numbers` are refused then: those that the reference decodes by hand, and answers in which
+    a number that is missing means something.
     """
 
     strict_numbers: ClassVar[bool] = False

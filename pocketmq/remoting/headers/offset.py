@@ -1,5 +1,7 @@
 """Headers of offsets: those consumers commit, and those the store knows."""
 
+from typing import ClassVar
+
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 
@@ -14,6 +16,8 @@ class QueryConsumerOffsetRequestHeader(Header, kw_only=True):
 
 class QueryConsumerOffsetResponseHeader(Header):
     """The next queue offset that the group is going to consume."""
+
+    strict_numbers: ClassVar[bool] = True
 
     offset: I64 | None = None
 

@@ -208,6 +208,11 @@ def _odd_json(text: str) -> Iterator[tuple[str, str]]:
 def _odd_bodies(body: dict[str, Any]) -> Iterator[tuple[str, Body]]:
     for spell in (capitalised, snake_case, kebab_case, str.upper):
         yield spell.__name__, respelt(body, spell)
+    yield "capitalised within", {key: respelt(item, capitalised) for key, item in body.items()}
+    yield (
+        "unknown keys within",
+        {key: respelt(item, lambda name: f"un{name}") for key, item in body.items()},
+    )
     yield "ordinals", _ordinals(body)
     yield '"00"', _with_numbers(body, lambda number: f"00{number}")
     yield '"+0"', _with_numbers(body, lambda number: f"+{number}")
@@ -278,6 +283,11 @@ def _bare(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
+_ODD_NUMBERS: Final = ("00", "+1", "-1", "99999999999999999999")
+# A name server closes the connection of a broker whose time is over, at a moment of its choice.
+_TIMEOUTS: Final = frozenset({"heartbeatTimeoutMillis", "heartbeatTimeoutMills"})
+
+
 def cases() -> Iterator[Case]:
     """Every odd request; before those of a code the good one."""
     for good in GOOD:
@@ -287,10 +297,10 @@ def cases() -> Iterator[Case]:
         for name in ask.fields:
             rest = {key: value for key, value in ask.fields.items() if key != name}
             yield Case(f"{title} without {name}", good, replace(ask, fields=rest))
-            for odd in ("", "abc", "00", "+1", "-1", "99999999999999999999"):
-                if odd in ("", "abc") or ask.fields[name].strip("<>").isdigit():
-                    fields = {**ask.fields, name: odd}
-                    yield Case(f"{title} {name}={odd!r}", good, replace(ask, fields=fields))
+            is_number = ask.fields[name].isdigit() and name not in _TIMEOUTS
+            for odd in ("", "abc", *(_ODD_NUMBERS if is_number else ())):
+                fields = {**ask.fields, name: odd}
+                yield Case(f"{title} {name}={odd!r}", good, replace(ask, fields=fields))
         if len(ask.fields) > 1:
             yield Case(f"{title} without fields", good, replace(ask, fields={}))
         if isinstance(ask.body, dict):
