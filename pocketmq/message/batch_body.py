@@ -5,7 +5,7 @@ Each message is, big-endian::
     size i32 · magic i32 (0) · CRC i32 (0) · flag i32 · bodyLength i32, body ·
     propertiesLength i16, properties
 
-The broker stores each as a record of its own; magic and CRC are placeholders nobody reads.
+The broker stores each as a record of its own; magic and CRC are placeholders that are never read.
 """
 
 import sys
@@ -29,7 +29,7 @@ MIN_ITEM: Final = _HEAD.size + _PROPERTIES_LENGTH.size
 
 
 class BatchBodyError(ValueError):
-    """Bytes that are no batch body, or a message that does not fit into one."""
+    """Bytes that are not a batch body, or a message that does not fit into one."""
 
 
 class BatchItem(NamedTuple):
@@ -73,7 +73,8 @@ class BatchBody:
         return b"".join(self._pieces)
 
     def first(self) -> tuple[int, bytes, bytes]:
-        """The flag, the body and the encoded properties of its first message; there must be one."""
+        """Return the flag, the body and the encoded properties of its first message; there must be
+        one."""
         head, body, _, properties = self._pieces[:4]
         return _unpack_head(head)[3], body, properties
 
@@ -83,7 +84,7 @@ class BatchBody:
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """A whole batch body, of messages given as (flag, body, encoded properties).
+    """Return a whole batch body, of messages given as (flag, body, encoded properties).
 
     Raises:
         BatchBodyError: properties of more than 32 767 bytes.
@@ -99,7 +100,7 @@ def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def iter_batch(body: ReadableBuffer) -> Iterator[BatchItem]:
-    """The messages of a batch body, in order.
+    """Return the messages of a batch body, in order.
 
     Raises:
         BatchBodyError: at the item whose lengths do not add up; the items before it were given.
@@ -111,7 +112,7 @@ def iter_batch(body: ReadableBuffer) -> Iterator[BatchItem]:
         try:
             size, _, _, flag, body_length = _unpack_head(view, at)
         except StructError:
-            raise BatchBodyError(f"{end - at} bytes at byte {at} are no message") from None
+            raise BatchBodyError(f"{end - at} bytes at byte {at} are not a message") from None
         body_begin = at + 20
         body_end = body_begin + body_length
         next_at = at + size

@@ -7,7 +7,7 @@ from typing import Final
 from pocketmq.message.buffers import ReadableBuffer
 
 crc32: Callable[[ReadableBuffer], int]
-"""The whole CRC-32, for those who check many bodies and mask them all at once."""
+"""The whole CRC-32, for callers that check many bodies and mask them all at once."""
 try:
     # ISA-L folds with carry-less multiplication: several times zlib's speed on 1 KiB bodies.
     from isal import isal_zlib
@@ -20,7 +20,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 
 
 def body_crc(body: ReadableBuffer) -> int:
-    """CRC-32 of `body` as it is stored (compressed, if it is), the top bit cleared.
+    """Return the CRC-32 of `body` as it is stored (compressed, if it is), the top bit cleared.
 
     The reference broker keeps the value in a signed int and masks the sign away, so 31 bits are
     what records and the bodyCrc32 fields of requests hold.

@@ -2,7 +2,7 @@
 
 ZLIB bodies are zlib streams with header, LZ4 bodies LZ4 *frames*, ZSTD bodies zstd frames; several
 frames in a row are one body, as the Java client's streams read them. Only producers compress
-(bodies of 4 KiB and more, level 5, ZLIB unless told otherwise); what they sent is stored as it is.
+(bodies of 4 KiB and more, level 5, ZLIB by default); brokers store their bodies unchanged.
 """
 
 import sys
@@ -39,7 +39,8 @@ class CompressionType(IntEnum):
 
     @classmethod
     def of(cls, sys_flag: int) -> "CompressionType":
-        """The codec a sysFlag names; ZLIB where it names none, as old and Go clients write it.
+        """Return the codec a sysFlag names; ZLIB where it names none, as old and Go clients write
+        it.
 
         Raises:
             CompressionError: a number that RocketMQ 5.3 does not know.
@@ -113,7 +114,7 @@ def compress(
 
 
 def decompress(body: ReadableBuffer, sys_flag: int, max_size: int = MAX_DECOMPRESSED) -> bytes:
-    """The body inside `body`, compressed by the codec that `sys_flag` names.
+    """Return the body inside `body`, compressed by the codec that `sys_flag` names.
 
     Never makes more than `max_size` + 1 bytes, whatever the compressed bytes claim.
 

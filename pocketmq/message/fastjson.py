@@ -75,10 +75,10 @@ def decode_into(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
 
 
 def message_queue_of(key: str) -> MessageQueue:
-    """The MessageQueue whose JSON text is the key of a map.
+    """Return the MessageQueue whose JSON text is the key of a map.
 
     Raises:
-        ShapeError: the text is no such object.
+        ShapeError: the text is not such an object.
     """
     try:
         queue = msgspec.json.decode(key, type=_QueueKey, strict=False)
@@ -100,7 +100,7 @@ _MAX_DEPTH: Final = 200
 # A string (the closing quote is optional here so that a missing one is found at once instead of
 # being looked for from every quote again), a brace, or anything between them.
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}]|[^"{}]+', re.DOTALL)
-# Within what stands between strings and braces: a bare key, told by what surrounds it. The text
+# Within what stands between strings and braces: a bare key, known by its surroundings. The text
 # before begins at a brace, so "^" stands for one.
 _BARE_KEY: Final = re.compile(r"(^|,)(\s*)(-?[0-9]+|[A-Za-z_$][\w$]*)(?=\s*:)")
 _COLON: Final = re.compile(r"\s*:")
@@ -197,7 +197,7 @@ def _path_of(value: Any) -> str | None:
 
 
 def _target(root: Any, path: str) -> Any:
-    """The value at `$.name[0].na\\-me`; fastjson puts a backslash before special characters."""
+    """Return the value at `$.name[0].na\\-me`; a backslash precedes special characters."""
     if not path.startswith("$"):
         raise FastjsonError(f"a reference that does not start at the root: {path!r}")
     value = root

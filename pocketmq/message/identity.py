@@ -51,7 +51,7 @@ def pack_host(ip: str, port: int) -> bytes:
 
 
 def unpack_host(host: bytes) -> tuple[str, int]:
-    """The address and the port of a packed host of 8 or 20 bytes.
+    """Return the address and the port of a packed host of 8 or 20 bytes.
 
     Raises:
         ValueError: any other length.
@@ -68,13 +68,14 @@ def unpack_host(host: bytes) -> tuple[str, int]:
 # The messages of one answer share a store host and mostly a born host.
 @lru_cache(maxsize=1024)
 def host_text(host: bytes) -> str:
-    """A packed host as `ip:port`, or `[ip]:port` for IPv6."""
+    """Return a packed host as `ip:port`, or `[ip]:port` for IPv6."""
     ip, port = unpack_host(host)
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def encode_offset_msg_id(host: bytes, physical_offset: int) -> str:
-    """The offset message id of the record at `physical_offset` of the broker at packed `host`."""
+    """Return the offset message id of the record at `physical_offset` of the broker at packed
+    `host`."""
     return f"{host.hex().upper()}{physical_offset:016X}"
 
 
@@ -141,14 +142,14 @@ class UniqueIdFactory:
 
 
 def new_unique_id() -> str:
-    """A unique id of this process (56 characters where the host only has IPv6, else 32)."""
+    """Return a unique id of this process (56 characters where the host only has IPv6, else 32)."""
     return _process_factory()()
 
 
 @lru_cache(maxsize=1)
 def _process_factory() -> UniqueIdFactory:
     ip = local_address()
-    # Four bytes of the clock where nothing else tells this host from others.
+    # Four bytes of the clock when the host has no address that sets it apart.
     host = pack_host(ip, 0)[:-4] if ip else (time.time_ns() // 1_000_000 & 0xFFFFFFFF).to_bytes(4)
     return UniqueIdFactory(time.time_ns, os.getpid(), host)
 
@@ -158,7 +159,8 @@ if hasattr(os, "register_at_fork"):  # a child must not go on with its parent's 
 
 
 def local_address() -> str | None:
-    """The numeric address this host sends from, IPv4 if it can; None where it has only loopback."""
+    """Return the numeric address this host sends from, IPv4 if it can; None where it has only
+    loopback."""
     for found in _local_addresses():
         address = ipaddress.ip_address(found.partition("%")[0])
         if not (address.is_loopback or address.is_unspecified):
@@ -181,7 +183,7 @@ def _local_addresses() -> Iterator[str]:
 
 
 def _month_around(now: int) -> tuple[int, int]:
-    """Start and end, in Unix milliseconds, of the month `now` lies in, in local time."""
+    """Return the start and the end of the month of `now`, in Unix ms, in local time."""
     start = datetime.fromtimestamp(now / 1000).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0
     )

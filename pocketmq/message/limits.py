@@ -15,7 +15,7 @@ MAX_PROPERTIES: Final = 32_767
 """Bytes of a message's properties text; the record has a signed 16-bit length for it."""
 
 TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-"""To be used with `fullmatch`; topics and groups share it."""
+"""Use it with `fullmatch`; topics and groups share it."""
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 TBW102: Final = AUTO_CREATE_TOPIC
@@ -33,7 +33,7 @@ OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 ROCKSDB_CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 
 DEFAULT_REGION: Final = "DefaultRegion"
-"""What a broker calls its region (regionId) unless it is told otherwise."""
+"""The default name of a broker's region (regionId)."""
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"

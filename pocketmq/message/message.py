@@ -103,7 +103,8 @@ class Message(msgspec.Struct):
         return cls(topic, encode_payload(payload), **fields)
 
     def all_properties(self) -> dict[str, str]:
-        """The properties to send: the application's and those that the other fields stand for."""
+        """Return the properties to send: the application's and those that the other fields stand
+        for."""
         properties = dict(self.properties)
         if self.keys:
             properties[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
@@ -199,9 +200,9 @@ class MessageExt(msgspec.Struct):
     def from_parts(
         cls, parts: Parts, broker_name: str = "", max_body: int | None = MAX_DECOMPRESSED
     ) -> Self:
-        """The same without a Record in between, which is a sixth of the work for each message that
-        is pulled; body and properties must be bytes. With None for `max_body` a compressed body
-        stays as it is, and its flag set."""
+        """Make a message as `from_record` does, from parts: a sixth of the work for each message
+        that is pulled. Body and properties must be bytes. With None for `max_body` a
+        compressed body stays as it is, and its flag set."""
         head, body, topic, properties = parts
         (
             size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
@@ -239,10 +240,11 @@ class MessageExt(msgspec.Struct):
         broker_name: str,
         undecodable: Callable[[Self, CompressionError], object],
     ) -> None:
-        """Append the messages whose records `data` holds, one behind another, as answers to pulls
-        have them. One whose body can not be decompressed stays as it is, and is told of.
+        """Append the messages whose records `data` holds, one behind another, as in answers to
+        pulls. A body that cannot be decompressed stays as it is, and `undecodable` is called.
 
-        Raises RecordError for the first that is no record; those before it have been appended.
+        Raises RecordError at the first bytes that are not a record; messages before it have been
+        appended.
         """
         append = messages.append
         at, end = 0, len(data)
@@ -408,7 +410,7 @@ class MessageExt(msgspec.Struct):
 
 
 def split_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The index keys in `properties`: the non-empty, blank-separated parts of KEYS."""
+    """Return the index keys in `properties`: the non-empty, blank-separated parts of KEYS."""
     keys = properties.get(names.KEYS)
     return tuple(filter(None, keys.split(names.KEY_SEPARATOR))) if keys else ()
 

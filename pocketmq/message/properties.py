@@ -97,7 +97,7 @@ class PropertiesError(ValueError):
 
 
 def encode(properties: Mapping[str, str]) -> str:
-    """The text of `properties`, with the trailing separator that current clients write.
+    """Return the text of `properties`, with the trailing separator that current clients write.
 
     Raises:
         PropertiesError: a name is empty or has a separator in it, or a value has 0x02 in it.
@@ -116,7 +116,7 @@ def encode(properties: Mapping[str, str]) -> str:
 
 
 def decode(text: str | bytes | bytearray | memoryview) -> dict[str, str]:
-    """The properties in `text`; the last of equal names wins.
+    """Return the properties in `text`; the last of equal names wins.
 
     Entries without separator, name or value are dropped, as the reference client drops them, and
     bytes that are not UTF-8 become U+FFFD: a peer can send anything, and this never fails.
@@ -132,7 +132,7 @@ def decode(text: str | bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def find(properties: str, name: str) -> str | None:
-    """The value `decode(properties).get(name)` would give, without taking the text apart."""
+    """Return the value `decode(properties).get(name)` would give, without taking the text apart."""
     # From the end, since the last of equal names wins. Cutting the text at the name is cheaper
     # than searching for places in it and slicing.
     before, found, after = properties.rpartition(f"{name}\x01")

@@ -15,7 +15,7 @@ _WORDS: Final = 5
 
 
 class RecallHandleError(ValueError):
-    """The text is no recall handle."""
+    """The text is not a recall handle."""
 
 
 class RecallHandle(NamedTuple):
@@ -28,12 +28,12 @@ class RecallHandle(NamedTuple):
     message_id: str
 
     def encode(self) -> str:
-        """The handle's text."""
+        """Return the handle's text."""
         return base64.urlsafe_b64encode(" ".join((_VERSION, *self)).encode()).decode()
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """The handle behind a text. Raises RecallHandleError."""
+    """Return the handle behind a text. Raises RecallHandleError."""
     try:
         # The reference does not insist on the padding.
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)

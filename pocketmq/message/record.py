@@ -1,4 +1,4 @@
-"""The stored message record: encoding into a mapped file, decoding without copying the body.
+"""The stored message record: encoding into a buffer, decoding without copying the body.
 
 A record is what lies in the commit log and what answers to pulls carry, one after another without
 padding. All integers are big-endian::
@@ -76,7 +76,7 @@ class TruncatedRecord(RecordError):
 
 
 class CorruptRecord(RecordError):
-    """The bytes are no record: wrong magic, lengths that do not add up, or a wrong checksum."""
+    """The bytes are not a record: wrong magic, lengths that do not add up, or a wrong checksum."""
 
 
 class Record(msgspec.Struct, eq=False, gc=False):
@@ -135,7 +135,7 @@ def record_size(
     sys_flag: int = 0,
     version: int = 1,
 ) -> int:
-    """Bytes of a record with these lengths (of the encoded topic and properties)."""
+    """Return the bytes of a record with these lengths (of the encoded topic and properties)."""
     return (
         _HEADS[sys_flag >> 4 & 3].size
         + version  # the topic's length has one byte in v1, two in v2
@@ -209,7 +209,7 @@ def encode_blank_into(buffer: WritableBuffer, at: int, size: int) -> None:
 
 
 def peek(buffer: ReadableBuffer, at: int = 0) -> tuple[int, int]:
-    """Size and magic of what lies at `at`: a record, a blank, or neither.
+    """Return the size and the magic at `at`: a record, a blank, or neither.
 
     Raises:
         TruncatedRecord: fewer than eight bytes are left.
@@ -224,9 +224,8 @@ def peek(buffer: ReadableBuffer, at: int = 0) -> tuple[int, int]:
 def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Record:
     """Read the record at `at`. Its body stays a slice of `buffer`.
 
-    Raises:
-        TruncatedRecord: the buffer ends before the record does.
-        CorruptRecord: the bytes are no record, or (with `check_crc`) the body's checksum differs.
+    Raises: TruncatedRecord: the buffer ends before the record does. CorruptRecord: the bytes are
+    not a record, or (with `check_crc`) the body's checksum differs.
     """
     view = buffer if type(buffer) is memoryview else memoryview(buffer)
     head, *rest = decode_parts(view, at, check_crc)
@@ -234,8 +233,10 @@ def decode(buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True) -> Re
 
 
 def decode_parts(data: bytes | memoryview, at: int, check_crc: bool = True) -> Parts:
-    """What `decode` gives as a Record, for those who make something else of it: body and properties
-    are slices of `data`, so bytes of their own if `data` is bytes. Raises as it does."""
+    """Return the fields that `decode` makes a Record of, for callers that need no Record.
+
+    Body and properties are slices of `data`: copies if `data` is bytes. Raises as `decode` does.
+    """
     try:
         head = unpack_head(data, at)
         body_begin = at + HEAD_SIZE
@@ -283,12 +284,12 @@ def decode_parts(data: bytes | memoryview, at: int, check_crc: bool = True) -> P
 
 
 def properties_of(record: memoryview) -> dict[str, str]:
-    """The properties of the record that `record` is from its first to its last byte.
+    """Return the properties of the record that `record` is from its first to its last byte.
 
     A third of the time that `decode` takes for the whole, for filters that look at no more.
 
     Raises:
-        CorruptRecord: the bytes are no record.
+        CorruptRecord: the bytes are not a record.
     """
     try:
         magic, hosts = _MAGIC_AND_FLAG.unpack_from(record, 4)
@@ -310,7 +311,7 @@ def properties_of(record: memoryview) -> dict[str, str]:
 def iter_records(
     buffer: ReadableBuffer, at: int = 0, *, check_crc: bool = True, strict: bool = False
 ) -> Iterator[Record]:
-    """The records from `at` to the end of `buffer`, as a pull answer holds them.
+    """Return the records from `at` to the end of `buffer`, as a pull answer holds them.
 
     What does not decode ends the list, as clients of RocketMQ expect; with `strict` it raises the
     `RecordError` instead.
@@ -328,7 +329,7 @@ def iter_records(
 
 
 def _short(view: bytes | memoryview, at: int) -> RecordError:
-    """Why there is no whole head at `at`: told from the size and magic, if those are there."""
+    """Return the error for a head that is not whole, from the size and the magic if present."""
     size, magic = peek(view, at)
     if magic not in (MAGIC_V1, MAGIC_V2):
         return _not_a_record(at, size, magic)

@@ -18,7 +18,7 @@ class TagExpressionError(ValueError):
 # sends ever new ones at a few megabytes here.
 @lru_cache(maxsize=2048)
 def tag_hash(tag: str) -> int:
-    """The hash Java's `String.hashCode` gives `tag`, signed 32 bits; 0 for no tag ("").
+    """Return the hash Java's `String.hashCode` gives `tag`, signed 32 bits; 0 for no tag ("").
 
     Consume queues store it sign-extended to 64 bits.
     """
@@ -71,7 +71,7 @@ class TagExpression:
 
     @classmethod
     def of(cls, tags: Iterable[str]) -> "TagExpression":
-        """The expression that names exactly `tags`; every message when there are none."""
+        """Return the expression that names exactly `tags`; every message when there are none."""
         return cls(" || ".join(sorted(tags)))
 
     @property
@@ -80,11 +80,11 @@ class TagExpression:
         return not self.tags
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag is wanted; None or "" means it has none."""
+        """Return whether a message with this tag is wanted; None or "" means it has none."""
         return not self.tags or tag in self.tags
 
     def matches_code(self, code: int) -> bool:
-        """Whether an entry of a consume queue with this tags code may be wanted."""
+        """Return whether an entry of a consume queue with this tags code may be wanted."""
         return not self.codes or code in self.codes
 
     def __eq__(self, other: object) -> bool:

@@ -28,8 +28,10 @@ class ConfigFileError(StoreError):
 
 
 class ConfigFile:
-    """One such file. All methods block; `encode` and `write` together are `save`, for those who
-    build the content on an event loop and write it off that loop."""
+    """One such file. All methods block.
+
+    `encode` and `write` together are `save`: encode on the event loop, write on a thread.
+    """
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
         self.path = path
@@ -39,7 +41,8 @@ class ConfigFile:
         self._content: bytes | None = None
 
     def load(self) -> dict[str, Any]:
-        """The document; from NAME.bak when the file is missing, empty or broken; {} without both.
+        """Return the document; from NAME.bak when the file is missing, empty or broken; {} without
+        both.
 
         Raises:
             ConfigFileError: there is a file, but nothing that can be read.
@@ -48,7 +51,9 @@ class ConfigFile:
         try:
             document = self._read(self.path)
         except fastjson.FastjsonError as error:
-            log.error("%s can not be read (%s); trying %s", self.path, error, self.backup.name)
+            log.error(
+                "%s cannot be read (%s); reading %s instead", self.path, error, self.backup.name
+            )
             try:
                 document = self._read(self.backup)
             except fastjson.FastjsonError:
@@ -72,7 +77,7 @@ class ConfigFile:
         self.write(self.encode(document))
 
     def encode(self, document: Mapping[str, Any]) -> bytes:
-        """The content that `save` writes for `document`."""
+        """Return the content that `save` writes for `document`."""
         return fastjson.encode(keep_unknown(document, self._document))
 
     def write(self, content: bytes) -> None:

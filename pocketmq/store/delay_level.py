@@ -24,11 +24,14 @@ class DelayLevels:
         return len(self._milliseconds)
 
     def milliseconds(self, level: int) -> int:
-        """The delay of `level`; levels above the highest mean the highest. Level 1 is the least."""
+        """Return the delay of `level`; levels above the highest mean the highest.
+
+        Level 1 is the least.
+        """
         return self._milliseconds[min(level, len(self._milliseconds)) - 1]
 
     def deliver_timestamp(self, level: int, store_timestamp: int) -> int:
-        """When a message of `level` that was stored at `store_timestamp` is due (ms)."""
+        """Return when a message of `level` that was stored at `store_timestamp` is due (ms)."""
         return store_timestamp + self.milliseconds(level)
 
 

@@ -23,7 +23,7 @@ _NO_ENTRY = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Whether a record gets a consume-queue entry.
+    """Return whether a record gets a consume-queue entry.
 
     Prepared and rolled-back transactions do not (half messages are stored without these bits, so
     they do); inner batches belong to another kind of queue (batchconsumequeue).
@@ -32,8 +32,8 @@ def has_queue_entry(sys_flag: int) -> bool:
 
 
 def tags_code_of(record: Record, delay_levels: DelayLevels) -> int:
-    """What a record's consume-queue entry holds beside its place: the hash of its tag, or for a
-    delayed message the time when it is due (ms)."""
+    """Return what a record's consume-queue entry holds beside its place: the hash of its tag, or
+    for a delayed message the time when it is due (ms)."""
     text = record.properties_text
     if record.topic == SCHEDULE_TOPIC:
         due = delivery_time(text, record.store_timestamp, delay_levels)
@@ -44,8 +44,8 @@ def tags_code_of(record: Record, delay_levels: DelayLevels) -> int:
 
 
 def delivery_time(properties: str, store_timestamp: int, delay_levels: DelayLevels) -> int | None:
-    """When a message with these properties, stored in the schedule topic, is due (ms); None when
-    it names no delay level."""
+    """Return when a message with these properties, stored in the schedule topic, is due (ms); None
+    when it names no delay level."""
     text = names.find(properties, names.DELAY)
     try:
         level = int(text or 0)

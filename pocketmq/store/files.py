@@ -7,7 +7,7 @@ Tests replace `Files` to make the disk full or a flush fail. The rules kept here
   an error that a send can be answered with.
 - Syncing goes through `fdatasync` of the descriptor, never `mmap.flush`: it writes the mapped
   pages as well, and it lets go of the GIL while it waits.
-- A mapping is closed only when nobody holds a slice of it. Python refuses with BufferError
+- A mapping is closed only when no slice of it is left. Python refuses with BufferError
   otherwise, and that is taken as the answer "later" (`Retirement`).
 """
 
@@ -109,7 +109,8 @@ class MappedFile:
         self.map.madvise(MADV_RANDOM)
 
     def data_extents(self, start: int) -> list[tuple[int, int]]:
-        """The ranges from `start` on that may hold anything but zeros, as (begin, end) pairs."""
+        """Return the ranges from `start` on that may hold anything but zeros, as (begin, end)
+        pairs."""
         extents = []
         while start < self.size:
             try:
@@ -124,7 +125,7 @@ class MappedFile:
         return extents
 
     def has_data(self, start: int) -> bool:
-        """Whether any byte from `start` on is not zero."""
+        """Return whether any byte from `start` on is not zero."""
         return any(True for _ in self._dirty_chunks(start))
 
     def zero_from(self, start: int) -> None:
@@ -160,7 +161,7 @@ class MappedFile:
 
 
 class Retirement:
-    """Files that are no longer part of the store but may still be read: closed when they are not.
+    """Files that no longer belong to the store but may still be read: they are closed later.
 
     `sweep` is called now and then; the last reader's slice keeps the mapping alive until then.
     """
@@ -264,7 +265,7 @@ class Files:
             os.close(fd)
 
     def modified_ms(self, path: Path) -> int:
-        """When a file was last written to, Unix ms. Raises OSError."""
+        """Return when a file was last written to, Unix ms. Raises OSError."""
         return path.stat().st_mtime_ns // 1_000_000
 
     def used_percent(self, directory: Path) -> int:
@@ -273,7 +274,7 @@ class Files:
         return -(-100 * usage.used // max(1, usage.used + usage.free))
 
     def read(self, path: Path) -> bytes | None:
-        """The whole content of a small file; None where there is none."""
+        """Return the whole content of a small file; None where there is none."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -313,7 +314,7 @@ class Files:
 
 
 def make_directories(directory: Path) -> tuple[Path, ...]:
-    """Create a directory and what is missing above it; gives back the directories that thereby got
+    """Create a directory and what is missing above it; returns the directories that thereby got
     new names, and must be synced for these to survive a power failure."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
-    """The time as records hold it: Unix milliseconds."""
+    """Return the time as records hold it: Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
@@ -225,9 +225,9 @@ class MessageStore:
         """Lock the directory, map the files, recover. Blocks.
 
         Raises:
-            StoreLocked: another process has it.
-            StoreCorrupt, FileSizeMismatch: what is there can not be used as it is.
-            DiskFull: no room even to open it.
+            StoreLocked: another process has the store open.
+            StoreCorrupt, FileSizeMismatch: the files cannot be used as they are.
+            DiskFull: the disk has no room even to open the store.
             StoreClosed: it was closed; open another `MessageStore`.
         """
         if self._open:
@@ -320,5 +320,9 @@ class MessageStore:
         self._lock.release()
 
     def _flush_failed(self, error: OSError) -> None:
-        log.critical("%s: flushing failed, no more messages are taken: %s", self.config.root, error)
+        log.critical(
+            "%s: flushing failed; messages are refused until the broker is restarted: %s",
+            self.config.root,
+            error,
+        )
         self.refuse(f"flushing to the disk failed: {error}")

@@ -1,4 +1,4 @@
-"""What can be read from an open store: messages of a queue, offsets, times.
+"""Reads from an open store: messages of a queue, offsets, times.
 
 Reference: DefaultMessageStore.getMessage, ConsumeQueue.binarySearchInQueueByTime.
 """
@@ -150,12 +150,12 @@ class StoreReader:
         return GetResult(_FOUND, next_offset, low, high, buffers, count, total, behind)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The oldest message's offset; 0 for an unknown queue."""
+        """Return the oldest message's offset; 0 for an unknown queue."""
         queue = self._find(topic, queue_id)
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset behind the newest readable message; 0 for an unknown queue."""
+        """Return the offset behind the newest readable message; 0 for an unknown queue."""
         queue = self._find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -166,7 +166,7 @@ class StoreReader:
         timestamp: int,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
-        """Where a store timestamp (ms) lies in a queue.
+        """Return where a store timestamp (ms) lies in a queue.
 
         `lower`: the first message stored at that time or later (max_offset if there is none);
         `upper`: the last one stored at that time or earlier (min_offset if there is none).
@@ -182,23 +182,23 @@ class StoreReader:
         return max(later - 1, queue.min_offset)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """The store timestamp (ms) of the oldest message of a queue; -1 without one."""
+        """Return the store timestamp (ms) of the oldest message of a queue; -1 without one."""
         return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store timestamp (ms) of the message at `offset`; -1 where there is none."""
+        """Return the store timestamp (ms) of the message at `offset`; -1 where there is none."""
         queue = self._find(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None
         return self._log.store_timestamp_at(entry[0], entry[1]) if entry is not None else -1
 
     def properties_at(self, topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
-        """The properties of the message at `offset`; None where there is none."""
+        """Return the properties of the message at `offset`; None where there is none."""
         queue = self._find(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None
         return self._properties(entry[0], entry[1]) if entry is not None else None
 
     def record_at(self, physical_offset: int) -> memoryview:
-        """The record that begins at a physical offset. Raises `RecordNotFound`."""
+        """Return the record that begins at a physical offset. Raises `RecordNotFound`."""
         return self._log.record_at(physical_offset)
 
     def _properties(self, physical: int, size: int) -> dict[str, str] | None:

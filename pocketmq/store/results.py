@@ -1,4 +1,4 @@
-"""What putting and getting messages gives back. Status names are RocketMQ's."""
+"""The results of putting and getting messages. Status names are RocketMQ's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 
 class PutStatus(Enum):
-    """What became of a put."""
+    """The outcome of a put."""
 
     PUT_OK = "PUT_OK"
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     """The body, the properties or the whole record exceeds a limit."""
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     """The store cannot write: disk full, a failed flush, or not open; or the queue of the message
-    can not get a file."""
+    cannot get a file."""
 
 
 class PutResult(msgspec.Struct, gc=False):
@@ -46,7 +46,7 @@ class PutResult(msgspec.Struct, gc=False):
 
 
 class GetStatus(Enum):
-    """What a get found; the name is also the remark of a pull's answer."""
+    """The outcome of a get; the name is also the remark of a pull's answer."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -83,7 +83,7 @@ class GetResult(msgspec.Struct):
 
 
 class StoreCounters(msgspec.Struct):
-    """What a store did since it was made. Only grows."""
+    """Counts since the store was made; they only grow."""
 
     messages_put: int = 0
     bytes_put: int = 0

@@ -1,4 +1,4 @@
-"""Who has the store: the `lock` file keeps others out, the `abort` file tells of a crash.
+"""The `lock` file keeps other processes out of a store; the `abort` file reveals a crash.
 
 `lock` is locked as the reference's Java code locks it (a POSIX record lock on its first byte), so
 that neither broker opens what the other has open. `abort` holds the process id and exists while
@@ -86,8 +86,11 @@ class StoreLock:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[int]:
-    """A descriptor that holds the lock of a directory. A process that inherits it goes on holding
-    the lock, until it ends. Raises OSError, BlockingIOError when somebody has the lock."""
+    """Hold the lock of a directory, and yield the descriptor that holds it.
+
+    A process that inherits the descriptor keeps the lock until it ends. Raises OSError, and
+    BlockingIOError when another process has the lock.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,8 +100,8 @@ def locked(directory: Path) -> Iterator[int]:
 
 
 def wait_until_unlocked(root: Path, directory: Path) -> None:
-    """Wait until nobody has the lock of a directory of the store at `root`: a process that a killed
-    broker left has it for some milliseconds. Raises StoreLocked when that does not end."""
+    """Wait until the lock of a directory of the store at `root` is free: a process that a killed
+    broker left behind has it for some milliseconds. Raises StoreLocked when it keeps the lock."""
     deadline = time.monotonic() + _UNLOCK_SECONDS
     while True:
         try:
@@ -109,4 +112,4 @@ def wait_until_unlocked(root: Path, directory: Path) -> None:
                 raise StoreLocked(root) from None
             time.sleep(0.01)
         except OSError:
-            return  # there is none; or it can not be locked, which nobody has done then
+            return  # there is no such directory, or it cannot be locked at all

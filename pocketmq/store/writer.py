@@ -218,7 +218,7 @@ class StoreWriter:
         `flag` is without effect, since each message of a batch brings its own.
 
         Raises:
-            BatchBodyError: the body is no batch; nothing is stored.
+            BatchBodyError: the body is not a batch; nothing is stored.
         """
         if self._refusal and not self._try_again():
             return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
@@ -367,7 +367,7 @@ class StoreWriter:
     # --- at the end of a put ------------------------------------------------------------------
 
     def _put_done(self) -> None:
-        """See that what was put is settled before long."""
+        """Have the put settled soon."""
         if self._call_soon is None:
             self._pending.settle()
         elif self._sync:
@@ -380,8 +380,8 @@ class StoreWriter:
         self._due = False
         try:
             self._pending.settle()
-        except OSError as error:  # who waits for an answer tries again, and gets the error
-            log.error("the commit log can not be written: %s", error)
+        except OSError as error:  # waiting senders settle again, and get the error
+            log.error("the commit log cannot be written; check the disk: %s", error)
 
     # --- refusing -----------------------------------------------------------------------------
 
@@ -397,18 +397,18 @@ class StoreWriter:
 
     def _no_room(self, error: DiskFull | OSError) -> PutResult:
         self.refuse(str(error), time.monotonic() + self._disk_retry)
-        log.error("no message is taken: %s", error)
+        log.error("messages are refused; check the disk: %s", error)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
 
     def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:
         """Only a full disk concerns other queues as well."""
         if isinstance(error, DiskFull):
             return self._no_room(error)
-        reason = f"queue {queue.topic}/{queue.queue_id} can not get a file: {error.strerror}"
+        reason = f"queue {queue.topic}/{queue.queue_id} cannot get a file: {error.strerror}"
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + self._disk_retry
-            log.error("a message is not taken: %s", reason)
+            log.error("a message is refused: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 
     def _illegal(self, body: int, properties: int, size: int, sys_flag: int) -> PutResult:

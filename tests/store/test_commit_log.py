@@ -115,7 +115,7 @@ async def test_a_write_that_fails_loses_nothing(
     flushed = asyncio.get_running_loop().create_future()
     store.when_flushed(store.commit_log.end, flushed.set_result)
     await asyncio.sleep(0)
-    assert "can not be written" in caplog.text
+    assert "cannot be written" in caplog.text
     monkeypatch.setattr(os, "pwrite", pwrite)
     store.settle()
     assert await flushed

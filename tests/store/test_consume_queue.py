@@ -62,7 +62,7 @@ def test_a_batch_equals_single_entries(bench: Any, count: int) -> None:
 
 
 def test_entries_as_arrays(bench: Any) -> None:
-    """One array per file, no copy, and the files can not be closed underneath it."""
+    """One array per file, no copy, and the files cannot be closed underneath it."""
     queue = make(bench)
     append(queue, 50)
     parts = list(queue.entries(10, 99))

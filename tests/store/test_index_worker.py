@@ -334,7 +334,7 @@ async def test_a_process_that_can_not_be_started(
     await assert_complete(store, 100)
     fill(bench, store, 100, 100)
     await assert_complete(store, 200)
-    assert caplog.text.count("can not be started") == 1
+    assert caplog.text.count("cannot be started") == 1
 
 
 async def test_a_process_without_room_says_so(

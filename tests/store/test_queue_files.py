@@ -1,4 +1,4 @@
-"""A queue that can not have a file: its messages are refused, those of other queues are not."""
+"""A queue that cannot have a file: its messages are refused, those of other queues are not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_topic_with_too_long_a_name_concerns_no_other(bench: StoreBench)
     end = store.commit_log.end
     for result in (bench.put(store, TOO_LONG), put_batch(store, TOO_LONG)):
         assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert result.remark.startswith(f"queue {TOO_LONG}/0 can not get a file: ")
+        assert result.remark.startswith(f"queue {TOO_LONG}/0 cannot get a file: ")
         assert os.strerror(errno.ENAMETOOLONG) in result.remark
     assert store.commit_log.end == end
     assert bench.put(store).ok
@@ -76,7 +76,7 @@ async def test_it_is_logged_now_and_then(
     for _ in range(50):
         assert not bench.put(store, TOO_LONG).ok
     # One a second.
-    assert 1 <= len([line for line in caplog.messages if "can not get a file" in line]) <= 2
+    assert 1 <= len([line for line in caplog.messages if "cannot get a file" in line]) <= 2
 
 
 async def test_a_commit_log_file_that_can_not_be_made_concerns_all(

@@ -167,7 +167,7 @@ def test_selections(tmp_path: Path) -> None:
     assert selected(root, physical_offset=Range(None, places[2])) == [0, 1]
     assert selected(root, born_timestamp=Range(2, 4)) == [2, 3]
     assert selected(root, store_timestamp=Range(NOW + 9, NOW + 11)) == [8, 9]
-    # Equal hashes can not be told apart; that is left to who asks.
+    # Equal hashes cannot be told apart; that is left to who asks.
     assert selected(root, tag_codes=frozenset([tag_hash("AaAa")])) == [0, 1, 3, 4, 6, 7, 9]
     assert selected(root, tag_codes=frozenset([tag_hash("TagA")])) == [2, 5, 8, 9]
     both = Selection(queue_offset=Range(1)) & Selection(queue_offset=Range(None, 3))

@@ -2,7 +2,7 @@
 
 
 class SqlSyntaxError(ValueError):
-    """An expression that can not be compiled.
+    """An expression that cannot be compiled.
 
     Attributes:
         line, column: where the trouble begins, both counted from 1.

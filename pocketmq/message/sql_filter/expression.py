@@ -86,12 +86,12 @@ class Expression:
 
 
 def constant(value: Value) -> Expression:
-    """A literal."""
+    """Make an operand of a literal."""
     return Expression(Kind.CONSTANT, lambda _: value, value=value)
 
 
 def variable(name: str) -> Expression:
-    """A property; unknown for messages that do not have it."""
+    """Make an operand of a property; it is unknown for messages without the property."""
     return Expression(Kind.PROPERTY, lambda properties: properties.get(name), name=name)
 
 
@@ -162,9 +162,9 @@ def equality(left: Expression, right: Expression) -> Expression:
     """`=`."""
     for operand in (left, right):
         if operand.kind is Kind.CONSTANT and operand.value is None:
-            raise OperandError("NULL can not be compared, use IS NULL")
+            raise OperandError("NULL cannot be compared, use IS NULL")
     if left.kind is right.kind is Kind.CONSTANT and left.is_boolean and not right.is_boolean:
-        raise OperandError(f"{left} can not be compared with {right}")
+        raise OperandError(f"{left} cannot be compared with {right}")
     first, second = left.evaluate, right.evaluate
     return _boolean(lambda properties: equal(first(properties), second(properties)), left, right)
 
@@ -187,7 +187,7 @@ def ordering(operator: str, left: Expression, right: Expression) -> Expression:
     """`<`, `<=`, `>`, `>=`: between numbers and what can be read as one."""
     for operand in (left, right):
         if operand.is_boolean or type(operand.value) is str:
-            raise OperandError(f"{operand} can not be compared by {operator}")
+            raise OperandError(f"{operand} cannot be compared by {operator}")
     first, second, holds = left.evaluate, right.evaluate, _HOLDS[operator]
 
     def evaluate(properties: Properties) -> Value:
@@ -204,7 +204,7 @@ def between(operand: Expression, low: Expression, high: Expression) -> Expressio
     """`BETWEEN low AND high`, both included."""
     if low.kind is high.kind is Kind.CONSTANT:
         if low.value is None or high.value is None:
-            raise OperandError("the bounds of BETWEEN can not be NULL")
+            raise OperandError("the bounds of BETWEEN cannot be NULL")
         if compare(high.value, low.value) < 0:
             raise OperandError(f"the bounds of BETWEEN are the wrong way round: {low}, {high}")
     return chain("AND", ordering(">=", operand, low), ordering("<=", operand, high))
@@ -237,7 +237,7 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 def text_test(operator: str, operand: Expression, search: str, *, wanted: bool) -> Expression:
     """CONTAINS, STARTSWITH, ENDSWITH, and with `wanted` False their opposites: never unknown, but
-    false for what is no string and for an empty `search`."""
+    false for values that are not strings and for an empty `search`."""
     inner, test = operand.evaluate, _TEXT_TESTS[operator]
 
     def evaluate(properties: Properties) -> Value:

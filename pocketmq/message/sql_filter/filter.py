@@ -28,7 +28,7 @@ class SqlFilter:
         self._evaluate = evaluate
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """True, False or None (unknown); unknown also when something can not be compared."""
+        """True, False or None (unknown); unknown also when something cannot be compared."""
         try:
             value = self._evaluate(properties)
         except Incomparable:
@@ -36,7 +36,7 @@ class SqlFilter:
         return value if type(value) is bool else None
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties is wanted: what is unknown is not."""
+        """Return whether a message with these properties is wanted: what is unknown is not."""
         return self.evaluate(properties) is True
 
     def __repr__(self) -> str:
@@ -44,10 +44,10 @@ class SqlFilter:
 
 
 def compile_sql(text: str) -> SqlFilter:
-    """The filter for an expression; the same text is compiled once.
+    """Return the filter for an expression; the same text is compiled once.
 
     Raises:
-        SqlSyntaxError: it is no expression, is too long, or is nested too deeply.
+        SqlSyntaxError: it is not an expression, is too long, or is nested too deeply.
     """
     compiled = _compiled(text)
     if isinstance(compiled, SqlSyntaxError):

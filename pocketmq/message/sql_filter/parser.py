@@ -1,7 +1,7 @@
 """The grammar, for lark's LALR parser. Importing lark and building its tables takes a tenth of a
 second, so `filter` imports this module when the first expression comes.
 
-Reference: SelectorParser.jj. The reference stops at the first token that can not go on with a
+Reference: SelectorParser.jj. The reference stops at the first token that cannot go on with a
 complete expression; so does `parse`.
 """
 
@@ -90,7 +90,7 @@ def _text(literal: str) -> str:
 
 
 def _at(token: Token, build: Callable[[], Expression]) -> Expression:
-    """What `build` gives; an operand that does not fit is reported at `token`."""
+    """Return the result of `build`; report an operand that does not fit at `token`."""
     try:
         return build()
     except (OperandError, Incomparable) as error:
@@ -172,7 +172,7 @@ class _Builder(Transformer[Any, Any]):
         number = float(token)
         if not 0.0 < number < float("inf"):
             raise SqlSyntaxError(
-                token.line, token.column, f"{token[:80]} is no Double greater than zero"
+                token.line, token.column, f"{token[:80]} is not a Double greater than zero"
             )
         return meaning.constant(number)
 
@@ -208,7 +208,7 @@ _NAMES: Final = {
 
 
 def parse(text: str) -> Expression:
-    """The expression that `text` begins with. Raises SqlSyntaxError."""
+    """Return the expression that `text` begins with. Raises SqlSyntaxError."""
     parsing = _PARSER.parse_interactive(text)
     try:
         try:

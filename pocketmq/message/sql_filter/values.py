@@ -26,7 +26,7 @@ class Long(int):
 
 
 class Incomparable(ValueError):
-    """Two values that can not be compared: the expression has no result for this message."""
+    """Two values that cannot be compared: the expression has no result for this message."""
 
 
 _DIGITS: Final = re.compile(r"[+-]?\d+")
@@ -47,14 +47,14 @@ def integer_of(text: str, highest: int) -> int:
             number = highest + 1
         if -highest - 1 <= number <= highest:
             return number
-    raise Incomparable(f"{text[:80]!r} is no number up to {highest}")
+    raise Incomparable(f"{text[:80]!r} is not a number up to {highest}")
 
 
 def double_of(text: str) -> float:
     """`text` as a Double. Raises Incomparable."""
     match = _DOUBLE.fullmatch(text.strip(_JAVA_BLANKS))
     if match is None:
-        raise Incomparable(f"{text[:80]!r} is no number")
+        raise Incomparable(f"{text[:80]!r} is not a number")
     sign, name, decimal, hexadecimal = match.groups()
     if name:
         number = float(name)
@@ -77,7 +77,7 @@ _FROM_TEXT: Final[dict[type, Callable[[str], bool | int | float]]] = {
 
 
 def compare(left: bool | str | int | float, right: bool | str | int | float) -> int:
-    """Negative, 0 or positive, as Java's compareTo. Raises Incomparable."""
+    """Compare as Java's compareTo does: negative, 0 or positive. Raises Incomparable."""
     left_type, right_type = type(left), type(right)
     if left_type is not right_type:
         if left_type is str:

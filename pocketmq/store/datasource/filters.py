@@ -48,7 +48,7 @@ class Pushed:
     selection: Selection = ALL_RECORDS
 
     def wants(self, topic: str, queue_id: int) -> bool:
-        """Whether records of a queue can be asked for."""
+        """Return whether records of a queue can be asked for."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.queue_ids is None or queue_id in self.queue_ids)
@@ -57,7 +57,8 @@ class Pushed:
 
 
 def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """What `filters` (all of which must hold) ask for, and those that Spark must still apply."""
+    """Return what `filters` (all of which must hold) ask for, and those that Spark must still
+    apply."""
     pushed = Pushed()
     rest = []
     for condition in filters:
@@ -101,7 +102,7 @@ def _both(old: frozenset[Any] | None, new: frozenset[Any]) -> frozenset[Any]:
 
 
 def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
-    """The values a column may have, if the condition is of that form."""
+    """Return the values a column may have, if the condition is of that form."""
     if isinstance(condition, EqualTo | EqualNullSafe):
         values: tuple[Any, ...] = (condition.value,)
     elif isinstance(condition, In):
@@ -112,7 +113,7 @@ def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
 
 
 def _range(condition: Filter) -> Range | None:
-    """The integers a column may have, if the condition is a comparison with an integer."""
+    """Return the integers a column may have, if the condition is a comparison with an integer."""
     value = getattr(condition, "value", None)
     if type(value) is not int:
         return None
@@ -131,7 +132,7 @@ def _range(condition: Filter) -> Range | None:
 
 
 def _time_range(condition: Filter) -> Range | None:
-    """The milliseconds a time may have, if the condition compares it with a timestamp."""
+    """Return the milliseconds a time may have, if the condition compares it with a timestamp."""
     value = getattr(condition, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None

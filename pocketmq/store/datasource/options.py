@@ -116,7 +116,7 @@ class Options:
         )
 
     def wants(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue is asked for. Naming an internal topic is asking for it."""
+        """Return whether a queue is asked for. Naming an internal topic is asking for it."""
         if self.queues is not None:
             return queue_id in self.queues.get(topic, ())
         if self.topics is not None:
@@ -126,14 +126,14 @@ class Options:
         return self.include_system_topics or not is_internal_topic(topic)
 
     def named_topics(self) -> frozenset[str]:
-        """The topics that must be there, since they are named."""
+        """Return the topics that must be there, since they are named."""
         if self.queues is not None:
             return frozenset(self.queues)
         return self.topics or frozenset()
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their proper names."""
+    """Return the options by their proper names."""
     proper = {name.lower(): name for name in NAMES}
     known = {}
     for name, value in options.items():
@@ -234,7 +234,7 @@ class _Reader:
         return OffsetBounds(otherwise, by_queue)
 
     def time(self, name: str) -> int | None:
-        """A time as Unix milliseconds or in ISO 8601 (UTC unless it says otherwise), in ms."""
+        """Read a time, given as Unix ms or in ISO 8601 (UTC by default), as Unix ms."""
         if name not in self._given:
             return None
         text = self._given[name].strip()

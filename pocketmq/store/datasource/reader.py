@@ -83,7 +83,7 @@ class RocketMQReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one partition as `pyarrow.RecordBatch`es.
+        """Return the records of one partition as `pyarrow.RecordBatch`es.
 
         Raises:
             NotVisible: the store is not at its path on this machine.
@@ -119,7 +119,7 @@ class PushdownReader(RocketMQReader):
     refuses readers that have this method.)"""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take on what filters ask for; gives back those that Spark must apply."""
+        """Take on what filters ask for; returns those that Spark must apply."""
         self._pushed, rest = push(filters)
         return rest
 

@@ -29,13 +29,13 @@ class SchemaError(ValueError):
 
 
 def ddl(include_metadata: bool) -> str:
-    """The schema of the source in Spark's words."""
+    """Return the schema of the source in Spark's words."""
     columns = ALL_COLUMNS if include_metadata else COLUMNS
     return ", ".join(f"{name} {_TYPES[str(kind)]}" for name, kind in columns.items())
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """The Arrow schema that Spark expects of batches, checked against the columns there are.
+    """Return the Arrow schema that Spark expects of batches, checked against the columns there are.
 
     Raises:
         SchemaError: no such column, or not of that type.

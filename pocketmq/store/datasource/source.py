@@ -55,12 +55,12 @@ class RocketMQDataSource(DataSource):
     reading. Spark 4.1 to 4.3 keep what was planned for one query with the DataFrame and use it for
     later queries without a filter, and for other uses of the DataFrame in the same query, which
     then silently miss rows. So with these versions `auto` does not push; `pushFilters=true`
-    does, and is right as long as each query has a `load` of its own.
+    does, and gives right results if each query has its own `load`.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "rocketmq"
 
     def schema(self) -> str:
@@ -71,7 +71,7 @@ class RocketMQDataSource(DataSource):
         return ddl(options.include_metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns in `schema`."""
+        """Return a reader of the columns in `schema`."""
         options = Options.parse(self.options)
         wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
         kind = PushdownReader if wanted and _spark_pushes() else RocketMQReader
@@ -84,7 +84,7 @@ brought limits to Python sources (SPARK-58551) also moved it there."""
 
 
 def _spark_pushes() -> bool:
-    """Whether Spark is about to push filters down to the reader it asks for.
+    """Return whether Spark is about to push filters down to the reader it asks for.
 
     The configuration is not to be had here, in a Python worker. But Spark uses another worker
     module when pushing is on and there are filters, and that module alone calls `pushFilters`.

@@ -34,7 +34,8 @@ class TopicField(NamedTuple):
 
     @classmethod
     def of(cls, topic: str) -> TopicField:
-        """The field of `topic`: v2 records where its length does not fit into v1's signed byte."""
+        """Return the field of `topic`: v2 records where its length does not fit into v1's signed
+        byte."""
         name = topic.encode()
         if len(name) > MAX_TOPIC_V1:
             encoded = pack_length(len(name)) + name
@@ -44,7 +45,7 @@ class TopicField(NamedTuple):
 
 
 def head_size(sys_flag: int) -> int:
-    """Bytes of a record up to and including the body length."""
+    """Return the bytes of a record up to and including the body length."""
     return _HEAD_SIZES[sys_flag >> 4 & 3]
 
 

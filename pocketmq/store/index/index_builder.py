@@ -40,14 +40,14 @@ class LogFile(Protocol):
 
 
 class LogFiles(Protocol):
-    """The files of the commit log, as `MappedFileQueue` has them."""
+    """The files of the commit log, as in `MappedFileQueue`."""
 
     @property
     def first_offset(self) -> int:
         """The physical offset at which the log begins."""
 
     def find(self, offset: int) -> LogFile | None:
-        """The file that holds a physical offset; None when it has expired."""
+        """Return the file that holds a physical offset; None when it has expired."""
 
 
 class IndexBuilder:
@@ -92,8 +92,8 @@ class IndexBuilder:
 def _places(
     view: memoryview, base: int, position: int, end: int, most: int, path: Path
 ) -> tuple[Sequence[int], int]:
-    """Where the next records begin within a file, of about `most` bytes, and the physical offset
-    behind them."""
+    """Return where the next records begin within a file, of about `most` bytes, and the physical
+    offset behind them."""
     at = position - base
     stop = min(end - base, len(view))
     enough = min(stop, at + most)

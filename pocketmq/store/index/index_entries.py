@@ -1,6 +1,6 @@
 """Enters many keys into an index file at once, with the same result as one after another.
 
-A module of its own, as `entry_array` is, because importing numpy costs an idle broker 16 MB.
+A separate module, as `entry_array` is, because importing numpy costs an idle broker 16 MB.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class IndexFile:
     def create(
         cls, files: Files, path: Path, slots: int, capacity: int, previous: IndexFile | None
     ) -> IndexFile:
-        """A new file that goes on behind `previous`. Raises DiskFull, FileExistsError."""
+        """Return a new file that goes on behind `previous`. Raises DiskFull, FileExistsError."""
         size = file_size(slots, capacity)
         mapped = files.create(path, 0, size, allocated=min(entries_at(slots) + _STEP, size))
         file = cls(mapped, slots, capacity)
@@ -105,7 +105,7 @@ class IndexFile:
         return self.count >= self.capacity
 
     def append(self, keys: KeyBatch) -> int:
-        """Enter the first of `keys`, as many as there is room for; gives back how many.
+        """Enter the first of `keys`, as many as there is room for; returns how many.
 
         Raises DiskFull; then nothing was entered.
         """
@@ -136,20 +136,21 @@ class IndexFile:
         self._write_header()
 
     def matches_time(self, begin: int, end: int) -> bool:
-        """Whether the file may hold messages stored from `begin` to `end` (ms)."""
+        """Return whether the file may hold messages stored from `begin` to `end` (ms)."""
         first, last = self.begin_timestamp, self.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
     def select(self, key: int, most: int, begin: int, end: int) -> list[int]:
-        """Physical offsets of up to `most` messages with this key hash that were stored from
-        `begin` to `end` (ms, to the second), the newest first. None once the file is closed."""
+        """Return the physical offsets of up to `most` messages with this key hash that were stored
+        from `begin` to `end` (ms, to the second), the newest first. None once the file is closed.
+        """
         found: list[int] = []
         try:
             # The slice keeps the file mapped while it is read.
             with self.file.view[:] as view:
                 self._follow(view, key, most, begin, end, found)
         except ValueError:
-            pass  # closed meanwhile: its messages have expired
+            pass  # the file was closed: its messages have expired
         return found
 
     def _follow(
@@ -172,7 +173,7 @@ class IndexFile:
             limit, number = number, previous
 
     def trailing(self, physical_offset: int) -> int:
-        """How many entries at the end are of the message at a physical offset."""
+        """Return how many entries at the end are of the message at a physical offset."""
         number = self.count
         while number > 1:
             at = self._entries_at + (number - 1) * ENTRY_SIZE

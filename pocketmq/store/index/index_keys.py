@@ -56,7 +56,7 @@ class KeyBatch(NamedTuple):
         return len(self.hash)
 
     def slice(self, start: int, stop: int | None = None) -> KeyBatch:
-        """Some of them."""
+        """Return the keys with these numbers."""
         part = slice(start, stop)
         return KeyBatch(self.hash[part], self.physical[part], self.timestamp[part])
 
@@ -67,8 +67,8 @@ class KeyBatch(NamedTuple):
 
 
 def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
-    """The keys of the records that begin at `places` within `data`, a commit-log file that begins
-    at the physical offset `base`.
+    """Return the keys of the records that begin at `places` within `data`, a commit-log file that
+    begins at the physical offset `base`.
 
     Of each message its UNIQ_KEY, then the parts of its KEYS; none of rolled-back transactions.
     Records whose lengths do not add up have none.
@@ -88,8 +88,8 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
 
 
 def alike_from(data: memoryview, at: int, size: int, most: int) -> int:
-    """How many records from the one at byte `at` on, at most `most`, are of `size` bytes each: the
-    messages of a producer often are. The heads of all `most` must lie within `data`."""
+    """Return how many records from the one at byte `at` on, at most `most`, are of `size` bytes
+    each: the messages of a producer often are. The heads of all `most` must lie within `data`."""
     other = np.flatnonzero(np.ndarray((most,), ">i4", data, at, (size,)) != size)
     return int(other[0]) if len(other) else most
 
@@ -209,7 +209,7 @@ class _Tails:
     def _split(
         self, row: IntArray, begin: IntArray, end: IntArray
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """The parts between blanks. Nearly always there is one."""
+        """Return the parts between blanks. Nearly always there is one."""
         blank = np.flatnonzero(self.text == _BLANK[0])
         several = np.searchsorted(blank, end) > np.searchsorted(blank, begin)
         if not several.any():
@@ -231,7 +231,7 @@ class _Tails:
         )
 
     def hashes(self, row: IntArray, begin: IntArray, end: IntArray) -> IntArray:
-        """The hash of topic#key of every key."""
+        """Return the hash of topic#key of every key."""
         power, inverse = _powers(len(self.text) + 1)
         sums = np.zeros(len(self.text) + 1, np.uint32)
         np.cumsum(self.text * inverse[: len(self.text)], out=sums[1:])
@@ -260,7 +260,7 @@ def _folded(value: _Words) -> IntArray:
 
 
 def _gather(data: memoryview, begin: IntArray, end: IntArray) -> bytes:
-    """The pieces of `data` one after another."""
+    """Return the pieces of `data` one after another."""
     length = end - begin
     if len(length) and (length == length[0]).all():
         # A record of numpy's is copied as a whole: 0.01 µs per piece, not 0.25.
@@ -271,7 +271,7 @@ def _gather(data: memoryview, begin: IntArray, end: IntArray) -> bytes:
 
 
 def _unaligned(data: bytes | memoryview, word: str) -> npt.NDArray[Any]:
-    """The words that begin at each byte of `data`."""
+    """Return the words that begin at each byte of `data`."""
     count = max(0, len(data) - np.dtype(word).itemsize + 1)
     return np.ndarray((count,), word, data, strides=(1,))
 

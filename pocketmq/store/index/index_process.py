@@ -81,7 +81,7 @@ class IndexProcess:
 
     def enter(self, first: int, begin: int, enough: int, end: int) -> int:
         """Enter messages from the physical offset `begin` on until `enough` is reached, in a log
-        from `first` to `end`; gives back where that is.
+        from `first` to `end`; returns where that is.
 
         Raises DiskFull, OSError; and InterruptedError when it is not wanted any more.
         """
@@ -97,7 +97,7 @@ class IndexProcess:
 
 
 def serve(requests: Iterable[str], arguments: list[str]) -> int:
-    """Answer requests until there are no more. Gives back the exit status."""
+    """Answer requests until the input ends. Returns the exit status."""
     directory, slots, capacity, log_directory, log_file_size, parent = arguments
     files, retired = Files(), Retirement()
     table = IndexTable(
@@ -133,7 +133,7 @@ def serve(requests: Iterable[str], arguments: list[str]) -> int:
 
 def main() -> int:
     """Run the process."""
-    # Who stops a broker may send every process of it a signal; this one ends when its input does.
+    # Stopping a broker may signal all of its processes; this one ends when its input does.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(_NICENESS)

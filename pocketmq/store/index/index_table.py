@@ -1,8 +1,8 @@
 """The index files of a store, oldest first, each named by the time when it was made.
 
 What they hold is derived from the commit log. After a crash a file that was not full, or that the
-checkpoint does not vouch for, is dropped with all behind it; who enters keys goes on behind
-`end_offset` and so enters them again. Reference: IndexService.
+checkpoint does not vouch for, is dropped with all behind it; keys are then entered from
+`end_offset` on, which enters the dropped ones again. Reference: IndexService.
 """
 
 from __future__ import annotations
@@ -171,9 +171,9 @@ class IndexTable:
             keys = keys.slice(last.append(keys))
 
     def find(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundOffsets:
-        """Where up to `most` messages of a topic with a key may lie that were stored from `begin`
-        to `end` (ms); of more, the newest. Follows chains through the mapped files, so it may
-        wait for the disk."""
+        """Return where up to `most` messages of a topic with a key may lie that were stored from
+        `begin` to `end` (ms); of more, the newest. Follows chains through the mapped files, so it
+        may wait for the disk."""
         wanted = key_hash(topic, key)
         found: list[int] = []
         mapped = self.mapped
@@ -213,7 +213,7 @@ class IndexTable:
         self.mapped = ()
 
     def _entered_of_last(self) -> int:
-        """How many keys of the last message are in."""
+        """Return how many keys of the last message are in."""
         count = 0
         for file in reversed(self.mapped):
             of_file = file.trailing(self.end_offset)
@@ -245,7 +245,7 @@ class IndexTable:
         return sorted(path for path in self.directory.iterdir() if path.is_file())
 
     def _unknown(self) -> list[Path]:
-        """The files that were made behind the last one."""
+        """Return the files that were made behind the last one."""
         last = self.mapped[-1].file.path.name if self.mapped else ""
         return [path for path in self._paths() if _NAME.fullmatch(path.name) and path.name > last]
 

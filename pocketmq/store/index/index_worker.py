@@ -71,7 +71,7 @@ class IndexWorker:
                     },
                 )
         except OSError as error:
-            raise WorkerFailed(f"the process for the index can not be started: {error}") from error
+            raise WorkerFailed(f"the process for the index cannot be started: {error}") from error
 
     @property
     def pid(self) -> int:
@@ -80,7 +80,7 @@ class IndexWorker:
 
     def enter(self, first: int, begin: int, enough: int, end: int) -> int:
         """Have messages entered from the physical offset `begin` on until `enough` is reached, in a
-        log from `first` to `end`; gives back where that is. Blocks for a second or so.
+        log from `first` to `end`; returns where that is. Blocks for a second or so.
 
         Raises WorkerFailed; some of the keys may have been entered then.
         """

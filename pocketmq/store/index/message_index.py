@@ -1,11 +1,11 @@
-"""Finds messages by their keys. Follows the commit log on a thread of its own.
+"""Finds messages by their keys. Its own thread follows the commit log.
 
-Nothing is done on the way of a message: now and then the thread walks through the records that were
-added, collects their keys with numpy and enters them into the index files. While many messages come
-in it leaves the processor to them, until it is 512 MiB behind. A large backlog it hands to a
-process (`index_worker`), which does not take the interpreter lock from the event loop. A query
-first waits until all is entered up to where the log ended when it was asked, so that who sent a
-message can find it. Reference: ReputMessageService, DefaultMessageStore queryMessage.
+A put does no work for the index. Now and then the thread walks through the records that were added,
+collects their keys with numpy and enters them into the index files. While many messages come in, it
+leaves the processor to them, until it is 512 MiB behind. It hands a large backlog to a process
+(`index_worker`), which does not take the interpreter lock from the event loop. A query first waits
+until the index has caught up with the log, so that a sender finds the message it just sent.
+Reference: ReputMessageService, DefaultMessageStore queryMessage.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _QUERIES_AT_ONCE: Final = 2
 
 
 class FoundMessages(msgspec.Struct):
-    """What a query found.
+    """The result of a query.
 
     Attributes:
         records: slices of the mapped commit log, in its order. With another key of the same hash a
             message may be among them that was not asked for.
         last_timestamp, last_offset: store timestamp (ms) and physical offset of the last message
-            in the index; 0 when nothing was found, as the reference has it.
+            in the index; 0 when nothing was found, as in the reference.
     """
 
     records: list[memoryview] = []
@@ -90,7 +90,7 @@ class MessageIndex:
         self._loop: asyncio.AbstractEventLoop | None = None
         # A long chain takes long: others need threads, too.
         self._turnstile = asyncio.Semaphore(_QUERIES_AT_ONCE)
-        # Who waits for a position: only touched on the event loop.
+        # Queries that wait for a position: only touched on the event loop.
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -218,7 +218,7 @@ class MessageIndex:
             begin = self.position
             try:
                 self._table.remove_before(self._log.min_offset)
-                # Not until nothing is left: what comes meanwhile makes a larger turn later.
+                # Not until nothing is left: messages that come in now make a larger turn later.
                 target = self._readable()
                 while self.position < target and not self._stopping and self._advance(target):
                     pass
@@ -226,7 +226,9 @@ class MessageIndex:
                 wait = _BUSY_SECONDS if self.position > begin else _IDLE_SECONDS
             except (DiskFull, OSError) as error:
                 if not self._failed:
-                    log.error("messages can not be found by new keys: %s", error)
+                    log.error(
+                        "new messages cannot be found by their keys; check the disk: %s", error
+                    )
                 self._failed = True
                 wait = _AFTER_FAILURE_SECONDS
             except Exception:
@@ -239,7 +241,7 @@ class MessageIndex:
         self._dismiss()
 
     def _is_busy(self) -> bool:
-        """Whether so much was added since the last call that the index had better wait."""
+        """Return whether so much was added since the last call that the index had better wait."""
         readable = self._readable()
         added, self._seen = readable - self._seen, readable
         most_behind = _MOST_BEHIND if self._worker is None else _STRETCH_BYTES

@@ -1,4 +1,4 @@
-"""Makes the next commit-log file before it is needed, on a thread of its own.
+"""Makes the next commit-log file before it is needed, on its own thread.
 
 Allocating one would stall the event loop for milliseconds.
 """
@@ -45,7 +45,7 @@ class FileAllocator:
             self._next = None
 
     def take(self, path: Path, base_offset: int, size: int) -> MappedFile:
-        """The file at `path`: the one made ahead, or made now. Raises DiskFull."""
+        """Return the file at `path`: the one made ahead, or made now. Raises DiskFull."""
         ahead, self._next = self._next, None
         if ahead is not None:
             if ahead.path == path and (file := ahead.wait()) is not None:
@@ -89,12 +89,12 @@ class _NextFile:
         try:
             self._file = files.create(self.path, self._base_offset, self._size)
         except (StoreError, OSError) as error:
-            log.warning("the next commit-log file can not be made yet: %s", error)
+            log.warning("the next commit-log file cannot be made yet; check the disk: %s", error)
         finally:
             self._made.set()
 
     def wait(self) -> MappedFile | None:
-        """The file; None when it could not be made."""
+        """Return the file; None when it could not be made."""
         self._made.wait()
         return self._file
 

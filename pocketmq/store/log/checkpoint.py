@@ -1,9 +1,9 @@
-"""The `checkpoint` file: up to where everything is known to be on the disk.
+"""The `checkpoint` file: up to where everything is certainly on the disk.
 
-4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and the
-official broker finds its way by the timestamps in them. A clock may be set back, so we go by
-offsets. Behind the 40 bytes, which that broker leaves alone, there are these once more, and
-`entered_offset`: as long as both are equal nobody else has written to the store since.
+It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
+the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
+Behind the 40 bytes, which that broker leaves alone, there are these once more, and
+`entered_offset`: as long as both are equal, no other broker has written to the store since.
 Reference: StoreCheckpoint.
 """
 

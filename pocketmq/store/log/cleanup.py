@@ -1,13 +1,13 @@
-"""Removes what has expired: commit-log files, and what the queues and the index have behind them.
+"""Removes expired commit-log files, and the queue and index files that point into them.
 
-Every ten seconds a round: when it is time (`deleteWhen`), when the disk fills up, or when an admin
-asked for it, the oldest commit-log files go that nothing was written to for `fileReservedTime`
-hours; when the disk is nearly full they go whatever their age. Never the last file, nor one that is
-not on the disk yet. Who reads a removed file goes on undisturbed (`files.Retirement`). Reference:
-CleanCommitLogService, CleanConsumeQueueService.
+It runs every ten seconds. At `deleteWhen`, when the disk fills up, or on an administrator's
+request, it removes the oldest commit-log files that were not written to for `fileReservedTime`
+hours. When the disk is nearly full, it removes them whatever their age. It never removes the last
+file, nor one that is not on the disk yet. A reader of a removed file is not disturbed
+(`files.Retirement`). Reference: CleanCommitLogService, CleanConsumeQueueService.
 
-Removing a file of a gigabyte takes long, so that happens on threads. What readers look at changes
-on the event loop.
+Removing a file of a gigabyte takes long, so threads do that. The lists that readers use change on
+the event loop.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Cleanup:
         return removed
 
     def _is_time(self) -> bool:
-        """Whether this is one of the hours of deleteWhen."""
+        """Return whether this is one of the hours of deleteWhen."""
         hour = time.localtime(self._clock() / 1000).tm_hour
         hours = self._config.delete_when.split(";")
         return any(text.strip().isdecimal() and int(text) == hour for text in hours)
@@ -140,7 +140,7 @@ class Cleanup:
         )
 
     def _judge(self, used: int) -> tuple[bool, bool]:
-        """Whether files shall expire at this hour too, and whether whatever their age."""
+        """Return whether files shall expire at this hour too, and whether whatever their age."""
         config = self._config
         # The reference's bounds of the two levels.
         forced = used > min(85, max(30, config.disk_space_clean_forcibly_ratio))
@@ -155,7 +155,7 @@ class Cleanup:
         return crowded, (forced or nearly_full) and config.clean_file_forcibly_enable
 
     async def _expired(self, forced: bool) -> MappedFile | None:
-        """The oldest file, taken out of the log, if it is to be removed."""
+        """Return the oldest file, taken out of the log, if it is to be removed."""
         mapped = self._log.files.mapped
         if len(mapped) < 2:
             return None
@@ -190,8 +190,11 @@ class Cleanup:
 
     @staticmethod
     async def _discard(files: MappedFileQueue, taken: list[MappedFile]) -> None:
-        """Remove files that were taken out of a run. One that can not be removed goes back, with
-        those behind it: a store with a gap in a run does not open. Raises OSError."""
+        """Remove files that were taken out of a queue of files. Raises OSError.
+
+        A file that cannot be removed goes back, with those behind it: a store with a gap between
+        its files does not open.
+        """
         while taken:
             try:
                 await asyncio.to_thread(files.discard, taken[0])

@@ -106,10 +106,10 @@ class CommitLog:
         self._watermark = self.end
 
     def reserve(self, size: int) -> int:
-        """The physical offset at which a record of `size` bytes (≤ `max_record_size`) goes.
+        """Return the physical offset at which a record of `size` bytes (≤ `max_record_size`) goes.
 
-        Raises DiskFull when it needs a new file and there is no room, and OSError when what is
-        gathered can not be written; the log is unchanged then.
+        Raises DiskFull when it needs a new file and there is no room, and OSError when the
+        buffer cannot be written; the log is unchanged then.
         """
         if self.end + size > self._limit:
             self._make_room(size)
@@ -117,7 +117,7 @@ class CommitLog:
 
     def widen(self, size: int) -> None:
         """Have `room` for `size` bytes, as far as the file reaches and the largest buffer goes.
-        Raises OSError when what is gathered can not be written."""
+        Raises OSError when the buffer cannot be written."""
         if size > self.room:
             self.write()
             self._widen(min(size, _LARGEST_BUFFER))
@@ -180,7 +180,7 @@ class CommitLog:
         return file.view[at : at + size] if at + size <= file.size else None
 
     def record_at(self, physical_offset: int) -> memoryview:
-        """The record that begins at `physical_offset`. Raises `RecordNotFound`."""
+        """Return the record that begins at `physical_offset`. Raises `RecordNotFound`."""
         head = self.read(physical_offset, MIN_RECORD) if physical_offset >= 0 else None
         if head is None:
             raise RecordNotFound(physical_offset, f"the log holds {self.min_offset} to {self.end}")
@@ -193,7 +193,7 @@ class CommitLog:
         return record
 
     def store_timestamp_at(self, physical_offset: int, size: int) -> int:
-        """The store timestamp (ms) of the record there; -1 when the log does not hold it."""
+        """Return the store timestamp (ms) of the record there; -1 when the log does not hold it."""
         record = self.read(physical_offset, size)
         if record is None or size < MIN_RECORD:
             return -1
@@ -203,11 +203,11 @@ class CommitLog:
         return timestamp
 
     def next_file(self, physical_offset: int) -> int:
-        """Where the file behind the one that holds `physical_offset` begins."""
+        """Return where the file behind the one that holds `physical_offset` begins."""
         return physical_offset - physical_offset % self.file_size + self.file_size
 
     def dirty_files(self, start: int, end: int) -> list[MappedFile]:
-        """The files with bytes between two physical offsets; any thread may ask."""
+        """Return the files with bytes between two physical offsets; any thread may ask."""
         return [
             file
             for file in self.files.mapped

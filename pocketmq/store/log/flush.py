@@ -1,10 +1,10 @@
-"""Writes to the disk what has been stored, on threads of their own, and tells who waits for it.
+"""Flushes stored messages to the disk on its own threads, and calls those that wait for it.
 
 A message is first *stored* (in the mapped commit log: it survives the process), then *flushed*
 (it survives the machine). With ASYNC_FLUSH a send is answered when it is stored, and the flush
 follows within half a second, or ten where there is little to flush. With SYNC_FLUSH it is answered
-when it is flushed, and while one flush runs the next ones gather, so that one `fdatasync` serves
-them all (group commit).
+when it is flushed. Sends that arrive during one flush are served together by the next `fdatasync`
+(group commit).
 
 A flush that fails is final. The kernel may have dropped the dirty pages and reports the error only
 once, so a later success would prove nothing: the store stops taking messages. Reference:
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _PAGE: Final = 4096
 _ALL: Final = 1 << 63
 
-#: Told once, on the event loop, whether what it waits for is on the disk.
+#: Called once, on the event loop: True when the data it waits for is on the disk.
 FlushListener = Callable[[bool], None]
 
 
@@ -76,7 +76,7 @@ class CommitLogFlusher:
         self._told = 0
 
     def start(self) -> None:
-        """Start the thread; what it finds out is told on the running loop."""
+        """Start the thread; it reports to the running loop."""
         self._loop = asyncio.get_running_loop()
         self._told = self.flushed
         self._thread = threading.Thread(target=self._run, name="store-flush-log", daemon=True)
@@ -95,7 +95,7 @@ class CommitLogFlusher:
         try:
             self._log.write()
         except OSError as error:  # what waits for the flush will time out
-            log.error("the commit log can not be written: %s", error)
+            log.error("the commit log cannot be written; check the disk: %s", error)
             return
         if not self._ordered:
             self._ordered = True
@@ -116,7 +116,7 @@ class CommitLogFlusher:
             self.order()
 
     async def stop(self) -> None:
-        """Flush what is left and end the thread. Who still waits is told what became of it."""
+        """Flush what is left and end the thread. Listeners that still wait are called."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -159,7 +159,7 @@ class CommitLogFlusher:
                 thorough = time.monotonic() - last >= self._thorough
                 if waiting == 0 or (waiting < self._least and not thorough):
                     continue
-            # Before the flush looks where the log ends: who orders from here on gets another one.
+            # Before the flush looks where the log ends: orders from here on get another flush.
             self._ordered = False
             try:
                 end = self.flush()
@@ -191,7 +191,7 @@ class CommitLogFlusher:
         self._answer(_ALL, False)
 
     def _answer(self, end: int, outcome: bool) -> None:
-        """Tell those who wait for an offset up to `end`."""
+        """Call the listeners that wait for an offset up to `end`."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= end:
             _call(waiting.popleft()[2], outcome)
@@ -214,7 +214,7 @@ def _call(listener: FlushListener, outcome: bool) -> None:
 
 
 class ConsumeQueueFlusher:
-    """Flushes consume queues and the checkpoint, once a second, on a thread of its own.
+    """Flushes consume queues and the checkpoint once a second, on its own thread.
 
     `queues` gives all queues; `entered` the physical offset and the store timestamp up to which
     messages have their entry; `after_round` is called on the thread after each round.

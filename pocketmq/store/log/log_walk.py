@@ -72,7 +72,7 @@ class LogWalk:
             file = next_file
 
     def remains(self) -> bool:
-        """Whether anything but zeros lies behind `end`."""
+        """Return whether anything but zeros lies behind `end`."""
         return any(file.has_data(max(0, self.end - file.base_offset)) for file in self._behind())
 
     def survivors(self, *, wiped: bool) -> Survivors | None:
@@ -101,7 +101,7 @@ class LogWalk:
 
 
 def _magic_places(file: MappedFile, start: int) -> Iterator[int]:
-    """Where records may begin, judged by their magic, in rising order within each extent."""
+    """Return where records may begin, judged by their magic, in rising order within each extent."""
     magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
     for begin, end in file.data_extents(start):
         found = [(file.map.find(magic, begin, end), magic) for magic in magics]

@@ -74,7 +74,7 @@ class MappedFileQueue:
         self.mapped = tuple(mapped)
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds the byte at `offset`."""
+        """Return the file that holds the byte at `offset`."""
         mapped = self.mapped
         if not mapped:
             return None
@@ -82,7 +82,7 @@ class MappedFileQueue:
         return mapped[index] if 0 <= index < len(mapped) else None
 
     def path_of(self, base_offset: int) -> Path:
-        """Where the file that begins at `base_offset` lies."""
+        """Return where the file that begins at `base_offset` lies."""
         return self.directory / f"{base_offset:020d}"
 
     def create(self, base_offset: int) -> MappedFile:

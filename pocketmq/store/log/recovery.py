@@ -66,7 +66,7 @@ class Recovery:
         self._skipped = 0
 
     def run(self) -> None:
-        """Raises `StoreCorrupt` when messages that were on the disk can not be read any more."""
+        """Recover. Raises StoreCorrupt when messages that were on the disk cannot be read."""
         files = self._log.files
         checkpoint = self._checkpoint
         if not files.mapped:
@@ -121,7 +121,8 @@ class Recovery:
                 )
 
     def _first_place(self) -> tuple[int, int]:
-        """Where the walk begins, and the store timestamp (ms) of the record before it, if known."""
+        """Return where the walk begins, and the store timestamp (ms) of the record before it, if
+        known."""
         files = self._log.files.mapped
         if not self._queues.all:
             return files[0].base_offset, 0
@@ -143,7 +144,7 @@ class Recovery:
         return files[0].base_offset, 0
 
     def _newest_record(self, queue: ConsumeQueue) -> Record | None:
-        """The record that the last entry of `queue` points at; None when it is not whole."""
+        """Return the record that the last entry of `queue` points at; None when it is not whole."""
         entry = queue.entry(queue.max_offset - 1)
         view = self._log.read(entry[0], entry[1]) if entry is not None else None
         with contextlib.suppress(RecordError):
@@ -271,7 +272,7 @@ class Recovery:
             )  # fmt: skip
 
     def _had_been_flushed(self, walk: LogWalk, survivors: Survivors) -> bool:
-        """Whether the bad place was good once, and on the disk."""
+        """Return whether the bad place was good once, and on the disk."""
         if self._flushed is not None:
             return walk.end < self._flushed
         return survivors.store_timestamp <= self._checkpoint.physic_timestamp

@@ -78,7 +78,7 @@ class ConsumeQueue:
     def make_room(self, count: int = 1) -> None:
         """Make sure the next `count` messages have a file to be entered in. Raises DiskFull.
 
-        To be called before the commit log is written: an entry then can not fail.
+        Call it before the commit log is written, so that entering the messages cannot fail.
         """
         while self.room < self.next_offset + count:
             size = self.files.file_size
@@ -163,7 +163,7 @@ class ConsumeQueue:
         return iter_entries(file.view[begin:stop])
 
     def entry(self, offset: int) -> Entry | None:
-        """The entry of one offset; None outside [min_offset, max_offset)."""
+        """Return the entry of one offset; None outside [min_offset, max_offset)."""
         if not self.min_offset <= offset < self.max_offset:
             return None
         file = self.files.find(offset * UNIT)
@@ -188,8 +188,8 @@ class ConsumeQueue:
             start += (end - begin) // UNIT
 
     def first_where(self, holds: Callable[[int, int], bool]) -> int:
-        """The lowest offset whose entry (physical offset, size) satisfies `holds`, which must be
-        false up to some entry and true from there on; `max_offset` when there is none.
+        """Return the lowest offset whose entry (physical offset, size) satisfies `holds`, which
+        must be false up to some entry and true from there on; `max_offset` when there is none.
 
         Fillers are neither; the result is none.
         """
@@ -281,7 +281,7 @@ class ConsumeQueue:
         return taken
 
     def dirty(self, least_bytes: int) -> bool:
-        """Whether at least one entry, and `least_bytes` of them, wait for a flush."""
+        """Return whether at least one entry, and `least_bytes` of them, wait for a flush."""
         waiting = (self.max_offset - self._flushed) * UNIT
         return waiting > 0 and waiting >= least_bytes
 

@@ -51,19 +51,19 @@ class ConsumeQueueTable:
             try:
                 queue = self.find_or_create(path.parent.name, int(path.name))
             except ValueError as error:
-                log.warning("%s is left alone: %s", path, error)
+                log.warning("%s is ignored: %s", path, error)
             else:
                 queue.load(clean=clean)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it has or had a message."""
+        """Return the queue, if it has or had a message."""
         queues = self.by_topic.get(topic)
         return queues.get(queue_id) if queues is not None else None
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; a new one has no file before its first message.
+        """Return the queue; a new one has no file before its first message.
 
-        Raises ValueError for a topic that cannot be a directory's name, or that is not served.
+        Raises ValueError for a topic that cannot name a directory, or that is not served.
         """
         queue = self.find(topic, queue_id)
         if queue is None:

@@ -1,6 +1,6 @@
 """Consume-queue entries as a numpy structured array over the mapped file.
 
-A module of its own because importing numpy costs an idle broker 16 MB: only scans and recovery
+A separate module, because importing numpy costs an idle broker 16 MB: only scans and recovery
 after a crash come here.
 """
 
@@ -18,7 +18,7 @@ EntryArray: TypeAlias = npt.NDArray[Any]
 
 
 def entry_array(view: memoryview) -> EntryArray:
-    """The entries in `view`, without a copy; the array keeps what it came from mapped."""
+    """Return the entries in `view`, without a copy; the array keeps what it came from mapped."""
     return np.frombuffer(view, ENTRY_DTYPE)
 
 

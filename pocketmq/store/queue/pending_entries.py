@@ -78,7 +78,8 @@ class PendingEntries:
             self._announce()
 
     def entered_until(self) -> tuple[int, int]:
-        """The physical offset and the store timestamp up to which every message has its entry."""
+        """Return the physical offset and the store timestamp up to which every message has its
+        entry."""
         offset = self.entered
         timestamp = self._log.store_timestamp
         with contextlib.suppress(IndexError):

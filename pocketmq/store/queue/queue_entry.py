@@ -25,7 +25,7 @@ Entry = tuple[int, int, int]
 
 
 def pack_entries(flat: Sequence[int]) -> bytes:
-    """The entries of several messages: physical offset, size and tags code of each, flat."""
+    """Return the entries of several messages: physical offset, size and tags code of each, flat."""
     if len(flat) <= 3 * _MANY:
         return _packer(len(flat) // 3).pack(*flat)
     steps = range(0, len(flat), 3 * _MANY)

@@ -1,12 +1,14 @@
 """Reads the files of a store into Arrow, whether a broker has it open, closed it, or was killed.
 
-No Spark in here: `store.datasource` makes a Spark data source of it. The rooms, from the disk up:
+There is no Spark in here: `store.datasource` makes a Spark data source of it. The modules, from
+the disk up:
 
 - `segments` maps files, `gather` collects byte ranges out of them, `heads` and `property_table`
   take records apart, `columns` makes Arrow arrays of them, `reader` does all that in blocks;
-- `snapshot` finds out what the consume queues know, `tail` what only the commit log knows,
-  `topic_table` what the broker wrote down about topics;
-- `offsets`, `selection`, `partitioning` and `plan` choose what to read and split it.
+- `snapshot` reads the consume queues, `tail` finds records that only the commit log has,
+  `topic_table` reads the broker's list of topics;
+- `offsets`, `selection`, `partitioning` and `plan` choose what to read and split it;
+- `query` and `stored_messages` offer all that to Python programs (`pocketmq.open_store`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ __all__ = ["ALL_COLUMNS", "COLUMNS", "ScanRequest", "scan"]
 def scan(
     root: Path | str, columns: Sequence[str] = tuple(COLUMNS), request: ScanRequest | None = None
 ) -> Iterator[Any]:
-    """The records of the store at `root`, queue by queue, as `pyarrow.RecordBatch`es.
+    """Return the records of the store at `root`, queue by queue, as `pyarrow.RecordBatch`es.
 
     Args:
         columns: names out of `ALL_COLUMNS`.

@@ -35,7 +35,7 @@ class Bodies(NamedTuple):
 
 
 def read_bodies(places: Places, fields: npt.NDArray[Any], *, inflate: bool) -> Bodies:
-    """The bodies at `places` of records with these heads (all of them good).
+    """Return the bodies at `places` of records with these heads (all of them good).
 
     Raises:
         TooLarge: they decompress to more than a block should have, and there are several.
@@ -66,7 +66,10 @@ def read_bodies(places: Places, fields: npt.NDArray[Any], *, inflate: bool) -> B
 
 
 def _checksums(values: Any) -> Int64Array:
-    """The CRCs of all values. The loop over them runs in C: map, slice and crc32 are builtins."""
+    """Return the CRCs of all values.
+
+    The loop over them runs in C: map, slice and crc32 are builtins.
+    """
     data, bounds = content(values)
     ends = bounds.tolist()
     slices = map(slice, ends, ends[1:])

@@ -86,7 +86,7 @@ class Block:
         self.decompress = decompress
 
     def without(self, rows: npt.NDArray[np.bool_]) -> Block:
-        """The other records."""
+        """Return the other records."""
         number = np.flatnonzero(~rows)
         return Block(
             self.topic,
@@ -111,16 +111,16 @@ class Block:
         return PropertyTable(self.texts)
 
     def integers(self, field: str, kind: npt.DTypeLike) -> Any:
-        """A field of the head in the byte order of this machine."""
+        """Return a field of the head in the byte order of this machine."""
         return pa.array(self.fields[field].astype(kind))
 
     def times(self, field: str) -> Any:
-        """A time of the head; what lies beyond the years 1 to 9999 becomes their end."""
+        """Return a time of the head; what lies beyond the years 1 to 9999 becomes their end."""
         millis = self.fields[field].astype(np.int64)
         return pa.array(np.clip(millis, _FIRST_MS, _LAST_MS) * 1000).view(TIMESTAMP)
 
     def hosts(self, field: str, v6: int) -> Any:
-        """A host of the head as `ip:port`: few are distinct, only those are made into text."""
+        """Return a host of the head as `ip:port`. Each distinct host is formatted once."""
         raw = _bytes_of(self.fields[field])
         is_v6 = (self.fields["sys_flag"] & v6) != 0
         # The flag as a last byte keeps apart what is equal but for zeros behind it.
@@ -155,7 +155,7 @@ class Block:
         )
 
     def msg_ids(self) -> Any:
-        """The producer's unique id, or the offset message id where there is none."""
+        """Return the producer's unique id, or the offset message id where there is none."""
         unique = self.properties.column(names.UNIQ_KEY)
         return unique if unique.null_count == 0 else pc.coalesce(unique, self.offset_msg_ids())
 

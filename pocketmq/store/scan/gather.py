@@ -42,11 +42,11 @@ class Places:
         self.length = length
 
     def rows(self, rows: npt.NDArray[np.intp]) -> Places:
-        """The ranges with these numbers."""
+        """Return the ranges with these numbers."""
         return Places(self.buffers, self.buffer[rows], self.offset[rows], self.length[rows])
 
     def replaced(self, rows: npt.NDArray[np.intp], values: Sequence[bytes]) -> Places:
-        """The same ranges, but `rows` have `values`."""
+        """Return the same ranges, but `rows` have `values`."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         extra = np.frombuffer(b"".join(values), np.uint8)
         buffer, offset, length = self.buffer.copy(), self.offset.copy(), self.length.copy()
@@ -69,7 +69,7 @@ class Places:
         return found
 
     def gather(self) -> Any:
-        """The ranges as a pyarrow `binary` array. Together they must be below 2 GiB."""
+        """Return the ranges as a pyarrow `binary` array. Together they must be below 2 GiB."""
         views = np.empty(len(self.offset), _VIEW_APART)
         views["length"] = self.length
         views["prefix"] = 0
@@ -105,8 +105,8 @@ def fixed_rows(places: Places, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def content(array: Any) -> tuple[ByteArray, npt.NDArray[np.int32]]:
-    """The bytes of all values of a `binary` or `string` array that begins at 0, and the offsets
-    of the values within them (one more than there are values)."""
+    """Return the bytes of all values of a `binary` or `string` array that begins at 0, and the
+    offsets of the values within them (one more than there are values)."""
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(array) + 1)
     if data is None:

@@ -49,7 +49,7 @@ _FULL: Final = _DTYPES[3]  # with room for either kind of host
 def locate(
     log: Segments, physical: Int64Array, size: Int64Array
 ) -> tuple[Places, npt.NDArray[np.bool_]]:
-    """Where records lie in the mapped files of the log, and which of them do.
+    """Return where records lie in the mapped files of the log, and which of them do.
 
     The places are only those of records that lie within a file, as far as offset and size tell:
     numpy and Arrow would read wherever an entry of a consume queue points at.
@@ -112,7 +112,7 @@ class Heads:
 
 
 def _read(records: Places) -> tuple[npt.NDArray[Any], Int64Array]:
-    """The heads, and their sizes: all in one gather unless there are IPv6 hosts."""
+    """Return the heads, and their sizes: all in one gather unless there are IPv6 hosts."""
     plain = _gather(records, _PLAIN)
     layout = (plain["sys_flag"] & _HOST_BITS) >> _HOST_SHIFT
     if not layout.any():

@@ -38,20 +38,20 @@ class KnownRecords:
         self._run_ends: Int64Array = ends[last][number]
 
     def behind(self, at: int) -> int:
-        """Where the run of known records ends that begins at `at`; `at` if there is none."""
+        """Return where the run of known records ends that begins at `at`; `at` if there is none."""
         number = int(np.searchsorted(self._begins, at))
         if number < len(self._begins) and self._begins[number] == at:
             return int(self._run_ends[number])
         return at
 
     def next(self, at: int) -> int | None:
-        """Physical offset of the first known record behind `at`."""
+        """Return the physical offset of the first known record behind `at`."""
         number = int(np.searchsorted(self._begins, at, side="right"))
         return int(self._begins[number]) if number < len(self._begins) else None
 
 
 def _entries(queue: QueueSnapshot, start: int) -> Iterable[Int64Array]:
-    """Physical offsets and sizes of a queue's entries for records from `start` on."""
+    """Return the physical offsets and sizes of a queue's entries for records from `start` on."""
     if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return  # its records belong to other queues, which may not know them
     offset = queue.first_from(start)

@@ -33,7 +33,7 @@ class OffsetBounds:
     by_queue: dict[str, dict[int, int]]
 
     def of(self, queue: QueueSnapshot) -> int:
-        """The offset in one queue, not checked."""
+        """Return the offset in one queue, not checked."""
         asked = self.by_queue.get(queue.topic, {}).get(queue.queue_id, self.otherwise)
         if asked == EARLIEST:
             return queue.min_offset
@@ -50,7 +50,7 @@ def resolve(
     ending: OffsetBounds,
     lose: Callable[[int, RecordsLost], None],
 ) -> Range:
-    """The queue offsets from `starting` up to (not including) `ending` that the queue has.
+    """Return the queue offsets from `starting` up to (not including) `ending` that the queue has.
 
     `lose` is called with a number and an error for records that were asked for by offset but are
     not there; it may raise.
@@ -69,7 +69,7 @@ def resolve(
 
 
 def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> Range:
-    """A range of queue offsets outside of which no record was stored within `times` (ms)."""
+    """Return a range of queue offsets outside of which no record was stored within `times` (ms)."""
     start = stop = None
     if times.start is not None:
         start = _first_stored_from(store, queue, times.start - _CLOCK_STEP_MS)
@@ -79,7 +79,7 @@ def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> R
 
 
 def _first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int) -> int:
-    """Queue offset of the first record stored at `timestamp` or later."""
+    """Return the queue offset of the first record stored at `timestamp` or later."""
     low, high = queue.min_offset, queue.known_end
     while low < high:
         middle = (low + high) // 2

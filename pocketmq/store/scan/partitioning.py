@@ -48,7 +48,7 @@ class Wanted:
     slice: QueueSlice
 
     def entry(self, number: int) -> tuple[int, int]:
-        """Physical offset and size of the record with this number, or the next one."""
+        """Return the physical offset and size of the record with this number, or the next one."""
         offset = self.queue.after_fillers(self.slice.offset_of(number))
         if offset < self.slice.known_end:
             return self.queue.entry(offset)
@@ -59,19 +59,20 @@ class Wanted:
         return max(self.queue.max_physical(), 0), 0
 
     def sample(self, count: int) -> list[tuple[int, int]]:
-        """Physical offset and (estimated) bytes of up to `count` equal parts of the slice."""
+        """Return the physical offset and (estimated) bytes of up to `count` equal parts of the
+        slice."""
         records = len(self.slice)
         count = min(count, records)
         entries = [self.entry(records * number // count) for number in range(count)]
         return [(physical, size * records // count) for physical, size in entries]
 
     def bytes(self) -> int:
-        """Bytes of the records, estimated."""
+        """Return the bytes of the records, estimated."""
         return sum(size for _, size in self.sample(_SAMPLES))
 
 
 def partitions(wanted: Sequence[Wanted], limits: PartitionLimits) -> list[list[QueueSlice]]:
-    """The slices of one store in partitions, each of which has at least one record."""
+    """Return the slices of one store in partitions, each of which has at least one record."""
     wanted = [part for part in wanted if len(part.slice)]
     sizes = [part.bytes() for part in wanted]
     total = sum(sizes)
@@ -102,7 +103,7 @@ def partitions(wanted: Sequence[Wanted], limits: PartitionLimits) -> list[list[Q
 
 
 def _cuts(wanted: Sequence[Wanted], sizes: Sequence[int], count: int) -> list[int]:
-    """Physical offsets that cut what is wanted into `count` parts of about equal bytes."""
+    """Return physical offsets that cut the wanted records into `count` parts of equal size."""
     if count < 2:
         return []
     per_byte = _SAMPLES * count / max(sum(sizes), 1)
@@ -122,7 +123,7 @@ def _cuts(wanted: Sequence[Wanted], sizes: Sequence[int], count: int) -> list[in
 
 
 def _pieces(part: Wanted, cuts: Sequence[int]) -> Iterator[QueueSlice]:
-    """The slice of a queue, cut at physical offsets."""
+    """Return the slice of a queue, cut at physical offsets."""
     whole = part.slice
     begin = 0
     for cut in cuts:
@@ -134,7 +135,7 @@ def _pieces(part: Wanted, cuts: Sequence[int]) -> Iterator[QueueSlice]:
 
 
 def _at_most(slices: list[QueueSlice], most: int) -> Iterator[list[QueueSlice]]:
-    """The same slices in lists of at most `most` records."""
+    """Return the same slices in lists of at most `most` records."""
     current: list[QueueSlice] = []
     room = most
     for part in slices:

@@ -28,7 +28,7 @@ _SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Whether a topic is the broker's own, of retries, or of dead letters."""
+    """Return whether a topic is the broker's own, of retries, or of dead letters."""
     return is_system_topic(topic) or topic.startswith(_SYSTEM_PREFIXES)
 
 

@@ -41,7 +41,7 @@ class PropertyTable:
         self._entries = _split(*content(texts))
 
     def column(self, name: str) -> Any:
-        """The values of one property, null in records without it."""
+        """Return the values of one property, null in records without it."""
         code = self._codes.get(name)
         if code is None:
             return pa.nulls(self.rows, pa.string())
@@ -93,7 +93,7 @@ class _Entries:
 
 
 def _split(data: ByteArray, bounds: npt.NDArray[np.int32]) -> _Entries:
-    """The entries of all texts, which lie in `data` between consecutive `bounds`."""
+    """Return the entries of all texts, which lie in `data` between consecutive `bounds`."""
     is_text = data > 2
     separators = np.flatnonzero(~is_text)
     kinds = data[separators]
@@ -166,8 +166,8 @@ def _is_utf8(texts: Any) -> bool:
 
 
 def split_keys(keys: Any, kind: Any) -> Any:
-    """Index keys from values of KEYS: lists (of Arrow type `kind`) of the parts between blanks;
-    an empty list where the value is null."""
+    """Return the index keys from values of KEYS: lists (of Arrow type `kind`) of the parts between
+    blanks; an empty list where the value is null."""
     missing = keys.is_null().to_numpy(zero_copy_only=False)
     blanks = pc.any(pc.match_substring(keys, KEY_SEPARATOR)).as_py()
     offsets = np.zeros(len(keys) + 1, np.int32)

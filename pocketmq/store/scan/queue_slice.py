@@ -29,7 +29,7 @@ class Rows(NamedTuple):
     """None for records that no consume queue has an entry of."""
 
     def take(self, chosen: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
-        """Some of them."""
+        """Return the chosen rows."""
         code = self.tags_code
         return Rows(
             self.offset[chosen],
@@ -48,7 +48,7 @@ class Tail(NamedTuple):
     store_timestamp: Int64Array
 
     def cut(self, start: int, stop: int) -> Tail:
-        """Those with queue offsets in [start, stop)."""
+        """Return those with queue offsets in [start, stop)."""
         begin, end = np.searchsorted(self.offset, (start, stop))
         return Tail(*(column[begin:end] for column in self))
 
@@ -78,7 +78,8 @@ class QueueSlice:
         return max(0, min(self.stop, self.known_end) - self.start) + len(self.tail.offset)
 
     def offset_of(self, number: int) -> int:
-        """Queue offset of the record with this number, counted from 0; `stop` behind the last."""
+        """Return the queue offset of the record with this number, counted from 0; `stop` behind the
+        last."""
         known = max(0, min(self.stop, self.known_end) - self.start)
         if number < known:
             return self.start + number
@@ -86,14 +87,14 @@ class QueueSlice:
         return int(self.tail.offset[number]) if number < len(self.tail.offset) else self.stop
 
     def cut(self, start: int, stop: int) -> QueueSlice:
-        """The part of it in [start, stop)."""
+        """Return the part of it in [start, stop)."""
         start = max(start, self.start)
         stop = max(min(stop, self.stop), start)
         tail = self.tail.cut(start, stop)
         return QueueSlice(self.root, self.topic, self.queue_id, start, stop, self.known_end, tail)
 
     def entry_place(self, offset: int) -> tuple[Path, int]:
-        """The file of the consume queue, and the byte in it, of the entry of a queue offset."""
+        """Return the consume-queue file, and the byte in it, of the entry of a queue offset."""
         directory = queue_directory(self.root, self.topic, self.queue_id)
         segment = Segments(directory).find(offset * UNIT)
         if segment is None:
@@ -129,7 +130,7 @@ class QueueSlice:
 
 
 def _entries_from(segments: Segments, offset: int) -> EntryArray:
-    """The entries from a queue offset to the end of its file; none where there is no file."""
+    """Return the entries from a queue offset to the end of its file; none without a file."""
     segment = segments.find(offset * UNIT)
     if segment is not None:
         with contextlib.suppress(FileNotFoundError):  # removed since it was listed
@@ -138,10 +139,10 @@ def _entries_from(segments: Segments, offset: int) -> EntryArray:
 
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
-    """Where the files of a consume queue lie."""
+    """Return where the files of a consume queue lie."""
     return root / "consumequeue" / topic / str(queue_id)
 
 
 def entries_of(segment: Segment) -> EntryArray:
-    """The whole entries in a file of a consume queue."""
+    """Return the whole entries in a file of a consume queue."""
     return entry_array(segment.view[: segment.size // UNIT * UNIT])

@@ -76,7 +76,7 @@ class SliceReader:
         self._first_loss: StoreError | None = None
 
     def read(self, wanted: QueueSlice) -> Iterator[Any]:
-        """The records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
+        """Return the records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
         skipped = self.skipped
         self._first_loss = None
         limit = _FIRST_ROWS
@@ -101,7 +101,7 @@ class SliceReader:
         )
 
     def _blocks(self, wanted: QueueSlice, rows: Rows) -> Iterator[Block]:
-        """The records of `rows` in one block, or in several where they inflate to very much."""
+        """Return the records of `rows` in one block, or in several when they inflate to a lot."""
         skipped = self.skipped
         try:
             block = self._block(wanted, rows)
@@ -143,7 +143,7 @@ class SliceReader:
         return block
 
     def _locate(self, wanted: QueueSlice, rows: Rows) -> tuple[Places, Rows]:
-        """Where the records lie in the mapped files, and the rows that lie in any."""
+        """Return where the records lie in the mapped files, and the rows that lie in any."""
         while True:
             gone = (self._log.indexes(rows.physical) < 0) & (rows.physical >= 0)
             left = rows.take(~gone) if gone.any() else rows
@@ -193,7 +193,7 @@ class SliceReader:
 
 
 def _why(view: memoryview, at: int) -> str:
-    """What is wrong with the record at the end of `view`, which is not the expected one."""
+    """Return what is wrong with the record at the end of `view`, which is not the expected one."""
     try:
         record = decode(view, at)
     except RecordError as error:

@@ -27,8 +27,9 @@ _TRIES: Final = 10
 
 
 def undisturbed(action: Callable[[], T]) -> T:
-    """What `action` gives. It begins anew when a file that it has listed is gone: a broker removes
-    what has expired, and the queues of a topic that is deleted.
+    """Return the result of `action`. Repeat it when a file that it has listed is gone.
+
+    A broker removes expired files, and the queues of a topic that is deleted.
 
     Raises FileNotFoundError when that never ends.
     """
@@ -49,7 +50,7 @@ class Mappings:
         self._recent: OrderedDict[tuple[Path, int], ByteArray] = OrderedDict()
 
     def bytes_of(self, segment: Segment) -> ByteArray:
-        """The content of a file. Raises FileNotFoundError."""
+        """Return the content of a file. Raises FileNotFoundError."""
         key = segment.path, segment.size
         found = self._recent.get(key)
         if found is not None:
@@ -124,7 +125,7 @@ class Segments:
         return np.searchsorted(self._bases, offsets, side="right") - 1
 
     def find(self, offset: int) -> Segment | None:
-        """The file that holds the byte at `offset`."""
+        """Return the file that holds the byte at `offset`."""
         index = int(np.searchsorted(self._bases, offset, side="right")) - 1
         if index < 0:
             return None

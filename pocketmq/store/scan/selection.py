@@ -32,7 +32,7 @@ class Range:
         )
 
     def mask(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
-        """Which values lie in it; None when all must."""
+        """Return which values lie in it; None when all must."""
         mask = None
         if self.start is not None:
             mask = values >= self.start
@@ -74,7 +74,7 @@ class Selection:
         )
 
     def rows(self, rows: Rows, topic: str) -> Rows:
-        """Those of `rows` that may be wanted, as far as the consume queue tells."""
+        """Return those of `rows` that may be wanted, as far as the consume queue tells."""
         masks = [
             self.queue_offset.mask(rows.offset),
             self.physical_offset.mask(rows.physical),
@@ -86,7 +86,7 @@ class Selection:
         return rows if mask is None else rows.take(mask)
 
     def heads(self, fields: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
-        """Which records are wanted by their heads; None for all."""
+        """Return which records are wanted by their heads; None for all."""
         return _all(
             [
                 self.store_timestamp.mask(fields["store_timestamp"]),

@@ -84,14 +84,15 @@ class QueueSnapshot:
         return int(self.tail.offset[-1]) + 1 if len(self.tail.offset) else self.known_end
 
     def entry(self, offset: int) -> tuple[int, int]:
-        """Physical offset and size that the entry at a queue offset below `known_end` has."""
+        """Return the physical offset and size that the entry at a queue offset below `known_end`
+        has."""
         segment = self.segments.find(offset * UNIT)
         assert segment is not None
         entry = entries_of(segment)[offset - segment.base // UNIT]
         return int(entry["physical"]), int(entry["size"])
 
     def max_physical(self) -> int:
-        """Physical offset behind the record of the last entry; -1 without entries."""
+        """Return the physical offset behind the record of the last entry; -1 without entries."""
         for offset in range(self.known_end - 1, self.min_offset - 1, -1):
             physical, size = self.entry(offset)
             if size != FILLER_SIZE:
@@ -99,7 +100,7 @@ class QueueSnapshot:
         return -1
 
     def first_from(self, physical: int, low: int | None = None) -> int:
-        """The lowest offset ≥ `low` whose entry points at `physical` or behind it."""
+        """Return the lowest offset ≥ `low` whose entry points at `physical` or behind it."""
         offsets = range(self.min_offset if low is None else low, self.known_end)
         return offsets.start + bisect_left(
             offsets, True, key=lambda offset: self._is_from(offset, physical)
@@ -132,7 +133,7 @@ class QueueSnapshot:
                 break
 
     def after_fillers(self, offset: int) -> int:
-        """The lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
+        """Return the lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
         while offset < self.known_end:
             segment = self.segments.find(offset * UNIT)
             assert segment is not None
@@ -175,7 +176,7 @@ class StoreSnapshot:
             self._trim(queue)
 
     def place(self, physical: int) -> Place | None:
-        """What the record at `physical` says of itself; None where there can be none."""
+        """Return what the record at `physical` says of itself; None where there can be none."""
         segment = self.log.find(physical)
         if segment is None or physical - segment.base > segment.size - MIN_RECORD:
             return None
@@ -185,7 +186,7 @@ class StoreSnapshot:
         return Place(queue_id, queue_offset, own, time_v6 if sys_flag & BORN_HOST_V6 else time_v4)
 
     def queue_segments(self, topic: str, queue_id: int) -> Segments:
-        """The files of a consume queue."""
+        """Return the files of a consume queue."""
         return Segments(queue_directory(self.root, topic, queue_id), self._mappings)
 
     def _read_queues(self) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
@@ -246,8 +247,10 @@ def _state(root: Path) -> State:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether another process holds the lock that brokers take. Does not take it for a moment:
-    a broker that starts just then would be refused."""
+    """Return whether another process holds the lock that brokers take.
+
+    It never takes the lock itself: a broker that starts at that moment would be refused.
+    """
     if sys.platform != "linux" or not path.exists():
         return False
     import fcntl

@@ -66,7 +66,7 @@ class _Growing:
         return Tail(*(np.array(column, np.int64) for column in self.columns))
 
     def _is_older(self, offset: int, physical: int) -> bool:
-        """Whether the record known at `offset` lies before `physical`."""
+        """Return whether the record known at `offset` lies before `physical`."""
         queue = self.queue
         if offset < queue.min_offset:
             return False
@@ -86,7 +86,7 @@ class _Growing:
 
 
 def take_snapshot(root: Path) -> StoreSnapshot:
-    """The store at `root` as it is now, with the records that only its commit log knows.
+    """Return the store at `root` as it is now, with the records that only its commit log knows.
 
     Raises:
         NoStore: there is none.
@@ -133,7 +133,7 @@ class TailSearch:
             self._snapshot.queues[key] = queue
 
     def _start(self) -> int:
-        """Where the walk begins: everything before has its entry.
+        """Return where the walk begins: everything before has its entry.
 
         After a clean stop that is where the records with entries end. After a crash entries may
         be missing before that; all up to a time that the checkpoint names are there.
@@ -152,7 +152,8 @@ class TailSearch:
         return start
 
     def _last_stored_by(self, queue: QueueSnapshot, timestamp: int) -> int:
-        """Physical offset of the last record of a queue that was stored until `timestamp`."""
+        """Return the physical offset of the last record of a queue that was stored until
+        `timestamp`."""
         low, high = queue.min_offset, queue.known_end
         found = -1
         while low < high:
@@ -179,7 +180,7 @@ class TailSearch:
         return self._log.end, "the files end, or one is missing"
 
     def _growing(self, record: Record) -> _Growing | None:
-        """The queue a record belongs to; None for records that have no place in a queue."""
+        """Return the queue a record belongs to; None for records that have no place in a queue."""
         if not (
             has_queue_entry(record.sys_flag)
             and record.queue_id >= 0
@@ -196,8 +197,9 @@ class TailSearch:
 
 
 def _unknown_records(segments: Segments, start: int, known: KnownRecords) -> Iterator[Record]:
-    """The records from `start` on, without the known ones. Ends with the files, or where one is
-    missing.
+    """Return the records from `start` on, without the known ones.
+
+    Ends with the files, or where one is missing.
 
     Raises RecordError with a physical offset where there is no record.
     """

@@ -8,9 +8,9 @@ from pocketmq.message.fastjson import FastjsonError, decode
 
 
 def configured_queues(root: Path) -> dict[str, int]:
-    """The topics that the broker of the store at `root` knows, which may have no message yet, and
-    how many queues each has. Empty where config/topics.json is missing or is not what it should be.
-    """
+    """Return the topics that the broker of the store at `root` knows, which may have no message
+    yet, and how many queues each has. Empty where config/topics.json is missing or is not what it
+    should be."""
     try:
         table = decode((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
         return {topic: _queues(config) for topic, config in table.items()}

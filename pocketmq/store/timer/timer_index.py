@@ -120,7 +120,7 @@ class TimerIndex:
             heapq.heappush(self._waiting, slot)
 
     def entered_before(self, physical_offset: int) -> bool:
-        """Whether a message that the queue gives has its unit already, from before a kill."""
+        """Return whether a message of the queue already has its unit, from before a kill."""
         return self._entered.pop(physical_offset, None) is not None
 
     def entered_all(self) -> None:
@@ -128,11 +128,11 @@ class TimerIndex:
         self._entered.clear()
 
     def next_slot(self) -> int | None:
-        """The earliest slot that has messages and is not delivered."""
+        """Return the earliest slot that has messages and is not delivered."""
         return self._waiting[0] if self._waiting else None
 
     def units(self, slot: int) -> Iterator[TimerUnit]:
-        """The units of a slot, the newest first."""
+        """Return the units of a slot, the newest first."""
         known = self._wheel.get(slot)
         position = NOWHERE if known is None else known.last
         while position != NOWHERE:
@@ -150,12 +150,12 @@ class TimerIndex:
         self.read_time = slot + self.precision
 
     def congestion(self, deliver: int) -> int:
-        """How many messages wait for a slot."""
+        """Return how many messages wait for a slot."""
         known = self._wheel.get(deliver) if self.opened else None
         return 0 if known is None else known.messages
 
     def progress(self) -> tuple[int, int, int]:
-        """What `checkpoint` is to write: read time, position in the timer log, queue offset.
+        """Return what `checkpoint` is to write: read time, position in the timer log, queue offset.
 
         The units before that position belong to the messages before that offset. After a kill it is
         not the end of the log until the queue is read up to where it was.
@@ -208,5 +208,5 @@ class TimerIndex:
                 self._wheel.link(unit.slot, position, -1 if unit.magic & DELETE else 1)
 
     def floor(self, time: int) -> int:
-        """The slot that a time lies in."""
+        """Return the slot that a time lies in."""
         return time // self.precision * self.precision

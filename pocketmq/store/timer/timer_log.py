@@ -106,7 +106,7 @@ class TimerLog:
         return position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position; None when there is none."""
+        """Return the unit at a position; None when there is none."""
         file = self._files.find(position)
         if file is None or position + UNIT_SIZE > file.base_offset + file.size:
             return None

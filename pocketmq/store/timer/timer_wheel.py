@@ -45,7 +45,7 @@ class TimerWheel:
         self._file.allocate()
 
     def get(self, time: int) -> Slot | None:
-        """The slot of a time; None when it has no messages."""
+        """Return the slot of a time; None when it has no messages."""
         number, at = self._place(time)
         held, first, last, count, _ = _SLOT.unpack_from(self._mapped.map, at)
         return Slot(first, last, count) if held == number and last >= 0 else None
@@ -59,7 +59,7 @@ class TimerWheel:
         _SLOT.pack_into(self._mapped.map, at, number, first, position, total, 0)
 
     def occupied(self, since: int) -> list[tuple[int, Slot]]:
-        """The slots from the time `since` on that have messages, and their times, in order."""
+        """Return the times and slots from `since` on that have messages, in order."""
         # Only where timers are waiting: an idle broker does without numpy's 16 MB.
         import numpy as np
 
