@@ -295,7 +295,7 @@ def _shorter(text: str) -> str:
 def _plain(error: PySparkException) -> str:
     """What Spark says in a line or two; of an error of ours in a worker, only that."""
     text = str(error.getMessage() or error)
-    ours = re.search(r"^store\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
+    ours = re.search(r"^pocketmq\.store\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
     if ours:
         return ours[1]
     return text.partition("\n\nJVM stacktrace")[0].partition("\n'")[0].strip()

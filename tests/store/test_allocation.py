@@ -30,7 +30,7 @@ def path_of(bench: StoreBench, base: int) -> Path:
 def wait_for(allocator: FileAllocator) -> None:
     """Until the thread has done what it was asked to."""
     done = threading.Event()
-    allocator._tasks.put(done.set)
+    allocator.submit(done.set)
     assert done.wait(20)
 
 
@@ -75,7 +75,7 @@ def test_a_full_disk_ahead_is_asked_again_when_the_file_is_needed(
 
 
 def test_a_task_that_fails_does_not_end_the_thread(bench: Any, allocator: Any, caplog: Any) -> None:
-    allocator._tasks.put(lambda: 1 / 0)
+    allocator.submit(lambda: 1 / 0)
     wait_for(allocator)
     assert "ZeroDivisionError" in caplog.text
 

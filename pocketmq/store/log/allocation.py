@@ -55,8 +55,10 @@ class FileAllocator:
         return self._files.create(path, base_offset, size)
 
     def look_ahead(self, file: MappedFile, position: int, next_path: Path) -> int:
-        """Called when `file` is written up to the position given back the last time; gives back
-        the position at which to call again."""
+        """Make the next file once `file` is half written; return the position to call again at.
+
+        Call it when `file` is written up to the position that the last call returned.
+        """
         if self._thread is None:
             return file.size
         half = file.size // 2
@@ -64,8 +66,12 @@ class FileAllocator:
             return half
         if self._next is None:
             self._next = ahead = _NextFile(next_path, file.base_offset + file.size, file.size)
-            self._tasks.put(lambda: ahead.make(self._files))
+            self.submit(lambda: ahead.make(self._files))
         return file.size
+
+    def submit(self, task: Callable[[], object]) -> None:
+        """Run `task` on the thread, after the tasks before it. A failure is logged."""
+        self._tasks.put(task)
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
