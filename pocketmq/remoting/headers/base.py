@@ -32,9 +32,9 @@ pack_length = Layout(">i").pack
 class Header(msgspec.Struct, rename="camel", gc=False):
     """The extFields of a request or response. An instance of this class itself is an empty map.
 
-    As in the reference most headers take a number that makes no sense for none at all. Those with
-    `strict_numbers` are refused then: those that the reference decodes by hand, and answers in which
-    a number that is missing means something.
+    As in the reference, most headers treat a number that cannot be read as a missing one. Headers
+    with `strict_numbers` refuse it: those that the reference decodes by hand, and answers in which
+    a missing number has a meaning.
     """
 
     strict_numbers: ClassVar[bool] = False
