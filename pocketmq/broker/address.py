@@ -1,4 +1,4 @@
-"""Where a broker listens and what clients are told: its port, and its numeric address."""
+"""The port that a broker listens on, and the numeric address that clients are told."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def reserve_port(host: str) -> socket.socket:
-    """A socket bound to a free port of `host`.
+    """Return a socket bound to a free port of `host`.
 
     It does not listen: until it is closed nobody else is given the port, while a server socket
     that reuses addresses, as asyncio's do, can already be bound to it.
@@ -26,7 +26,7 @@ def reserve_port(host: str) -> socket.socket:
 
 
 async def resolve_advertised(config: BrokerConfig) -> str:
-    """The numeric address that clients are told, as message ids contain it.
+    """Return the numeric address that clients are told, as message ids contain it.
 
     Raises CannotListen for a name without an address; warns where nobody will get through.
     """
@@ -48,7 +48,7 @@ async def _resolve(host: str) -> str:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise CannotListen(f"brokerIP1 {host} can not be resolved: {error.strerror}") from None
+        raise CannotListen(f"brokerIP1 {host} cannot be resolved: {error.strerror}") from None
     # IPv4 first: every client reads its message ids.
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return str(found[0][4][0])

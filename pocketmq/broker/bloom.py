@@ -40,7 +40,7 @@ class BloomFilter:
         self.bit_count = 8 * math.ceil(bits / 8)
 
     def generate(self, text: str) -> BloomFilterData:
-        """The positions for `text`."""
+        """Return the positions for `text`."""
         value = murmur3_64(text.encode("utf-8", "replace"))
         low, high = _signed(value), _signed(value >> 32)
         positions = []
@@ -51,7 +51,7 @@ class BloomFilter:
 
 
 def murmur3_64(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 with seed 0."""
+    """Return the first 64 bits of MurmurHash3 x64 128 with seed 0."""
     h1 = h2 = 0
     whole = len(data) // 16 * 16
     for at in range(0, whole, 16):
@@ -87,6 +87,6 @@ def _final(value: int) -> int:
 
 
 def _signed(value: int) -> int:
-    """The low 32 bits as a Java int."""
+    """Return the low 32 bits as a Java int."""
     value &= 0xFFFFFFFF
     return value - 2**32 if value & 0x80000000 else value

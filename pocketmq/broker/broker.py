@@ -1,7 +1,7 @@
-"""One broker: everything of the package wired together, started and stopped.
+"""One broker: it starts and stops everything in this package.
 
-Starting: the store is opened (and recovered), the tables are loaded, the port is listened on, the
-name servers are told; then `start` returns. Stopping goes the other way round.
+Start: open (and recover) the store, load the tables, listen on the port, register with the name
+servers; then `start` returns. Stop does the same in reverse order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ANNOUNCE_SECONDS: Final = 1.0  # how long an admin's answer waits for the name s
 
 
 def now_ms() -> int:
-    """The wall clock in milliseconds since the epoch."""
+    """Return the wall clock in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -45,9 +45,9 @@ class Broker:
     The constructor touches neither files nor the network; all but `config` is there after `start`.
 
     Attributes:
-        tables: what it knows.
-        components: what stores, delivers and answers.
-        dispatcher: which request codes it serves.
+        tables: topics, groups, offsets and clients.
+        components: the parts that store, deliver and answer.
+        dispatcher: the request codes that it serves.
     """
 
     store: MessageStore
@@ -74,9 +74,9 @@ class Broker:
         return f"{self.config.advertised_host}:{self.port}"
 
     async def start(self) -> None:
-        """Returns when the broker listens and every reachable name server knows it.
+        """Start, and return when the broker listens and every reachable name server knows it.
 
-        Raises StoreLocked, StoreCorrupt, PortInUse; what was started by then is stopped again.
+        Raises StoreLocked, StoreCorrupt, PortInUse, after stopping what was started before.
         """
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
@@ -155,9 +155,9 @@ class Broker:
         )
 
     async def _start_vip_server(self, stack: contextlib.AsyncExitStack) -> None:
-        """listenPort-2 serves everything but pulls, so that sends need not queue behind them.
+        """Serve everything but pulls at listenPort-2, so that sends need not queue behind pulls.
 
-        Clients use it only when told to, so a taken port is no reason not to start.
+        Clients use it only when configured to, so the broker also starts when the port is taken.
         """
         config = self.config
         if not config.vip_channel_enable or config.listen_port <= 2:
@@ -173,7 +173,7 @@ class Broker:
         try:
             await vip.start()
         except (PortInUse, CannotListen) as error:
-            log.info("no VIP channel: %s", error)
+            log.info("the VIP channel is off: %s", error)
         else:
             stack.push_async_callback(vip.stop)
 

@@ -1,7 +1,7 @@
-"""The working components of one broker, made for each other: what stores, delivers and answers.
+"""The working components of one broker: the parts that store, deliver and answer.
 
-A processor serves one family of requests; `dispatcher` gives a table of all of them. What is made
-here gets everything that it needs from here and knows nothing of who made it.
+A processor serves one family of requests; `dispatcher` returns a table of all of them. This module
+passes each component everything that it needs; no component imports this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pocketmq.store.message_store import MessageStore
 
 
 class Processor(Protocol):
-    """Who serves one family of requests."""
+    """Serves one family of requests."""
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the codes of the family here."""
@@ -114,7 +114,7 @@ class Components:
         self._processors = (*self._for_clients(), *self._for_admins())
 
     def _for_clients(self) -> Sequence[Processor]:
-        """What applications need, but for pulls."""
+        """Make the processors that applications need, except for pulls."""
         config, tables, store, clock = self._config, self._tables, self._store, self._clock
         return (
             self.sends,
@@ -153,7 +153,7 @@ class Components:
         )
 
     def _for_admins(self) -> Sequence[Processor]:
-        """What operators and their tools need."""
+        """Make the processors that operators and their tools need."""
         config, tables, store, clock = self._config, self._tables, self._store, self._clock
         runtime_info = RuntimeInfo(
             config,
@@ -205,8 +205,10 @@ class Components:
         )
 
     def dispatcher(self, *, pulls: bool = True) -> Dispatcher:
-        """A table of everything that is served, alone and as children of batches; the VIP channel
-        does without pulls, which would hold it up."""
+        """Return a table of everything that is served, alone and as children of batches.
+
+        The VIP channel does without pulls, which would hold up sends.
+        """
         dispatcher = Dispatcher()
         if pulls:
             self.pulls.register(dispatcher)

@@ -1,4 +1,4 @@
-"""The settings of a broker: RocketMQ's own property names with 5.3.3's defaults, but one.
+"""The settings of a broker: RocketMQ's own property names with the defaults of 5.3.3.
 
 A `broker.conf` of the official broker loads as it is. `BrokerConfig` extends the store's settings,
 since the official file holds both. Times are milliseconds unless the name says otherwise.
@@ -40,19 +40,21 @@ NAMESRV_PORT: Final = 9876
 class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     """All settings of one broker process.
 
-    Fields that RocketMQ does not have: `vip_channel_enable` (serve listenPort-2 as well, as the
-    official broker always does), `max_in_flight_bytes` (bodies of sends that are stored but not
-    yet answered; above it sends are answered SYSTEM_BUSY), `max_auto_created_groups` (with so many
-    groups no more are created unless an admin does), `max_held_pulls` (long polls that may
-    wait at once; one above it is answered at once), and the settings of the Batch-Protocol:
-    `max_child_request_num` (children of a parent; with more it is refused),
-    `batch_pull_enough_bytes` and `batch_pull_enough_messages` (a parent of pulls that has so much
-    is answered without reading its other queues). `rebalance_lock_max_live_time` is a system
-    property of the official broker (rocketmq.broker.rebalance.lockMaxLiveTime).
+    RocketMQ does not have these:
 
-    `max_large_transfer_count` and `max_large_transfer_bytes` bound the answers to pocketmq's own
-    consumers in place of the four `max_transfer` settings: 256 messages in one answer cost half
-    the CPU time of 32.
+    - `vip_channel_enable`: serve listenPort-2 too, as the official broker always does;
+    - `max_in_flight_bytes`: bytes of sends that are stored but not yet answered; above it, sends
+      are answered SYSTEM_BUSY;
+    - `max_auto_created_groups`: with so many groups, only an admin can create more;
+    - `max_held_pulls`: the most pulls held at once; further ones are answered at once;
+    - `max_child_request_num`: the most children of a batch request; one with more is refused;
+    - `batch_pull_enough_bytes`, `batch_pull_enough_messages`: a batch of pulls that has so much is
+      answered without reading its other queues;
+    - `max_large_transfer_count`, `max_large_transfer_bytes`: the limits of one answer to pocketmq's
+      own consumers, in place of the four `max_transfer` settings. 256 messages in one answer cost
+      half the CPU time of 32;
+    - `rebalance_lock_max_live_time`: a system property of the official broker
+      (rocketmq.broker.rebalance.lockMaxLiveTime).
     """
 
     # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
@@ -208,7 +210,7 @@ def _check_role(value: str) -> str | None:
 
 
 def _check_name_servers(value: str) -> str | None:
-    """Each address needs a port: host:port, or [IPv6]:port."""
+    """Check that each address has a port: host:port, or [IPv6]:port."""
     for part in value.split(";"):
         address = part.strip()
         if not address:

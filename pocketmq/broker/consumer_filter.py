@@ -1,8 +1,8 @@
 """The SQL92 expressions that groups subscribe with, kept in config/consumerFilter.json.
 
-Heartbeats bring them. A pull that names no expression of its own is answered by what its group's
-last heartbeat said. When the last member of a group leaves, or a topic is no longer subscribed to,
-its expression is dead, and forgotten after filterDataCleanTimeSpan. Reference: broker
+Heartbeats bring them. A pull without an expression of its own is filtered by the expression of its
+group's last heartbeat. When the last member of a group leaves, or a group unsubscribes from a
+topic, the expression is dead; it is forgotten after filterDataCleanTimeSpan. Reference: broker
 ConsumerFilterManager.
 """
 
@@ -37,7 +37,7 @@ DEAD_BEFORE_START: Final = 30_000
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether an expression names tags; TAG may be left out."""
+    """Tell whether an expression names tags; TAG may be left out."""
     return expression_type in (None, "", TAG)
 
 
@@ -70,7 +70,7 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         return self.dead_time >= self.born_time
 
     def fields(self) -> dict[str, Any]:
-        """As the official broker writes it down."""
+        """Return the fields as the official broker writes them."""
         return {**msgspec.to_builtins(self), "dead": self.dead}
 
 
@@ -94,7 +94,7 @@ class ConsumerFilters:
     # --- the file -----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the file: whoever it says is alive has died meanwhile. Raises ConfigFileError."""
+        """Read the file; expressions that were alive are dead now. Raises ConfigFileError."""
         known = set(ConsumerFilterData.__struct_encode_fields__)
         died = self._clock() - DEAD_BEFORE_START
         by_topic = self._file.load().get("filterDataByTopic") or {}
@@ -111,7 +111,7 @@ class ConsumerFilters:
             raise ConfigFileError(self._file.path, str(error)) from None
 
     def unsaved(self) -> bytes | None:
-        """The file's new content when something changed since the last time, else None."""
+        """Return the file's new content when something changed since the last time, else None."""
         self._forget_dead(self._config.filter_data_clean_time_span)
         if not self._dirty:
             return None
@@ -135,7 +135,7 @@ class ConsumerFilters:
                 raise
 
     def _forget_dead(self, age: int) -> None:
-        """Those who have been dead for `age` ms."""
+        """Forget the expressions that have been dead for `age` ms."""
         now = self._clock()
         for group, topics in list(self._groups.items()):
             for topic, data in list(topics.items()):
@@ -170,18 +170,20 @@ class ConsumerFilters:
                 self._bury(data)
 
     def unregister(self, group: str) -> None:
-        """The last member of `group` left."""
+        """Mark the expressions of `group` as dead: its last member left."""
         for data in self._groups.get(group, {}).values():
             if not data.dead:
                 self._bury(data)
 
     def get(self, group: str, topic: str) -> ConsumerFilterData | None:
-        """What `group` said last about `topic`, dead or alive."""
+        """Return the last expression of `group` for `topic`, dead or alive."""
         return self._groups.get(group, {}).get(topic)
 
     def accept_retried(self, group: str, properties: Mapping[str, str]) -> bool:
-        """Whether `group` wants a message of its retry topic: it is judged by what the group said
-        about the topic that the message came from."""
+        """Tell whether `group` wants a message of its retry topic.
+
+        The group's expression for the topic that the message came from decides.
+        """
         known = self.get(group, properties.get(names.RETRY_TOPIC, ""))
         if known is None:
             return True
@@ -222,7 +224,11 @@ class ConsumerFilters:
         if self._characters + _weight(data) > MAX_CHARACTERS:
             self._forget_dead(0)
             if self._characters + _weight(data) > MAX_CHARACTERS:
-                log.warning("the filter of group %s for %s is one too many", group, topic)
+                log.warning(
+                    "cannot keep the filter of group %s for topic %s: there are too many",
+                    group,
+                    topic,
+                )
                 return
         self._put(group, topic, data)
         self._dirty = True
@@ -238,7 +244,7 @@ def _weight(data: ConsumerFilterData) -> int:
 
 
 def compile_filter(expression: str, expression_type: str | None) -> SqlFilter:
-    """The filter of a subscription that is not by tag. Raises SqlSyntaxError."""
+    """Return the filter of a subscription that is not by tag. Raises SqlSyntaxError."""
     if expression_type != SQL92:
         raise SqlSyntaxError(1, 1, f"no expression type {expression_type}: TAG or SQL92")
     return compile_sql(expression)

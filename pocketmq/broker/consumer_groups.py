@@ -1,8 +1,8 @@
-"""Who consumes right now: the consumers of each group, their connections and subscriptions.
+"""The consumers that are online: groups, their members, connections and subscriptions.
 
-Heartbeats (code 34) fill this table; unregistering, a closed connection, or two silent minutes
-empty it. Every join, leave and change of topics is told to the whole group, the newcomer
-included, so that it rebalances at once. Reference: broker ConsumerManager, ConsumerGroupInfo.
+Heartbeats (code 34) add members; unregistering, a closed connection, or two silent minutes remove
+them. The broker tells the whole group about each join, leave and change of topics, so that the
+group rebalances at once. Reference: broker ConsumerManager, ConsumerGroupInfo.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUBSCRIBE_ALL: Final = "*"
 
 
 class ClientInfo:
-    """One client as its heartbeat named it, on the connection that it uses."""
+    """One client, as its heartbeat describes it, with its connection."""
 
     __slots__ = ("client_id", "connection", "language", "seen", "version")
 
@@ -53,7 +53,7 @@ class Subscription:
 
 
 class ConsumerGroup:
-    """One group: its members by connection and what it subscribes to."""
+    """One group: its members by connection, and its subscriptions."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,11 +71,11 @@ class ConsumerGroup:
         return self.message_model == BROADCASTING
 
     def client_ids(self) -> list[str]:
-        """The ids of all members, as GET_CONSUMER_LIST_BY_GROUP lists them."""
+        """Return the ids of all members, as GET_CONSUMER_LIST_BY_GROUP lists them."""
         return [client.client_id for client in self.clients.values()]
 
     def find(self, client_id: str | None) -> ClientInfo | None:
-        """The member that calls itself so."""
+        """Return the member with this client id."""
         for client in self.clients.values():
             if client.client_id == client_id:
                 return client
@@ -122,7 +122,7 @@ class ConsumerGroup:
 class ConsumerGroups:
     """All groups with a live member.
 
-    `notify(group)` is called for each change that the members must hear of. `clock` gives ms.
+    `notify(group)` is called for each change that the members must know. `clock` gives ms.
     `filters` keeps the SQL92 expressions that groups subscribe with.
     """
 
@@ -140,15 +140,15 @@ class ConsumerGroups:
         self._groups_of: dict[Any, set[str]] = {}
 
     def get(self, name: str) -> ConsumerGroup | None:
-        """The group, or None when nobody of it is online."""
+        """Return the group, or None when no member is online."""
         return self._groups.get(name)
 
     def names(self) -> list[str]:
-        """Groups that are online."""
+        """Return the groups that are online."""
         return list(self._groups)
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Online groups that subscribe to `topic`."""
+        """Return the online groups that subscribe to `topic`."""
         return {name for name, group in self._groups.items() if topic in group.subscriptions}
 
     def register(
@@ -160,7 +160,7 @@ class ConsumerGroups:
         fingerprint: int = 0,
         with_subscriptions: bool = True,
     ) -> bool:
-        """One group of one heartbeat.
+        """Enter one group of one heartbeat.
 
         Returns whether the client is to send its subscriptions again (heartbeat v2): the group's
         fingerprint was another one before, or nothing is known of what it subscribes to, as after
@@ -189,7 +189,7 @@ class ConsumerGroups:
         return other_fingerprint or not (with_subscriptions or group.subscriptions)
 
     def unregister(self, name: str, connection: Any, *, notify_enabled: bool = True) -> None:
-        """A member leaves; the group goes with its last one."""
+        """Remove a member; the group goes with its last one."""
         group = self._groups.get(name)
         if group is None:
             return
@@ -208,7 +208,7 @@ class ConsumerGroups:
             self._notify(group)
 
     def connection_closed(self, connection: Any) -> None:
-        """Everything that lived on `connection` leaves."""
+        """Remove every member that used `connection`."""
         for name in self._groups_of.pop(connection, ()):
             self.unregister(name, connection)
 

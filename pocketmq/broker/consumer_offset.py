@@ -21,7 +21,7 @@ SEPARATOR: Final = "@"
 
 
 class _Stored(msgspec.Struct, rename="camel"):
-    """What is read of the file."""
+    """The fields of the file that are read."""
 
     offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion | None = None
@@ -59,7 +59,7 @@ class ConsumerOffsets(OffsetFile):
             await asyncio.to_thread(self.write, content)
 
     def document(self) -> dict[str, Any]:
-        """The table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""
+        """Return the table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""
         groups: dict[str, list[str]] = {}
         for key in self.table:
             topic, _, group = key.partition(SEPARATOR)
@@ -81,7 +81,7 @@ class ConsumerOffsets(OffsetFile):
         self._changed()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The stored offset, or -1."""
+        """Return the stored offset, or -1."""
         queues = self.table.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
@@ -92,12 +92,12 @@ class ConsumerOffsets(OffsetFile):
         self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """True while the group was not told of a reset offset."""
+        """Tell whether the group still has to be told a reset offset."""
         # Nearly always there are none at all, and every commit asks.
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The reset offset that the group is to be told now, once."""
+        """Return the reset offset that the group must be told now; a second call returns None."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._resets.get(key)
         if queues is None:
@@ -123,33 +123,35 @@ class ConsumerOffsets(OffsetFile):
         queues[queue_id] = offset
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Where the group pulled last; the stored offset when it did not pull; -1 without both."""
+        """Return where the group pulled last; the stored offset when it did not pull; -1 without
+        both.
+        """
         offset = self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
     def topics_of(self, group: str) -> set[str]:
-        """Topics that have a stored offset of `group`."""
+        """Return the topics that have a stored offset of `group`."""
         return {topic for topic, name in self.pairs() if name == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """Groups that have a stored offset in `topic`."""
+        """Return the groups that have a stored offset in `topic`."""
         return {group for name, group in self.pairs() if name == topic}
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
-        """All stored offsets of a group in a topic."""
+        """Return all stored offsets of a group in a topic."""
         return self.table.get(f"{topic}{SEPARATOR}{group}", {})
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: a new one of the same name starts without offsets."""
+        """Forget a deleted topic: a new one of the same name starts without offsets."""
         self._forget(lambda name, group: name == topic)
 
     def forget_group(self, group: str) -> None:
-        """The group was deleted with its offsets."""
+        """Forget the offsets of a deleted group."""
         self._forget(lambda topic, name: name == group)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """(topic, group) of every stored offset."""
-        # "topic@group@broadcast" entries of broadcasting groups are no such pairs.
+        """Return (topic, group) of every stored offset."""
+        # Entries of broadcasting groups, "topic@group@broadcast", are not pairs.
         split = [tuple(key.split(SEPARATOR)) for key in self.table]
         return [(components[0], components[1]) for components in split if len(components) == 2]
 

@@ -1,4 +1,4 @@
-"""Sends that are stored and wait for the disk (SYNC_FLUSH), and the limits on how many may."""
+"""Sends that are stored and wait for the disk (SYNC_FLUSH), and the limits on their number."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class GroupCommit:
     """Answers sends when they are on the disk.
 
     Attributes:
-        count, size: of those that wait; size in bytes of their records.
-        full: no more are to be taken for now.
-        answered: how many were, since the start.
-        long_waits: for the disk, and how many sends waited together.
+        count, size: number of waiting sends, and the bytes of their records.
+        full: a limit is reached; sends are refused.
+        answered: number of sends answered since the start.
+        long_waits: long waits for the disk, and how many sends waited together.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
@@ -56,7 +56,7 @@ class GroupCommit:
         self._store.when_flushed(end_offset, flushed)
 
     def nearly_full(self, count: int, size: int) -> bool:
-        """Whether so many more might pass the limits."""
+        """Tell whether `count` more sends of `size` bytes might pass the limits."""
         return self.count + count >= self._most or self.size + size > self._most_bytes
 
     def _add(self, count: int, size: int) -> None:

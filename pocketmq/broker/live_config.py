@@ -1,4 +1,4 @@
-"""Which settings of a running broker may change, and where a change is kept.
+"""The settings that can change while the broker runs, and where a change is kept.
 
 A setting of `LIVE` is read whenever it is needed, so a new value takes effect at once. The other
 settings of `BrokerConfig` are fixed when the broker starts, and a change is refused by name. (The

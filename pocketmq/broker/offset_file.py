@@ -1,7 +1,7 @@
-"""What the tables of offsets share: their file, when to write it, and its data version.
+"""The common part of the offset tables: their file, when to write it, and its data version.
 
-Changes only change memory; whoever keeps a table writes it every few seconds when something has
-changed. Reference: ConfigManager.
+A change only changes memory; the file is written every few seconds if something changed. Reference:
+ConfigManager.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pocketmq.store.config_file import ConfigFile, ConfigFileError
 
 
 class _Stored(Protocol):
-    """What is read of a file."""
+    """The fields of a file that are read."""
 
     data_version: DataVersion | None
 
@@ -41,10 +41,10 @@ class OffsetFile(ABC):
 
     @abstractmethod
     def document(self) -> dict[str, Any]:
-        """The table as the file holds it, and as admins are answered."""
+        """Return the table as the file holds it, which is also the answer to admins."""
 
     def unsaved(self) -> bytes | None:
-        """The file's new content when something changed since the last time, else None."""
+        """Return the file's new content when something changed since the last time, else None."""
         if not self._dirty:
             return None
         self._dirty = False
@@ -59,12 +59,14 @@ class OffsetFile(ABC):
             raise
 
     def not_written(self) -> None:
-        """What `unsaved` gave is not on the disk: give it again."""
+        """Note that the content `unsaved` returned is not on the disk: return it again."""
         self._dirty = True
 
     def _read(self, kind: type[S]) -> S:
-        """The file's content, its data version taken over. Integer keys may stand there without
-        quotes, as fastjson writes them. Raises ConfigFileError."""
+        """Return the file's content, and take over its data version.
+
+        Integer keys may be without quotes, as fastjson writes them. Raises ConfigFileError.
+        """
         document = self._file.load()
         try:
             stored = lenient.convert(document, kind)

@@ -1,7 +1,8 @@
-"""Who produces right now: producer groups and the connections of their members.
+"""The producers that are online: producer groups and the connections of their members.
 
-Filled by heartbeats; asked by admin requests, for a member that can be asked for the state of a
-transaction, and for the one that waits for a reply. Reference: broker ProducerManager.
+Heartbeats fill this table. Admin requests read it, transaction checks take a member from it that
+knows the state of a transaction, and replies find the requester in it. Reference: broker
+ProducerManager.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ class ProducerGroups:
         self._turn = itertools.count()
 
     def clients(self, group: str) -> Iterable[ClientInfo] | None:
-        """The members of `group`, or None when there is no such group."""
+        """Return the members of `group`, or None when there is no such group."""
         members = self._groups.get(group)
         return None if members is None else members.values()
 
     def all(self) -> Mapping[str, Iterable[ClientInfo]]:
-        """Every group with its members."""
+        """Return every group with its members."""
         return {group: members.values() for group, members in self._groups.items()}
 
     def find(self, client_id: str) -> ClientInfo | None:
-        """The member of any group that calls itself so; of several the one heard of last."""
+        """Return the member of any group with this client id; the one heard from last."""
         return self._by_id.get(client_id)
 
     def available(self, group: str) -> ClientInfo | None:
-        """A member that can be asked something, each time another one; None when there is none."""
+        """Return a member that can be asked, each time another one; None without members."""
         members = list(self._groups.get(group, {}).values())
         start = next(self._turn)
         for n in range(len(members)):
@@ -53,14 +54,19 @@ class ProducerGroups:
         return None
 
     def register(self, group: str, client: ClientInfo) -> None:
-        """One producer group of one heartbeat."""
+        """Enter one producer group of one heartbeat."""
         connection = client.connection
         groups = self._groups_of.get(connection)
         if groups is None:
             groups = self._groups_of[connection] = set()
             connection.add_close_callback(self.connection_closed)
         elif group not in groups and len(groups) >= MAX_GROUPS:
-            log.warning("%s has %d producer groups, not %s too", connection, len(groups), group)
+            log.warning(
+                "%s has %d producer groups already; group %s is ignored",
+                connection,
+                len(groups),
+                group,
+            )
             return
         groups.add(group)
         before = self._groups.setdefault(group, {}).get(connection)
@@ -70,7 +76,7 @@ class ProducerGroups:
         self._by_id[client.client_id] = client
 
     def unregister(self, group: str, connection: Any) -> None:
-        """A member leaves; the group goes with its last one."""
+        """Remove a member; the group goes with its last one."""
         members = self._groups.get(group)
         if members is None:
             return
@@ -84,7 +90,7 @@ class ProducerGroups:
             del self._groups[group]
 
     def _named_by(self, client: ClientInfo, groups: Iterable[str]) -> bool:
-        """Whether the client is a member of one of `groups` by the same id."""
+        """Tell whether the client is a member of one of `groups` by the same id."""
         members = (self._groups[group].get(client.connection) for group in groups)
         return any(member and member.client_id == client.client_id for member in members)
 
@@ -94,7 +100,7 @@ class ProducerGroups:
             del self._by_id[client.client_id]
 
     def connection_closed(self, connection: Any) -> None:
-        """Everything that lived on `connection` leaves."""
+        """Remove every member that used `connection`."""
         for group in self._groups_of.pop(connection, ()):
             self.unregister(group, connection)
 

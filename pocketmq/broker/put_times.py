@@ -1,9 +1,9 @@
-"""How long puts take: the distribution of a minute, and its 99th and 99.9th percentile.
+"""The duration of puts: its distribution over a minute, the 99th and the 99.9th percentile.
 
 A put costs microseconds, except where it waits: for the page cache to take what a turn of the
 event loop gathered, for a new commit-log file, or, with SYNC_FLUSH, for the disk. These waits are
-measured once for all messages that share one, and the long ones noted; a tick takes the notes, so
-that a message costs nothing. What is not noted took less than a millisecond. How many messages a
+measured once for all messages that share one. Long waits are noted, and a tick collects the notes,
+so a message costs nothing. A put without a note took less than a millisecond. How many messages a
 long write held is estimated from its bytes. Names, borders and the minute that is shown (the last
 full one) are those of the reference's StoreStatsService.
 """
@@ -47,7 +47,7 @@ class _Minute:
         return " ".join(f"{name}:{count}" for name, count in pairs)
 
     def percentile(self, share: float) -> float:
-        """Milliseconds within which this share of the puts was done, interpolated."""
+        """Return the milliseconds within which this share of the puts was done, interpolated."""
         wanted = int(sum(self._fine) * share)
         begin = 0
         for end, count in zip(_FINE_ENDS, self._fine, strict=False):
@@ -98,7 +98,7 @@ class PutTimes:
             self._shown, self._minute = self._minute, _Minute()
 
     def figures(self) -> dict[str, object]:
-        """What brokerStatus shows of the last full minute, in milliseconds."""
+        """Return what brokerStatus shows of the last full minute, in milliseconds."""
         return {
             "putMessageDistributeTime": self._shown.text(),
             "putMessageEntireTimeMax": self.longest,

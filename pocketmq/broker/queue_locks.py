@@ -1,8 +1,8 @@
-"""Which consumer of a group may consume a queue in order: the locks behind codes 41 and 42.
+"""The queue locks of ordered consumers: codes 41 and 42.
 
-A lock belongs to (group, queue) and names a client id. It lives 60 s after its last renewal;
-taking it again by its holder renews it, an expired one goes to whoever asks first. Reference:
-broker RebalanceLockManager.
+A lock belongs to (group, queue) and names a client id. It lives 60 s after its last renewal; the
+holder renews it by taking it again, and an expired lock goes to the first client that asks.
+Reference: broker RebalanceLockManager.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class QueueLocks:
             del self._groups[group]
 
     def has_live_locks(self, group: str) -> bool:
-        """True while any member of `group` holds a lock, that is, while it consumes in order."""
+        """Tell whether a member of `group` holds a lock, that is, whether the group consumes in
+        order.
+        """
         now = self._clock()
         return any(
             now - renewed <= self._live_ms for _, renewed in self._groups.get(group, {}).values()

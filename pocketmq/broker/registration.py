@@ -1,9 +1,9 @@
-"""Telling the name servers who this broker is and which topics it serves.
+"""Registers this broker and its topics with the name servers.
 
-Name servers know nothing of each other, so each has a link of its own here that keeps it up to
-date: a full registration at start, every 30 s and after a lost connection, one with only the
-changed topics at once after a change, and a sign of life in between. A name server that can not
-be reached is a warning and is tried again, soon at first. Reference: broker BrokerController
+Name servers do not know each other, so each has its own link here that keeps it up to date: a full
+registration at start, every 30 s and after a lost connection, a registration of the changed topics
+right after a change, and a sign of life in between. A name server that cannot be reached is logged
+as a warning and tried again, soon at first. Reference: broker BrokerController
 (registerBrokerAll, registerIncrementBrokerData), BrokerOuterAPI.
 """
 
@@ -42,7 +42,7 @@ UNREGISTER_TIMEOUT_SECONDS: Final = 2.0
 
 
 class BrokerIdentity(NamedTuple):
-    """Who the broker is to name servers and clients; addresses are `host:port`."""
+    """Names and addresses of a broker, as name servers and clients know it."""
 
     cluster: str
     name: str
@@ -54,7 +54,7 @@ class BrokerIdentity(NamedTuple):
 class Registration:
     """Keeps every configured name server up to date.
 
-    `on_order_topics(names)` is told which topics a name server lists as ordered.
+    `on_order_topics(names)` is called with the topics that a name server lists as ordered.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Registration:
             link.changed(changed)
 
     async def settled(self) -> None:
-        """Returns when each name server was told what changed so far, or proved unreachable."""
+        """Wait until each name server knows all changes so far, or proves unreachable."""
         for link in self._links:
             await link.idle.wait()
 
@@ -117,7 +117,7 @@ class Registration:
                 timeout=UNREGISTER_TIMEOUT_SECONDS,
             )
         except RemotingError as error:
-            log.warning("not unregistered at name server %s: %s", address, error)
+            log.warning("cannot unregister at name server %s: %s", address, error)
 
     def _disconnected(self, address: str) -> None:
         for link in self._links:
@@ -127,7 +127,7 @@ class Registration:
     # --- requests -----------------------------------------------------------------------------
 
     async def register(self, address: str, names: Sequence[str] | None) -> None:
-        """One registration at one name server; `names` None: all topics.
+        """Register once at one name server; `names` None means all topics.
 
         Raises `RemotingError`.
         """
@@ -178,12 +178,12 @@ class Registration:
         try:
             table = fastjson.decode(body).get("table") or {}
         except (fastjson.FastjsonError, AttributeError):
-            log.warning("the name server's order topics can not be read: %.80r", body)
+            log.warning("the name server's order topics cannot be read: %.80r", body)
             return
         self._on_order_topics(table)
 
     async def heartbeat(self, address: str) -> None:
-        """A sign of life between registrations. Raises `RemotingError`."""
+        """Send a sign of life between registrations. Raises `RemotingError`."""
         identity = self._identity
         await self._pool.send_oneway(
             address,
@@ -213,7 +213,7 @@ def _masked(topic: TopicConfig, permission: int) -> TopicConfig:
 
 
 class _Link:
-    """One name server: what it still has to be told, and the task that tells it."""
+    """One name server: the changes that it does not know yet, and the task that sends them."""
 
     def __init__(self, registration: Registration, address: str) -> None:
         self.address = address
@@ -282,7 +282,7 @@ class _Link:
         try:
             await self._registration.register(self.address, names)
         except RemotingError as error:
-            log.warning("not registered at name server %s: %s", self.address, error)
+            log.warning("cannot register at name server %s: %s", self.address, error)
             self.registered = False
             return False
         except Exception:

@@ -1,8 +1,8 @@
 """The broker's state as GET_BROKER_RUNTIME_INFO shows it: names and forms of the reference.
 
 Everything is text. Rates are three numbers over 10, 60 and 600 s. This broker has no thread
-pools: what the official one counts in their queues are here sends that wait for the disk and
-held pulls; the rest is 0. Reference: AdminBrokerProcessor.prepareRuntimeInfo,
+pools: sends that wait for the disk, and held pulls, take the place of the official broker's thread
+pool queues; the other queues are 0. Reference: AdminBrokerProcessor.prepareRuntimeInfo,
 StoreStatsService.getRuntimeInfo.
 """
 
@@ -54,7 +54,7 @@ class RuntimeInfo:
         self._boot = clock()
 
     def table(self) -> dict[str, str]:
-        """All figures by name."""
+        """Return all figures by name."""
         values: dict[str, object] = {
             **self._process(),
             **self._traffic(),
@@ -169,12 +169,14 @@ def _existing(path: Path) -> Path:
 
 
 def _used(used: int, free: int) -> float:
-    """The share that is used, rounded up to a hundredth; what only root may use does not count."""
+    """Return the share that is used, rounded up to a hundredth; space that only root may use does
+    not count.
+    """
     return math.ceil(100 * used / (used + free)) / 100 if used + free else 0.0
 
 
 def _size(count: float) -> str:
-    """Bytes as people read them: `"1.5 GiB"`."""
+    """Return bytes in a readable form: `"1.5 GiB"`."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count /= 1024

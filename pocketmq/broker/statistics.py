@@ -1,7 +1,7 @@
-"""What went through the broker: plain counters, and rates over windows of them.
+"""The traffic of the broker: plain counters, and their rates over windows of time.
 
 The hot paths only add to the integers of a `Traffic`; everything else (samples, windows, rates)
-happens when `Statistics.tick` is called once a second or when somebody asks. Names and windows
+happens when `Statistics.tick` is called once a second or when a figure is read. Names and windows
 are those of the reference's BrokerStatsManager and StatsItem: a minute in steps of 10 s, an
 hour in steps of 10 min, a day in steps of 1 h.
 """
@@ -26,7 +26,7 @@ WINDOWS: Final = {
 
 
 class Rates(NamedTuple):
-    """What one window holds: the sum, its mean per second, and the mean per call."""
+    """The figures of one window: the sum, its mean per second, and the mean per call."""
 
     sum: int
     tps: float
@@ -58,12 +58,12 @@ class Traffic:
         self._samples[window].append((now, self.messages, self.times, self.size))
 
     def messages_in(self, window: str, now: int) -> Rates:
-        """Messages within `window`, up to `now` (ms)."""
+        """Return the messages within `window`, up to `now` (ms)."""
         then, messages, times, _ = self._oldest(window)
         return _rates(self.messages - messages, self.times - times, now - then)
 
     def size_in(self, window: str, now: int) -> Rates:
-        """Bytes within `window`, up to `now` (ms)."""
+        """Return the bytes within `window`, up to `now` (ms)."""
         then, _, times, size = self._oldest(window)
         return _rates(self.size - size, self.times - times, now - then)
 
@@ -94,7 +94,7 @@ class _PerSecond:
         return (last - first) * 1000 / max(last_at - first_at, 1)
 
     def text(self) -> str:
-        """The three rates as RUNTIME_INFO shows them: `"1.0 2.0 3.0"`."""
+        """Return the three rates as RUNTIME_INFO shows them: `"1.0 2.0 3.0"`."""
         return f"{self.rate(10)} {self.rate(60)} {self.rate(600)}"
 
 
@@ -135,19 +135,19 @@ class Statistics:
         return traffic
 
     def put_of(self, topic: str) -> Traffic:
-        """The counter of `topic`; a hot path looks it up once and keeps it."""
+        """Return the counter of `topic`; a hot path looks it up once and keeps it."""
         traffic = self.topic_put.get(topic)
         if traffic is None:
             traffic = self.topic_put[topic] = self._new()
         return traffic
 
     def count_put(self, topic: str, size: int) -> None:
-        """One message of `size` bytes was stored in `topic`; not for hot paths."""
+        """Count one message of `size` bytes that was stored in `topic`; not for hot paths."""
         for traffic in (self.put_of(topic), self.put):
             traffic.add(1, 1, size)
 
     def get_of(self, topic: str, group: str) -> Traffic:
-        """The counter of what `group` pulled from `topic`."""
+        """Return the counter of what `group` pulled from `topic`."""
         key = f"{topic}@{group}"
         traffic = self.group_get.get(key)
         if traffic is None:
@@ -155,7 +155,7 @@ class Statistics:
         return traffic
 
     def send_back_of(self, topic: str, group: str) -> Traffic:
-        """The counter of what `group` sent back of `topic`."""
+        """Return the counter of what `group` sent back of `topic`."""
         key = f"{topic}@{group}"
         traffic = self.group_send_back.get(key)
         if traffic is None:
@@ -163,20 +163,20 @@ class Statistics:
         return traffic
 
     def forget_topic(self, topic: str) -> None:
-        """A deleted topic leaves no counters behind."""
+        """Remove the counters of a deleted topic."""
         self.topic_put.pop(topic, None)
         for table in (self.group_get, self.group_send_back):
             for key in [key for key in table if key.partition("@")[0] == topic]:
                 del table[key]
 
     def forget_group(self, group: str) -> None:
-        """A deleted group leaves no counters behind."""
+        """Remove the counters of a deleted group."""
         for table in (self.group_get, self.group_send_back):
             for key in [key for key in table if key.partition("@")[2] == group]:
                 del table[key]
 
     def item(self, name: str, key: str, window: str) -> Rates | None:
-        """The figures behind VIEW_BROKER_STATS_DATA; None for an unknown name or key."""
+        """Return the figures behind VIEW_BROKER_STATS_DATA; None for an unknown name or key."""
         tables: dict[str, tuple[dict[str, Traffic], bool]] = {
             "TOPIC_PUT_NUMS": (self.topic_put, False),
             "TOPIC_PUT_SIZE": (self.topic_put, True),
@@ -228,7 +228,7 @@ class DayTotals:
         self.today_morning = 0
 
     def next_day(self, count: int) -> None:
-        """Midnight: `count` is what the new day starts from."""
+        """Start a new day with `count`; call this at midnight."""
         self.yesterday_morning, self.today_morning = self.today_morning, count
 
 

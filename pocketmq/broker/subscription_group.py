@@ -1,6 +1,6 @@
 """The consumer groups a broker knows, kept in config/subscriptionGroup.json.
 
-A group's settings exist whether or not anybody of it is online; a group that nobody configured
+A group's settings exist whether or not a member is online; a group without configuration
 is created with defaults when it first pulls or heartbeats, if the broker allows that. Reference:
 broker SubscriptionGroupManager.
 """
@@ -42,7 +42,7 @@ FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
 
 
 def is_tool_group(name: str) -> bool:
-    """Whether a group is one of RocketMQ's own tools', which pull whatever others may do."""
+    """Tell whether a group belongs to RocketMQ's own tools, which may always pull."""
     return name in _TOOL_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
@@ -62,7 +62,7 @@ class SubscriptionGroups:
         self.forbidden: dict[str, dict[str, int]] = {}
 
     def load(self) -> None:
-        """RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
+        """Load RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
         for name in OWN_GROUPS:
             self.table[name] = SubscriptionGroupConfig(group_name=name)
         stored, self.data_version = self._file.load(self.data_version)
@@ -78,11 +78,11 @@ class SubscriptionGroups:
         self._file.save(self.table, self.data_version, forbiddenTable=self.forbidden)
 
     def known(self, name: str) -> bool:
-        """True when the group is configured; creates nothing."""
+        """Tell whether the group is configured; create nothing."""
         return name in self.table
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group's settings; creates them with defaults where the broker allows that."""
+        """Return the group's settings; create them with defaults where the broker allows that."""
         group = self.table.get(name)
         if group is not None:
             return group
@@ -93,10 +93,14 @@ class SubscriptionGroups:
         try:
             check_group(name)
         except IllegalName as error:
-            log.warning("group not created: %s", error)
+            log.warning("the group is not created: %s", error)
             return None
         if len(self.table) >= self._config.max_auto_created_groups:
-            log.warning("group %s not created: there are %d already", name, len(self.table))
+            log.warning(
+                "group %s is not created: there are already %d (maxAutoCreatedGroups)",
+                name,
+                len(self.table),
+            )
             return None
         group = SubscriptionGroupConfig(group_name=name)
         log.info("group %s created", name)
@@ -118,7 +122,7 @@ class SubscriptionGroups:
         return True
 
     def may_read(self, group: str, topic: str) -> bool:
-        """False when an admin has forbidden `group` to read `topic`."""
+        """Return False when an admin has forbidden `group` to read `topic`."""
         return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
 
     def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:

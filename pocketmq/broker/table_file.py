@@ -38,7 +38,7 @@ class TableFile(Generic[B]):
         self._unknown: dict[str, dict[str, Any]] = {}
 
     def load(self, version: DataVersion) -> tuple[dict[str, B], DataVersion]:
-        """The entries and their version; nothing and `version` when there is no file.
+        """Return the entries and their version; no entries and `version` without a file.
 
         Raises ConfigFileError.
         """

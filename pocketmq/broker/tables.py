@@ -1,4 +1,4 @@
-"""What one broker knows: its topics and groups, how far they are, who is connected.
+"""The tables of a broker: topics, groups, their progress, and connected clients.
 
 Some of it is kept in STORE/config, in the official broker's files; the rest lives with the
 connections.
@@ -32,7 +32,7 @@ class Tables:
     """The tables of one broker; `clock` gives milliseconds.
 
     `on_topics(names)` is called with the topics that changed, `on_members(group)` for each change
-    that the members of a group must hear of.
+    that the members of a group must know.
 
     Attributes:
         directory: where the files are.
@@ -81,7 +81,7 @@ class Tables:
         stack.push_async_callback(periodic.stop)
 
     def expire(self) -> None:
-        """Forget clients that are silent, and locks that nobody renewed."""
+        """Forget silent clients, and locks that were not renewed."""
         silent = self._config.channel_expired_timeout
         for client in self.consumers.expire(silent):
             log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)

@@ -48,7 +48,7 @@ _KNOWN: Final = {
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """`"+a=1,-b"` → `{"+a": "1", "-b": ""}`; raises `AttributeChangeError`."""
+    """Parse `"+a=1,-b"` into `{"+a": "1", "-b": ""}`; raises `AttributeChangeError`."""
     changes: dict[str, str] = {}
     for entry in text.split(",") if text else ():
         key, equals, value = entry.partition("=")
@@ -62,7 +62,7 @@ def parse_changes(text: str) -> dict[str, str]:
 
 
 def apply_changes(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes after `changes`; `current` is None for a topic that is being created.
+    """Return the attributes after `changes`; `current` is None for a topic that is being created.
 
     Raises `AttributeChangeError`; then nothing changes.
     """

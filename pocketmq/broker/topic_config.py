@@ -1,9 +1,9 @@
 """The topics of a broker: their queues and permissions, kept in config/topics.json.
 
-A topic comes from an admin (code 17), from a first send (by a template topic that carries the
-inherit bit, normally TBW102), from a heartbeat (%RETRY%group), or is one of the broker's own.
-Every change raises the data version, is written to disk before it is answered, and is told to
-the name servers through `on_change`. Reference: broker TopicConfigManager.
+A topic is created by an admin (code 17), by a first send (from a template topic with the inherit
+bit, normally TBW102), by a heartbeat (%RETRY%group), or by the broker itself. Every change raises
+the data version, is on the disk before it is answered, and reaches the name servers through
+`on_change`. Reference: broker TopicConfigManager.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TopicConfigs:
         self._system = SYSTEM_TOPICS | {name for name, *_ in self._own_topics()}
 
     def _own_topics(self) -> list[tuple[str, int, int]]:
-        """The topics every broker has: name, queues, permissions."""
+        """Return the topics every broker has: name, queues, permissions."""
         config = self._config
         cluster, name = config.broker_cluster_name, config.broker_name
         cluster_perm = PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0)
@@ -94,7 +94,7 @@ class TopicConfigs:
         return topics
 
     def load(self) -> None:
-        """The broker's own topics, then those of the file, which wins where both name one.
+        """Load the broker's own topics, then those of the file, which wins where both name one.
 
         Raises ConfigFileError.
         """
@@ -112,7 +112,7 @@ class TopicConfigs:
         self._file.save(self.table, self.data_version)
 
     def get(self, name: str) -> TopicConfig | None:
-        """The topic, or None."""
+        """Return the topic, or None."""
         return self.table.get(name)
 
     def is_served(self, name: str) -> bool:
@@ -121,11 +121,13 @@ class TopicConfigs:
         return topic is None or self.unserved.reason(topic) is None
 
     def is_system(self, name: str) -> bool:
-        """RocketMQ's own topics and this broker's; admins may not change or delete them."""
+        """Tell whether a topic is RocketMQ's own or this broker's; admins may not change or delete
+        those.
+        """
         return name in self._system or name.startswith(SYSTEM_TOPIC_PREFIX)
 
     def system_topics(self) -> list[str]:
-        """The names of those that are fixed or this broker's own, sorted."""
+        """Return the names of those that are fixed or this broker's own, sorted."""
         return sorted(self._system)
 
     def create_for_send(
@@ -140,11 +142,15 @@ class TopicConfigs:
             return known
         template = self.table.get(template_name)
         if template is None:
-            log.warning("topic %s not created: no template topic %s here", name, template_name)
+            log.warning(
+                "topic %s is not created: the template topic %s does not exist here",
+                name,
+                template_name,
+            )
             return None
         if not template.perm & PERM_INHERIT:
             log.warning(
-                "topic %s not created: the template topic %s is not inheritable (perm %d)",
+                "topic %s is not created: the template topic %s is not inheritable (perm %d)",
                 name,
                 template_name,
                 template.perm,
@@ -169,7 +175,7 @@ class TopicConfigs:
         *,
         order: bool = False,
     ) -> TopicConfig:
-        """The topic as it is, or a new one: for retry and dead-letter topics."""
+        """Return the topic as it is, or a new one: for retry and dead-letter topics."""
         topic = self.table.get(name)
         if topic is None:
             topic = _new_topic(name, queues, perm, sys_flag)
@@ -201,7 +207,7 @@ class TopicConfigs:
         return True
 
     def refresh_template(self) -> None:
-        """The settings of automatic creation changed: TBW102 follows them."""
+        """Let TBW102 follow the changed settings of automatic creation."""
         if self._config.auto_create_topic_enable:
             queues = self._config.default_topic_queue_nums
             topic = _new_topic(AUTO_CREATE_TOPIC, queues, PERM_READ_WRITE | PERM_INHERIT)
@@ -212,11 +218,11 @@ class TopicConfigs:
         self._put([topic])
 
     def tell_all(self) -> None:
-        """The broker's permission changed, which limits that of every topic."""
+        """Announce every topic: the broker's permission, which limits theirs, changed."""
         self._changed(list(self.table))
 
     def mark_ordered(self, names: Iterable[str]) -> None:
-        """The name server lists these topics as ordered (its ORDER_TOPIC_CONFIG namespace)."""
+        """Mark the topics that the name server lists in its namespace ORDER_TOPIC_CONFIG."""
         changed = []
         for name in names:
             topic = self.table.get(name)

@@ -27,7 +27,7 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
         server_channel_max_idle_time_seconds: a connection without traffic for so long is closed.
         kv_config_path: file of the key-value store, replaced on each change, the last one as .bak.
         config_store_path: file that UPDATE_NAMESRV_CONFIG writes the settings to.
-        rocketmq_home: shown to those who ask, not used.
+        rocketmq_home: shown to admins, not used.
         scan_not_active_broker_interval: ms between looks for brokers that went silent.
         order_message_enable: routes carry the fixed queues of strictly ordered topics, from
             namespace ORDER_TOPIC_CONFIG of the key-value store.

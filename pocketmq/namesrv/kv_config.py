@@ -21,7 +21,7 @@ MAX_SIZE = 16 << 20
 
 
 class KVConfigError(Exception):
-    """The table can not be read from or written to its file, or became too large."""
+    """The table cannot be read from or written to its file, or became too large."""
 
 
 class _File(msgspec.Struct, rename="camel"):
@@ -36,7 +36,7 @@ class KVConfig:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """Reads the file, or its predecessor where the file is broken.
+        """Read the file, or its predecessor where the file is broken.
 
         Raises:
             KVConfigError: neither can be read. Going on with an empty table would overwrite them.
@@ -51,10 +51,10 @@ class KVConfig:
                 self._table = self._parse(backup)
             except (OSError, UnicodeDecodeError, fastjson.FastjsonError):
                 raise KVConfigError(
-                    f"{self._file.path} can not be read ({error}) and has no readable backup: "
+                    f"{self._file.path} cannot be read ({error}) and has no readable backup: "
                     "mend it or move it away"
                 ) from None
-            log.warning("%s can not be read (%s): took its .bak", self._file.path, error)
+            log.warning("%s cannot be read (%s): took its .bak", self._file.path, error)
         log.info("load KV config table OK: %d namespaces", len(self._table))
 
     @staticmethod
@@ -68,7 +68,7 @@ class KVConfig:
             return fastjson.decode_into(text, _File).config_table
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Sets a value. Raises `KVConfigError`; nothing is changed then."""
+        """Set a value. Raises `KVConfigError`, and then changes nothing."""
         entries = self._table.get(namespace, {})
         self._store(namespace, {**entries, key: value})
         log.info(
@@ -80,7 +80,7 @@ class KVConfig:
         )
 
     def delete(self, namespace: str, key: str) -> None:
-        """Removes a value; what is not there is fine. Raises `KVConfigError`."""
+        """Remove a value if it is there. Raises `KVConfigError`."""
         entries = self._table.get(namespace, {})
         if key not in entries:
             return
@@ -95,19 +95,19 @@ class KVConfig:
         try:
             self._file.replace(text.decode())
         except OSError as error:
-            raise KVConfigError(f"{self._file.path} can not be written: {error}") from None
+            raise KVConfigError(f"{self._file.path} cannot be written: {error}") from None
         self._table = table
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """Return one value."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """All values of a namespace, None when there never was one."""
+        """Return all values of a namespace, or None when it never existed."""
         return self._table.get(namespace)
 
     def log_table(self) -> None:
-        """Writes the table to the log, as name servers do every ten minutes."""
+        """Write the table to the log, as name servers do every ten minutes."""
         log.info("configTable SIZE: %d", len(self._table))
         for namespace, entries in self._table.items():
             for key, value in entries.items():

@@ -1,4 +1,4 @@
-"""Who lives and who has which topic: the five tables of a name server and their rules.
+"""The five tables of a name server: live brokers and their topics, and their rules.
 
 | table | key | row |
 |---|---|---|
@@ -68,7 +68,7 @@ class RouteTable:
 
     Args:
         config: read at each use, so that changed settings count at once.
-        clock: milliseconds; best one that nobody can set back or forward.
+        clock: milliseconds; best from a clock that cannot be set.
 
     Attributes:
         topics: the table of topic queues. Readers may ask it directly.
@@ -88,7 +88,7 @@ class RouteTable:
     def register_broker(
         self, header: RegisterBrokerRequestHeader, body: RegisterBrokerBody, channel: object
     ) -> RegisterBrokerResult | None:
-        """Takes a broker's registration; None when it is refused.
+        """Take a broker's registration; return None if it is refused.
 
         Refused is the first registration of a broker that lists exactly one topic: it is the
         update of one topic by a broker that this name server has forgotten, and its route would
@@ -182,7 +182,7 @@ class RouteTable:
         addresses: dict[int, str],
         data_version: DataVersion,
     ) -> bool:
-        """Whether another address holds the broker's id with a newer state version."""
+        """Tell whether another address holds the broker's id with a newer state version."""
         holder = addresses.get(header.broker_id)
         if holder is None or holder == header.broker_addr:
             return False
@@ -212,18 +212,18 @@ class RouteTable:
     # Brokers live and go
 
     def touch(self, cluster: str, address: str) -> None:
-        """Notes a sign of life; of an unknown broker it means nothing."""
+        """Note a sign of life; ignore unknown brokers."""
         live = self._live.get(BrokerAddress(cluster, address))
         if live is not None:
             live.last_update = self._clock()
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """What the broker registered last, None for an unknown one."""
+        """Return the version that the broker registered last, or None for an unknown broker."""
         live = self._live.get(BrokerAddress(cluster, address))
         return None if live is None else live.data_version
 
     def unregister_broker(self, cluster: str, address: str, broker_name: str) -> None:
-        """Removes a broker, and the topics that are nowhere else then.
+        """Remove a broker, and the topics that are nowhere else then.
 
         A group that acts for its missing master loses the write permission on its topics. Where
         another broker has registered with the address since, that one stays; the reference takes
@@ -259,12 +259,12 @@ class RouteTable:
             del self._clusters[group.cluster]
 
     def channel_lost(self, channel: object) -> None:
-        """Removes the brokers (of a container there may be several) that registered over it."""
+        """Remove the brokers (of a container there may be several) that registered over it."""
         for at in [at for at, live in self._live.items() if live.channel is channel]:
             self._remove_address(at)
 
     def expire(self) -> list[object]:
-        """Removes brokers that were silent for longer than their window; their channels."""
+        """Remove brokers that were silent for longer than their window; return their channels."""
         now = self._clock()
         expired = [
             (at, live) for at, live in self._live.items() if live.last_update + live.window < now
@@ -289,7 +289,7 @@ class RouteTable:
     # Topics
 
     def register_topic(self, topic: str, rows: Collection[QueueData]) -> bool:
-        """Adds a topic by hand; false, and nothing done, when a broker in it is unknown."""
+        """Add a topic by hand; return False, and do nothing, if a broker in it is unknown."""
         unknown = [row.broker_name for row in rows if row.broker_name not in self._brokers]
         if unknown:
             log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
@@ -299,7 +299,7 @@ class RouteTable:
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forgets a topic, or its queues in one cluster; an unknown topic is fine."""
+        """Forget a topic, or its queues in one cluster, if it is known."""
         if cluster:
             self.topics.drop_at(topic, sorted(self._clusters.get(cluster, ())))
         else:
@@ -308,7 +308,7 @@ class RouteTable:
     # Answers
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """The route of a topic, None when no live group has it. Not to be changed."""
+        """Return the route of a topic, or None when no live group has it. Do not change it."""
         rows = self.topics.get(topic)
         names = sorted(name for name in rows if name in self._brokers)
         if not names:
@@ -336,24 +336,24 @@ class RouteTable:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """All groups and clusters. Not to be changed."""
+        """Return all groups and clusters. Do not change them."""
         return ClusterInfo(
             broker_addr_table=self._brokers,
             cluster_addr_table={name: sorted(groups) for name, groups in self._clusters.items()},
         )
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
-        """The members of a group; an unknown one has none."""
+        """Return the members of a group; an unknown group has none."""
         group = self._brokers.get(broker_name)
         addresses = {} if group is None else group.broker_addrs
         return BrokerMemberGroup(broker_addrs=addresses, broker_name=broker_name, cluster=cluster)
 
     def topics_by_cluster(self, cluster: str) -> list[str]:
-        """The topics with queues in a cluster; none for an unknown one."""
+        """Return the topics with queues in a cluster; none for an unknown one."""
         return self.topics.names_at(self._clusters.get(cluster, ()))
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Cluster and group names, which are topics by themselves, and the address of a broker."""
+        """Return cluster and group names, which are also topics, and a broker's address."""
         names = list(self._clusters)
         for groups in self._clusters.values():
             names += sorted(groups)
@@ -362,7 +362,7 @@ class RouteTable:
 
 
 def _with_acting_master(group: BrokerData) -> BrokerData:
-    """The group with its smallest id shown as master, if it has none and allows for that."""
+    """Return the group with its smallest id shown as master, if it has none and allows for that."""
     addresses = group.broker_addrs
     if not addresses or MASTER_ID in addresses or not group.enable_acting_master:
         return group

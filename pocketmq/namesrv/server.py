@@ -1,4 +1,4 @@
-"""The name server: the tables, the processors and the listening socket put together."""
+"""The name server: it wires the tables, the processors and the listening socket together."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ KV_LOG_PERIOD = 600.0
 
 
 def monotonic_ms() -> int:
-    """A clock that nobody can set back or forward, so that a wrong date expires no broker."""
+    """Return the time of a clock that cannot be set, so that a wrong date expires no broker."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -38,8 +38,8 @@ class NameServer:
         clock: milliseconds, for liveness.
 
     Attributes:
-        routes, kv_config: what it knows.
-        dispatcher: which request codes it serves.
+        routes, kv_config: its tables.
+        dispatcher: the request codes that it serves.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class NameServer:
         return f"{self.config.bind_address}:{self.port}"
 
     async def start(self) -> None:
-        """Reads the key-value file and listens.
+        """Read the key-value file and listen.
 
         Raises:
-            KVConfigError: the file can not be read.
+            KVConfigError: the file cannot be read.
             PortInUse, CannotListen: of the address.
         """
         self.kv_config.load()
@@ -98,7 +98,7 @@ class NameServer:
         log.info("name server listens on %s", self.address)
 
     async def stop(self) -> None:
-        """Stops listening and closes every connection; stopping twice is fine."""
+        """Stop listening and close every connection. Idempotent."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

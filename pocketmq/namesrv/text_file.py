@@ -12,15 +12,15 @@ class TextFile:
         self.backup = path.with_name(path.name + ".bak")
 
     def read(self) -> str | None:
-        """The text, or None where there is no file. Raises OSError, UnicodeDecodeError."""
+        """Return the text, or None without a file. Raises OSError, UnicodeDecodeError."""
         return _read(self.path)
 
     def read_backup(self) -> str | None:
-        """What the file held before it was last replaced, or None."""
+        """Return what the file held before it was last replaced, or None."""
         return _read(self.backup)
 
     def replace(self, text: str) -> None:
-        """Writes the text; whenever the process dies, the old or the new one is there, whole. When
+        """Write the text; whenever the process dies, the old or the new one is there, whole. When
         this returns the new one outlasts a power failure.
 
         Raises OSError.

@@ -1,4 +1,4 @@
-"""Which topics have queues at which broker group: topic, then broker name, to the queues there."""
+"""The queues of each topic by broker group: topic, then broker name, to the queues there."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,16 +22,18 @@ class TopicQueueTable:
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
     def get(self, topic: str) -> Mapping[str, QueueData]:
-        """The queues of a topic by broker name; empty for an unknown one."""
+        """Return the queues of a topic by broker name; empty for an unknown one."""
         return self._topics.get(topic, {})
 
     def mappings(self, topic: str) -> dict[str, TopicQueueMappingInfo] | None:
-        """The queue mappings of a static topic by broker name, not to be changed; None for any
-        other."""
+        """Return the queue mappings of a static topic by broker name; None for any other topic.
+
+        Do not change them.
+        """
         return self._mappings.get(topic)
 
     def names(self) -> list[str]:
-        """All topics."""
+        """Return all topics."""
         return list(self._topics)
 
     def names_at(self, broker_names: Collection[str]) -> list[str]:
@@ -40,7 +42,7 @@ class TopicQueueTable:
         return [topic for topic, rows in self._topics.items() if not wanted.isdisjoint(rows)]
 
     def names_by_unit(self, accept: Callable[[bool, bool], bool]) -> list[str]:
-        """Topics by the flags (unit, has a unit subscription) of their first group."""
+        """Return the topics by the flags (unit, has a unit subscription) of their first group."""
         result = []
         for topic, rows in self._topics.items():
             flag = next(iter(rows.values())).topic_sys_flag
@@ -51,7 +53,7 @@ class TopicQueueTable:
     def register(
         self, broker_name: str, topics: Iterable[TopicConfig], *, changed: bool, read_only: bool
     ) -> None:
-        """Takes the topics of a group's registration; those not mentioned stay.
+        """Take the topics of a group's registration; those not mentioned stay.
 
         Args:
             changed: false when the registration has the data version of the one before. What is
@@ -80,7 +82,7 @@ class TopicQueueTable:
     def register_mappings(
         self, broker_name: str, mappings: Mapping[str, TopicQueueMappingInfo], *, changed: bool
     ) -> None:
-        """Takes the queue mappings of a group's registration; those not mentioned stay.
+        """Take the queue mappings of a group's registration; those not mentioned stay.
 
         A mapping is dropped with the topic's queues at the group. The reference keeps it for ever,
         also for a topic that is made anew and is not static then.
@@ -93,17 +95,17 @@ class TopicQueueTable:
                 known[broker_name] = mapping
 
     def add(self, topic: str, rows: Iterable[QueueData]) -> None:
-        """Sets the queues of a topic at the groups that `rows` name."""
+        """Set the queues of a topic at the groups that `rows` name."""
         for queues in rows:
             self._topics.setdefault(topic, {})[queues.broker_name] = queues
 
     def drop(self, topic: str) -> None:
-        """Forgets a topic."""
+        """Forget a topic."""
         self._topics.pop(topic, None)
         self._mappings.pop(topic, None)
 
     def drop_at(self, topic: str, broker_names: Iterable[str]) -> None:
-        """Forgets a topic's queues at some groups."""
+        """Forget a topic's queues at some groups."""
         rows = self._topics.get(topic)
         if rows is None:
             return
@@ -118,18 +120,18 @@ class TopicQueueTable:
             self._mappings.pop(topic, None)
 
     def drop_broker(self, broker_name: str, *, keep: Collection[str] = ()) -> None:
-        """Forgets all queues of a group but those of the topics in `keep`."""
+        """Forget all queues of a group but those of the topics in `keep`."""
         kept = set(keep)
         for topic in self.names_at((broker_name,)):
             if topic not in kept:
                 self.drop_at(topic, (broker_name,))
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Takes the write permission from all topics of a group; the number of topics."""
+        """Take the write permission from all topics of a group; return their number."""
         return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Makes all topics of a group readable and writable; the number of topics.
+        """Make all topics of a group readable and writable; return their number.
 
         As in the reference this is exactly read and write, also for topics that had other bits.
         """

@@ -26,10 +26,10 @@ _OTHER = LanguageCode.OTHER.value
 
 
 def decode_binary_header(head: bytes | memoryview) -> Command:
-    """The command of a header's bytes, still without its body.
+    """Return the command of a header's bytes, still without its body.
 
     Raises:
-        HeaderError: lengths that do not fit in each other, or texts that are no UTF-8; with opaque
+        HeaderError: lengths that do not fit in each other, or texts that are not UTF-8; with opaque
             and flag wherever the header reaches that far.
     """
     data = bytes(head)
@@ -75,7 +75,7 @@ def decode_binary_header(head: bytes | memoryview) -> Command:
 
 
 def iter_entries(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Key, and start and end of the value, of each entry in `data[start:end]`.
+    """Yield key, and start and end of the value, of each entry in `data[start:end]`.
 
     Raises:
         ValueError: a length does not fit.
@@ -105,7 +105,8 @@ def encode_binary_header(
     language: str,
     version: int,
 ) -> bytes:
-    """A header's bytes; `entries` as `pocketmq.remoting.headers.base.encode_entries` gives them.
+    """Return a header's bytes; `entries` as `pocketmq.remoting.headers.base.encode_entries` gives
+    them.
 
     Raises:
         EncodeError: a code above 32 767.

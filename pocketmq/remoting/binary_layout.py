@@ -1,9 +1,9 @@
-"""The quick way through ROCKETMQ binary headers: one C call instead of a loop over the entries.
+"""Decodes ROCKETMQ binary headers quickly: one C call instead of a loop over the entries.
 
 A loop in Python over a dozen entries takes longer than everything else done for a message. But a
 peer writes one kind of request again and again with the same keys in the same order, and most
 values keep their length (a timestamp, a group, a flag). A `HeaderLayout` is such a sequence
-of keys and value lengths. With it every position is known beforehand, so that
+of keys and value lengths. It gives every position in advance, so that
 
 1. one `struct` call cuts the header into the parts that must be equal (numbers, keys, lengths)
    and the parts that are values,
@@ -12,7 +12,7 @@ of keys and value lengths. With it every position is known beforehand, so that
    request and its typed header. MessagePack needs no escaping, and its integers are big-endian as
    those of the header are.
 
-Whatever does not fit a known layout takes the loop of `pocketmq.remoting.binary_header`.
+A header without a known layout takes the loop of `pocketmq.remoting.binary_header`.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class HeaderLayout:
     __slots__ = ("_decode", "_equal", "_template", "_unpack")
 
     def __init__(self, head: bytes, language: str, decode: Callable[[bytes], Any]) -> None:
-        """Takes the layout of `head`, which has been decoded before and has no remark."""
+        """Take the layout of `head`, which has been decoded before and has no remark."""
         # Parts in turn: one that must be equal, one that is a value. The first value is the
         # opaque, after code, language and version; then come flag and the two lengths.
         cuts = [5, 9]
@@ -67,7 +67,7 @@ class HeaderLayout:
         self._decode = decode
 
     def decode(self, head: bytes) -> Any:
-        """The request of a header of the right length, or None if it is laid out otherwise.
+        """Return the request of a header of the right length, or None if it is laid out otherwise.
 
         Raises:
             msgspec.MsgspecError: the values are not what the request's header wants.
@@ -88,7 +88,7 @@ class LayoutCache:
         self._misses = 0
 
     def decode(self, head: bytes) -> Any:
-        """The request of `head` if one of the known layouts fits, else None."""
+        """Return the request of `head` if one of the known layouts fits, else None."""
         layouts = self._layouts.get(len(head))
         if layouts is not None:
             for layout in layouts:
@@ -98,7 +98,7 @@ class LayoutCache:
         return None
 
     def learn(self, head: bytes, language: str, request_type: Any) -> None:
-        """Notes the layout of a header that was decoded the long way, if it is one to come again.
+        """Note the layout of a header that was decoded the long way, if it is one to come again.
 
         Only headers without a remark, as requests are, and without bytes after their entries.
         """
@@ -124,7 +124,7 @@ class LayoutCache:
 
 
 def _text_prefix(size: int) -> bytes:
-    """What MessagePack writes before a text of `size` bytes."""
+    """Return what MessagePack writes before a text of `size` bytes."""
     return b"\xdb" + size.to_bytes(4, "big")
 
 

@@ -42,5 +42,5 @@ class Command(msgspec.Struct):
 
     @property
     def is_oneway(self) -> bool:
-        """A request that wants no answer."""
+        """A request without an answer."""
         return self.flag & 2 != 0

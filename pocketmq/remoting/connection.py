@@ -46,7 +46,9 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host:
         raise ValueError(f"{address!r} is not an address: expected host:port")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is not an address: {port!r} is no port number (1 to 65535)")
+        raise ValueError(
+            f"{address!r} is not an address: {port!r} is not a port number (1 to 65535)"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -77,7 +79,9 @@ class _ClientStream(FrameStream):
                     if error.flag & 1:
                         self._pending.fail(error.opaque, error)
                     else:
-                        log.warning("%s asks what can not be read: %s", self, error.remark)
+                        log.warning(
+                            "%s sent a request that cannot be decoded: %s", self, error.remark
+                        )
                     continue
                 request.connection = self
                 request.channel = self
@@ -85,7 +89,7 @@ class _ClientStream(FrameStream):
         except FrameError as error:
             self.close(error.remark)
         except Exception:
-            log.exception("can not go on with %s", self)
+            log.exception("the connection %s failed", self)
             self.close("unexpected error")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -111,7 +115,7 @@ class _ClientStream(FrameStream):
             self._writable_again = None
 
     async def wait_writable(self, timeout: float) -> float:
-        """Waits until the server has read most of what was sent; the rest of `timeout`."""
+        """Wait until the server has read most of what was sent; the rest of `timeout`."""
         start = self._loop.time()
         while not self.writable and not self.closed:
             if self._writable_again is None:
@@ -152,7 +156,7 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         sign: Signer | None = None,
     ) -> Self:
-        """Connects to `"host:port"`.
+        """Connect to `"host:port"`.
 
         Args:
             timeout: seconds for the connect.
@@ -205,7 +209,7 @@ class Connection:
         return self._stream.closed
 
     def on_close(self, callback: Callable[["Connection"], None]) -> None:
-        """Calls `callback(self)` once when the connection is gone, whoever closed it."""
+        """Call `callback(self)` once when the connection is gone, whoever closed it."""
         self._stream.add_close_callback(lambda _: callback(self))
 
     # Not `async`, nor is the pool's: each frame less is felt by whoever awaits thousands at once.
@@ -218,7 +222,7 @@ class Connection:
         timeout: float = REQUEST_TIMEOUT,
         ext_fields: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Command]:
-        """Sends a request and returns its answer, whatever the answer's code.
+        """Send a request and return its answer, whatever the answer's code.
 
         Cancelling the call forgets the request; a late answer is ignored.
 
@@ -257,7 +261,7 @@ class Connection:
         timeout: float = REQUEST_TIMEOUT,
         ext_fields: Mapping[str, str] | None = None,
     ) -> None:
-        """Sends a request that is not answered: returns when it is handed to the transport.
+        """Send a request that is not answered; return when the transport has it.
 
         Raises:
             RemotingTimeout: the server did not read what was sent before within `timeout` s.
@@ -270,6 +274,6 @@ class Connection:
         self._stream.send_oneway(code, header, body, ext_fields)
 
     async def close(self) -> None:
-        """Closes; pending requests end with RemotingClosed. Closing twice is fine."""
+        """Close; pending requests end with RemotingClosed. Idempotent."""
         self._stream.close()
         await self._stream.wait_closed()

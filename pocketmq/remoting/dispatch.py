@@ -1,9 +1,9 @@
-"""From a request's code to its handler.
+"""The table from request codes to handlers.
 
 A processor is a class that registers its methods here, one per request code. A handler returns its
-`Response`, or None when it is going to call `request.reply` later (or the request is
-oneway), or an awaitable of either. Most are plain functions: a task per request would cost more
-than the request. The hottest may give the whole answer frame, as bytes.
+`Response`, or None if it calls `request.reply` later (or the request is oneway), or an awaitable of
+either. Most handlers are plain functions: a task per request would cost more than the request. The
+hottest ones may return the whole answer frame, as bytes.
 """
 
 import logging
@@ -29,7 +29,7 @@ is to be dispatched alone. If it raises, none of them was executed."""
 
 
 class Route(NamedTuple):
-    """Who serves a request code, the class of its extFields, and who serves many of it at once.
+    """The handler of a request code, its handler for many at once, and its extFields class.
 
     `registered` is the handler that the code was registered with, also when that is wrapped."""
 
@@ -77,7 +77,7 @@ class Dispatcher:
         *,
         many: ManyHandler | None = None,
     ) -> None:
-        """Serves `code` by `handler`; many of it that come at once, as in a batch, by `many`.
+        """Serve `code` by `handler`; many of it that come at once, as in a batch, by `many`.
 
         Raises:
             ValueError: the code has a handler already.
@@ -90,18 +90,18 @@ class Dispatcher:
         self._routes[code] = Route(code, handler, header, handler, many)
 
     def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
-        """Serves `code` by `wrapper(its handler)` from now on, also in batches, one by one.
+        """Serve `code` by `wrapper(its handler)` from now on, also in batches, one by one.
 
         Raises:
             ValueError: the code has no handler.
         """
         route = self._routes.get(int(code))
         if route is None:
-            raise ValueError(f"request code {int(code)} is served by nobody")
+            raise ValueError(f"request code {int(code)} has no handler")
         self._routes[route.code] = route._replace(handler=wrapper(route.handler), many=None)
 
     def dispatch(self, request: Request[Any]) -> Answer:
-        """Runs the request's handler; never raises.
+        """Run the request's handler; never raises.
 
         An unknown code, a `RemotingError` and any other exception become error responses;
         an awaitable given back does the same with what it raises.

@@ -94,11 +94,11 @@ class RemotingClosed(CodedError, ConnectionError, code=ResponseCode.RPC_SEND_TO_
 
 
 class FrameError(CodedError):
-    """The stream can not be cut into frames; the connection must close. The text says why."""
+    """The stream cannot be cut into frames; the connection must close. The text says why."""
 
 
 class HeaderError(CodedError):
-    """A whole frame whose header can not be read, or lacks a mandatory field.
+    """A whole frame whose header cannot be read, or lacks a mandatory field.
 
     Attributes:
         opaque: the request's opaque where it can be told; then the request is to be answered with
@@ -157,7 +157,7 @@ class MessageIllegal(CodedError, code=ResponseCode.MESSAGE_ILLEGAL):
 
 
 class ServiceNotAvailable(CodedError, code=ResponseCode.SERVICE_NOT_AVAILABLE):
-    """The store can not be written: disk full, shutting down, or a slave."""
+    """The store cannot be written: disk full, shutting down, or a slave."""
 
 
 class NoPermission(CodedError, code=ResponseCode.NO_PERMISSION):
@@ -185,7 +185,7 @@ class QueryNotFound(CodedError, code=ResponseCode.QUERY_NOT_FOUND):
 
 
 class SubscriptionParseFailed(CodedError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED):
-    """The subscription expression can not be understood."""
+    """The subscription expression cannot be understood."""
 
 
 class SubscriptionNotExist(CodedError, code=ResponseCode.SUBSCRIPTION_NOT_EXIST):
@@ -266,7 +266,9 @@ _CLASSES: dict[int, type[CodedError]] = {
 
 
 def error_for(code: int, remark: str | None = None, broker: str | None = None) -> RemotingError:
-    """The error of an answer with `code`: its own class where it has one, else RemotingError."""
+    """Return the error of an answer with `code`: its own class where it has one, else
+    RemotingError.
+    """
     cls = _CLASSES.get(code)
     if cls is not None:
         return cls(remark, broker)

@@ -1,4 +1,4 @@
-"""What the first bytes of a connection look like, when they are not a remoting frame.
+"""Recognises connections whose first bytes are not a remoting frame.
 
 Every remoting frame starts with its length, and a length within the limit of 16 MiB starts with a
 zero byte. So the first byte alone tells nearly every stray client from a real one: HTTP
@@ -6,14 +6,14 @@ and gRPC start with a letter, TLS with 0x16, the PROXY protocol with `P` or a ca
 Without this, such a client's first letters are read as a frame of 1.3 GB and the operator sees
 "Adjusted frame length exceeds 16777216: 1347569956", which is the text "PRI " of HTTP/2.
 
-This module knows signatures and words, no sockets.
+This module knows signatures and texts, and uses no sockets.
 """
 
 import enum
 
 
 class FirstBytes(enum.Enum):
-    """What a connection opened with."""
+    """The protocol that a connection began with."""
 
     REMOTING = "remoting"
     UNDECIDED = "undecided"
@@ -58,7 +58,7 @@ _ADVICE = {
 
 
 def recognise(data: bytes) -> FirstBytes:
-    """Names the protocol that `data`, all bytes received so far, opens.
+    """Recognise the protocol that `data`, all bytes received so far, begins.
 
     `UNDECIDED` while a signature could still follow. `REMOTING` is everything else: whether it
     is a good frame is for the frame splitter to say.
@@ -76,7 +76,7 @@ def recognise(data: bytes) -> FirstBytes:
 
 
 def explain(kind: FirstBytes, port: int, server: str) -> str:
-    """The sentence for the log: what the client speaks, what the port serves, where to go."""
+    """Return the log line: what the client speaks, what the port serves, where to go."""
     return (
         f"looks like {kind.value}, but port {port} is the remoting port of the {server}: "
         f"{_ADVICE[kind]}"

@@ -36,7 +36,7 @@ _pack_words = Layout(">II").pack
 
 
 def decode_command(frame: bytes | memoryview) -> Command:
-    """Decodes a frame (without its length bytes) of either direction.
+    """Decode a frame (without its length bytes) of either direction.
 
     Raises:
         FrameError: header length beyond the frame, or an unknown serialize type.
@@ -72,7 +72,8 @@ def encode_command(
     language: str = "PYTHON",
     version: int = VERSION,
 ) -> bytes:
-    """A whole frame, length bytes and body included. `ext_fields` go beside the header's fields.
+    """Return a whole frame, length bytes and body included. `ext_fields` go beside the header's
+    fields.
 
     Raises:
         EncodeError: a code above 32 767 with a binary header; a header over 16 MiB.
@@ -110,7 +111,7 @@ def encode_response_frame(
     body_length: int = 0,
     ext_fields: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A response frame up to its body, which the caller sends right after it.
+    """Return a response frame up to its body, which the caller sends right after it.
 
     Every message sent is answered through here: the usual answer (JSON, no remark) is one fixed
     text with three holes.

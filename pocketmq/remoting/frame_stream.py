@@ -2,16 +2,16 @@
 
 Both ends of a connection are alike: either side sends requests, answers those of the other, and
 matches answers to its own requests by opaque. The opaques of the two directions overlap, so bit 0
-of the flag decides first whether a frame is an answer. What the two ends share is here: writing,
-bounds, running handlers, closing. `remoting.server` and `remoting.connection` add what
-they do with a read.
+of the flag decides first whether a frame is an answer. The common part of both ends is here:
+writing, bounds, running handlers, closing. `remoting.server` and `remoting.connection` add the
+handling of what they read.
 
 Writing: frames collect in a list and leave in one write per turn of the event loop. Small buffers
 are joined, few large ones go out as they are.
 
-Bounds: over `HIGH_WATER` bytes of unsent output the stream is paused; each end decides what it
-stops doing then. Over `write_limit` bytes the connection is dropped: its peer does not read, and
-its answers may not fill our memory.
+Bounds: over `HIGH_WATER` bytes of unsent output the stream is paused; each end decides what it then
+stops doing. Over `write_limit` bytes the connection is dropped, because its peer does not read and
+its answers must not fill the memory.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class FrameStream(asyncio.Protocol):
     # Life of the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods of asyncio.Transport, but are no subclass of it.
+        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         # No name: the peer has gone again already, which the transport is about to find out.
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
@@ -114,14 +114,14 @@ class FrameStream(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
-        """Calls `callback(self)` once when the connection is gone, whoever closed it."""
+        """Call `callback(self)` once when the connection is gone, whoever closed it."""
         if self._lost.done():
             callback(self)
         else:
             self._close_callbacks.append(callback)
 
     def close(self, reason: str = "") -> None:
-        """Stops taking part: sends what is already answered (for `LINGER` s), then closes.
+        """Send what is already answered (for `LINGER` s), then close.
 
         With a `reason`, which should say what is wrong with the peer, one log line names both.
         """
@@ -139,7 +139,7 @@ class FrameStream(asyncio.Protocol):
             self._linger = self._loop.call_later(LINGER, self._transport.abort)
 
     def abort(self, reason: str) -> None:
-        """Drops the connection and all it still had to send, with one log line."""
+        """Drop the connection and all it still had to send, with one log line."""
         if self._lost.done():
             return
         log.warning("connection of %s dropped: %s", self, reason)
@@ -149,7 +149,7 @@ class FrameStream(asyncio.Protocol):
         self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """Returns when the connection is gone and its close callbacks have run."""
+        """Return when the connection is gone and its close callbacks have run."""
         await asyncio.shield(self._lost)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -180,7 +180,7 @@ class FrameStream(asyncio.Protocol):
         self.writable = not self.closed
 
     def respond(self, request: Request[Any], response: Response) -> None:
-        """Answers a request of the peer, now or later; dropped for oneway or a closed stream."""
+        """Answer a request of the peer, now or later; dropped for oneway or a closed stream."""
         if self.closed or request.oneway:
             return
         self._append_response(request, response)
@@ -197,7 +197,7 @@ class FrameStream(asyncio.Protocol):
             length = response.length
             head = response.head(request.serialize_type, request.opaque, length)
         except Exception as error:
-            log.exception("the answer to request %d of %s can not be written", request.code, self)
+            log.exception("the answer to request %d of %s cannot be written", request.code, self)
             failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
             head = failure.head(request.serialize_type, request.opaque, 0)
             length = 0
@@ -230,11 +230,11 @@ class FrameStream(asyncio.Protocol):
             self._flush_later()
 
     def _flush_later(self) -> None:
-        """Flushes at the end of this turn of the event loop."""
+        """Flush at the end of this turn of the event loop."""
         self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Writes what was collected, in one call."""
+        """Write what was collected, in one call."""
         self._flush_due = False
         out = self._out
         if not out or self.closed:
@@ -264,7 +264,7 @@ class FrameStream(asyncio.Protocol):
         timeout: float = 3.0,
         ext_fields: Mapping[str, str] | None = None,
     ) -> Command:
-        """Sends a request to the peer and returns its answer, whatever the answer's code.
+        """Send a request to the peer and return its answer, whatever the answer's code.
 
         Args:
             timeout: seconds until `RemotingTimeout`.
@@ -296,7 +296,7 @@ class FrameStream(asyncio.Protocol):
         body: bytes | bytearray | memoryview = b"",
         ext_fields: Mapping[str, str] | None = None,
     ) -> None:
-        """Sends a request that is not answered. Raises `RemotingClosed`."""
+        """Send a request that is not answered. Raises `RemotingClosed`."""
         if self.closed:
             raise RemotingClosed("the connection is closed", str(self))
         self._append_request(code, self._pending.next_opaque(), 2, header, body, ext_fields)
@@ -304,7 +304,7 @@ class FrameStream(asyncio.Protocol):
     # Requests of the peer
 
     def _run(self, request: Request[Any]) -> None:
-        """Executes a request and answers it: all but the server's plain hot path."""
+        """Execute a request and answer it: all but the server's plain hot path."""
         if self._task_count >= self._max_tasks:
             self.respond(request, self.refuse(request))
             return
@@ -322,14 +322,14 @@ class FrameStream(asyncio.Protocol):
         return self._task_count >= self._max_tasks
 
     def refuse(self, request: Request[Any]) -> Response:
-        """The answer while the connection is overloaded."""
+        """Return the answer while the connection is overloaded."""
         return Response(
             ResponseCode.SYSTEM_BUSY,
             f"[OVERLOAD]{self._task_count} requests of this connection are in progress",
         )
 
     def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        """Answers a request, or the child of one, with what a task of this connection awaits."""
+        """Answer a request, or the child of one, with what a task of this connection awaits."""
         self._task_count += 1
         task = self._loop.create_task(self._finish(request, result))
         # An operation once begun is carried through, also when its connection goes: the set keeps

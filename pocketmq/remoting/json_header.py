@@ -30,10 +30,10 @@ _FLAG = re.compile(rb'"flag"\s*:\s*"?(\d{1,10})(?!\d)')
 
 
 def decode_json_header(head: bytes | memoryview) -> Command:
-    """The command of a header's JSON text, still without its body.
+    """Return the command of a header's JSON text, still without its body.
 
     Raises:
-        HeaderError: it is no JSON object, or a field of it makes no sense; with the opaque where
+        HeaderError: it is not a JSON object, or a field of it is invalid; with the opaque where
             one can be found in the text.
     """
     try:
@@ -58,7 +58,7 @@ def _decode_tolerantly(head: bytes | memoryview) -> Command:
         if ext_fields is None:
             ext_fields = {}
         elif not isinstance(ext_fields, dict):
-            raise ValueError("extFields is no object")
+            raise ValueError("extFields is not an object")
         return Command(
             code=_number(fields, "code", None),
             opaque=_number(fields, "opaque", 0),
@@ -75,7 +75,7 @@ def _decode_tolerantly(head: bytes | memoryview) -> Command:
 
 
 def broken_json_header(head: bytes | memoryview, why: str) -> HeaderError:
-    """The error for a header that can not be read, with what can be found in its text."""
+    """Return the error for a header that cannot be read, with what can be found in its text."""
     text = bytes(head)
     opaque = _OPAQUE.search(text)
     flag = _FLAG.search(text)
@@ -129,7 +129,7 @@ def encode_json_header(
     language: str,
     version: int,
 ) -> bytes:
-    """A header's bytes. `ext` is the extFields object; without one the key is left out.
+    """Return a header's bytes. `ext` is the extFields object; without one the key is left out.
 
     The keys come in the order of Java peers.
     """

@@ -1,9 +1,8 @@
 """The property names that RocketMQ 5.3.3 itself reads from its configuration files.
 
-They are the settable properties of the reference's configuration classes. A key of a file that is
-named here, but is no field of our configuration, is RocketMQ's own and has no effect with us; a key
-that is in neither is probably misspelt. `remoting.properties_file.load_config` tells the two
-apart.
+They are the settable properties of the reference's configuration classes. If a file has a key that
+is listed here but is not a field of our configuration, the key has no effect here. A key that is in
+neither is probably misspelt. `remoting.properties_file.load_config` tells the two apart.
 """
 
 from typing import Final

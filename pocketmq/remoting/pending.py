@@ -2,9 +2,8 @@
 
 One table per connection and direction. Adding, answering and forgetting a request are O(1)
 whatever the number pending, and no timer is made per request: deadlines are rounded up to ticks of
-50 ms, each tick that has requests keeps its own set, and one timer waits for the earliest of them.
-An answered or cancelled request leaves its tick's set at once, so nothing lingers until its
-deadline.
+50 ms, each tick that has requests keeps its own set, and one timer waits for the earliest tick. An
+answered or cancelled request leaves the set of its tick at once.
 """
 
 import asyncio
@@ -53,7 +52,9 @@ class PendingRequests(Generic[T]):
         return len(self._entries)
 
     def next_opaque(self) -> int:
-        """A request id that is not pending: counts up from 1 and wraps within a positive i32."""
+        """Return a request id that is not pending: it counts up from 1 and wraps within a positive
+        i32.
+        """
         opaque = self._last_opaque
         while True:
             opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 1
@@ -62,10 +63,10 @@ class PendingRequests(Generic[T]):
                 return opaque
 
     def add(self, timeout: float) -> tuple[int, asyncio.Future[T]]:
-        """Registers a request: its opaque, and the future of its answer.
+        """Register a request: its opaque, and the future of its answer.
 
         The future ends with the answer, with `timed_out(timeout)` after `timeout` seconds, or
-        with what `fail_all` is given. Who stops waiting earlier calls `discard`.
+        with the error that `fail_all` gets. A caller that stops waiting earlier calls `discard`.
         """
         opaque = self.next_opaque()
         future: asyncio.Future[T] = self._loop.create_future()
@@ -88,7 +89,7 @@ class PendingRequests(Generic[T]):
         return future
 
     def resolve(self, opaque: int, answer: T) -> bool:
-        """Hands the answer to its request; false when nobody waits for it (any more)."""
+        """Hand the answer to its request; return False if none waits for it."""
         future = self._take(opaque)
         if future is None or future.done():
             return False
@@ -96,7 +97,7 @@ class PendingRequests(Generic[T]):
         return True
 
     def fail(self, opaque: int, error: Exception) -> bool:
-        """Ends one request with an error; false when nobody waits for it (any more)."""
+        """End one request with an error; return False if none waits."""
         future = self._take(opaque)
         if future is None or future.done():
             return False
@@ -104,11 +105,11 @@ class PendingRequests(Generic[T]):
         return True
 
     def discard(self, opaque: int) -> None:
-        """Forgets a request; a late answer to it will be ignored. Unknown opaques are fine."""
+        """Forget a request, if it is known; a late answer to it is ignored."""
         self._take(opaque)
 
     def fail_all(self, make_error: Callable[[], Exception]) -> None:
-        """Ends every request with an error of its own (the connection is gone)."""
+        """End every request with an error of its own (the connection is gone)."""
         entries, self._entries = self._entries, {}
         self._ticks.clear()
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""One connection per server address, made on first use and again when it was lost."""
+"""One connection per server address, made on first use and again after it was lost."""
 
 import asyncio
 import logging
@@ -18,8 +18,8 @@ log = logging.getLogger("pocketmq.remoting.pool")
 class ConnectionPool:
     """The connections of one client, by address.
 
-    A lost connection is not restored by itself: the next use of its address connects anew. However
-    many callers want an address at once, one connect is under way for it.
+    A lost connection stays lost until the next use of its address, which connects again. Several
+    callers that need an address at the same time share one connect.
 
     Args:
         dispatcher: executes what servers ask of this client, on any connection.
@@ -61,7 +61,7 @@ class ConnectionPool:
         return list(self._connections)
 
     async def get(self, address: str) -> Connection:
-        """The open connection to `address`; connects when there is none.
+        """Return the open connection to `address`; connect when there is none.
 
         Raises:
             RemotingConnectError: no connection could be made.
@@ -126,7 +126,7 @@ class ConnectionPool:
         timeout: float = REQUEST_TIMEOUT,
         ext_fields: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Command]:
-        """`Connection.request` to an address; `timeout` (s) includes the connect."""
+        """Call `Connection.request` at an address; `timeout` (s) includes the connect."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             return self._connect_and_request(address, code, header, body, timeout, ext_fields)
@@ -154,7 +154,7 @@ class ConnectionPool:
         timeout: float = REQUEST_TIMEOUT,
         ext_fields: Mapping[str, str] | None = None,
     ) -> None:
-        """`Connection.send_oneway` to an address; `timeout` (s) includes the connect."""
+        """Call `Connection.send_oneway` at an address; `timeout` (s) includes the connect."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection, timeout = await self._get_within(address, timeout)
@@ -171,7 +171,7 @@ class ConnectionPool:
         return connection, deadline - loop.time()
 
     async def close(self) -> None:
-        """Closes every connection; later calls raise RemotingClosed. Closing twice is fine."""
+        """Close every connection; later calls raise RemotingClosed. Idempotent."""
         self._closed = True
         connecting = list(self._connecting.values())
         for task in connecting:

@@ -72,7 +72,8 @@ _KEY = re.compile(r"((?:[^\\=:\s]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 
 
 def decode_properties(content: bytes) -> tuple[str, str]:
-    """The text of a file, and its encoding: UTF-8, else ISO-8859-1, as Java reads every such file.
+    """Return the text of a file, and its encoding: UTF-8, else ISO-8859-1, as Java reads every such
+    file.
 
     A byte order mark is left out."""
     try:
@@ -82,12 +83,12 @@ def decode_properties(content: bytes) -> tuple[str, str]:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Reads properties as java.util.Properties does; a later line wins over an earlier one."""
+    """Read properties as java.util.Properties does; a later line wins over an earlier one."""
     return dict(_property(line) for _, line in _logical_lines(text))
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """`key=value` lines sorted by key, escaped where Java would read something else."""
+    """Return `key=value` lines sorted by key, escaped where Java would read something else."""
     return "".join(
         f"{_escape(key, _KEY_SPECIAL)}={_escape(value, _VALUE_SPECIAL)}\n"
         for key, value in sorted(properties.items())
@@ -95,9 +96,9 @@ def format_properties(properties: Mapping[str, str]) -> str:
 
 
 def amend_properties(text: str, changes: Mapping[str, str]) -> str:
-    """`text` with other values of some keys; comments, order and everything else stay.
+    """Return `text` with other values of some keys; comments, order and everything else stay.
 
-    Where that can not be done line by line (values over several lines), all is written anew.
+    Where that cannot be done line by line (values over several lines), all is written anew.
     """
     wanted = parse_properties(text) | dict(changes)
     left = dict(changes)
@@ -277,7 +278,7 @@ def load_config(
 
 
 def read_property(cls: type[msgspec.Struct], key: str, value: str) -> Any:
-    """The value of one property as its field in `cls` holds it.
+    """Return the value of one property as its field in `cls` holds it.
 
     Raises:
         KeyError: `cls` has no such property.
@@ -290,7 +291,7 @@ def read_property(cls: type[msgspec.Struct], key: str, value: str) -> Any:
 
 
 def config_properties(config: msgspec.Struct) -> dict[str, str]:
-    """All settings of a configuration as property texts, without those that are None."""
+    """Return all settings of a configuration as property texts, without those that are None."""
     settings = (
         (field.encode_name, getattr(config, field.name)) for field in msgspec.structs.fields(config)
     )
@@ -323,7 +324,7 @@ def _convert(key: str, value: str, kind: Any) -> Any:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """The types that a field's value may have, without annotations."""
+    """Return the types that a field's value may have, without annotations."""
     if hasattr(kind, "__metadata__"):
         return _members(kind.__origin__)
     arguments = get_args(kind)

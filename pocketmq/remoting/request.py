@@ -2,10 +2,10 @@
 
 Decoding is tuned, because every message sent to a broker passes here. One call of msgspec's C
 decoder makes the Request together with its typed header: the frame's JSON header is parsed straight
-into them, numbers out of strings included. That works for headers that begin with `{"code":N,`,
-as all known peers write them, and that keep to the rules; for all others, and for what deviates
-(bare numbers as extField values, unknown spellings of booleans), the tolerant path gives the same
-result more slowly. Binary headers have their own quick path in `pocketmq.remoting.binary_header`.
+into them, with numbers read from strings. That works for headers that begin with `{"code":N,`, as
+all known peers write them, and that follow the rules. For other headers (bare numbers as extField
+values, unknown spellings of booleans), the tolerant path gives the same result more slowly. Binary
+headers have their own quick path in `pocketmq.remoting.binary_header`.
 """
 
 import re
@@ -49,7 +49,7 @@ class Response(msgspec.Struct):
         return len(body) if isinstance(body, _BUFFERS) else sum(map(len, body))
 
     def head(self, serialize_type: int, opaque: int, length: int) -> bytes:
-        """Its frame up to the body, of `length` bytes. Raises EncodeError."""
+        """Return its frame up to the body, of `length` bytes. Raises EncodeError."""
         return encode_response_frame(
             serialize_type, opaque, self.code, self.remark, self.header, length, self.ext_fields
         )
@@ -66,11 +66,11 @@ class Channel(Protocol):
     """Where a request's answer goes: its connection, or the batch that it is a child of."""
 
     def respond(self, request: "Request[Any]", response: Response) -> None:
-        """Answers now or later; does nothing when the peer is gone."""
+        """Answer now or later; do nothing when the peer is gone."""
 
 
 class RequestConnection(Channel, Protocol):
-    """What handlers may ask of the connection that a request came over."""
+    """The part of a connection that handlers may use."""
 
     peer: tuple[str, int]
     peer_packed: bytes
@@ -83,13 +83,13 @@ class RequestConnection(Channel, Protocol):
         """As many tasks run for this connection as may: requests are to be refused."""
 
     def refuse(self, request: "Request[Any]") -> Response:
-        """The answer while the connection is overloaded."""
+        """Return the answer while the connection is overloaded."""
 
     def spawn(self, request: "Request[Any]", result: Awaitable[Response | None]) -> None:
-        """Answers a request, or the child of one, with what a task of this connection awaits."""
+        """Answer a request, or the child of one, with what a task of this connection awaits."""
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
-        """Calls `callback(connection)` once the connection is gone."""
+        """Call `callback(connection)` once the connection is gone."""
 
     def send_request(
         self,
@@ -99,7 +99,7 @@ class RequestConnection(Channel, Protocol):
         timeout: float = 3.0,
         ext_fields: Mapping[str, str] | None = None,
     ) -> Awaitable[Command]:
-        """Asks the peer. Raises RemotingTimeout, RemotingClosed."""
+        """Ask the peer. Raises RemotingTimeout, RemotingClosed."""
 
     def send_oneway(
         self,
@@ -108,7 +108,7 @@ class RequestConnection(Channel, Protocol):
         body: Buffer = b"",
         ext_fields: Mapping[str, str] | None = None,
     ) -> None:
-        """Tells the peer. Raises RemotingClosed."""
+        """Tell the peer. Raises RemotingClosed."""
 
 
 class Request(msgspec.Struct, Generic[H]):
@@ -119,7 +119,7 @@ class Request(msgspec.Struct, Generic[H]):
         head: the header's bytes as they came.
         body: bytes, or a view of them; empty when there is none. The buffer stays valid.
         serialize_type: how the header was written, and the answer's is going to be.
-        connection, channel: set by whoever took the frame off the wire.
+        connection, channel: set by the connection that read the frame.
     """
 
     code: I32
@@ -132,13 +132,13 @@ class Request(msgspec.Struct, Generic[H]):
     serialize_type: SerializeType = SerializeType.JSON
     head: Any = b""
     body: Any = b""
-    # These two have types that no JSON value decodes to, so a peer can not set them.
+    # These two have types that no JSON value decodes to, so a peer cannot set them.
     connection: RequestConnection = None  # type: ignore[assignment]
     channel: Channel = None  # type: ignore[assignment]
 
     @property
     def oneway(self) -> bool:
-        """The peer wants no answer, not even an error."""
+        """The peer expects no answer, not even an error."""
         return self.flag & 2 != 0
 
     @property
@@ -148,7 +148,7 @@ class Request(msgspec.Struct, Generic[H]):
         return decode_command(word.to_bytes(4, "big") + self.head).ext_fields
 
     def reply(self, response: Response) -> None:
-        """Answers later, for a handler that returned None. Nothing happens for oneway requests."""
+        """Answer later, for a handler that returned None. Nothing happens for oneway requests."""
         if not self.flag & 2:
             self.channel.respond(self, response)
 
@@ -174,8 +174,8 @@ class RequestDecoder:
             after construction.
 
     Attributes:
-        quick: decoders of JSON headers by their first 12 bytes, as far as such were seen. For those
-            who take many small frames apart in one go (`pocketmq.remoting.batch`).
+        quick: decoders of JSON headers by their first 12 bytes, for codes seen so far.
+            `pocketmq.remoting.batch` uses them to decode many small frames in one loop.
     """
 
     def __init__(self, header_types: Mapping[int, type[Header] | None]) -> None:
@@ -184,7 +184,7 @@ class RequestDecoder:
         self._layouts = LayoutCache()
 
     def decode(self, frame: bytes | memoryview) -> Request[Any]:
-        """Decodes a frame (without its 4 length bytes).
+        """Decode a frame (without its 4 length bytes).
 
         A request of an unknown code gets an empty header. Of a response (flag bit 0) only the
         other fields mean something; `pocketmq.remoting.frame.decode_command` is made for those.
@@ -263,7 +263,7 @@ class RequestDecoder:
         )
 
     def _learn(self, prefix: bytes) -> None:
-        """Makes the quick decoder for the code that `prefix` names, if it names a known one."""
+        """Make the quick decoder for the code that `prefix` names, if it names a known one."""
         match = _CODE_FIRST.match(prefix)
         if match is None or prefix in self.quick:
             return

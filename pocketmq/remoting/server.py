@@ -1,18 +1,18 @@
 """The listening side: frames in, handlers, frames out.
 
 The way of a request: `data_received` gets a read of up to 256 KiB, the splitter cuts it into
-frames, each is decoded, its handler called there and then, the answer encoded. There is no task, no
-future and no raised exception per request, because at 70 thousand requests per second each of them
-shows. A handler that can not answer yet returns `None` and calls `request.reply` later; an
-awaitable becomes a task.
+frames, and for each frame the request is decoded, its handler called, and the answer encoded. There
+is no task, no future and no raised exception per request, because each of them costs too much at 70
+thousand requests per second. A handler that cannot answer yet returns `None` and calls
+`request.reply` later; an awaitable becomes a task.
 
-The answers of all connections leave at the end of the turn of the event loop, so that the reads of
-one turn share what must be done before: where 64 clients each wait for an answer, one write into
-the log for all of them instead of one each serves 1.6 times as many.
+The answers of all connections leave at the end of the turn of the event loop, so that all requests
+of one turn share one write into the log. With 64 clients that each wait for an answer, that serves
+1.6 times as many requests as one write each.
 
-Back-pressure: while a client does not read its answers, its requests are not executed and its
-socket is not read (nothing bounds pipelining, so a client may ask for more than memory holds).
-Answers to requests that were taken before still collect, up to a hard limit.
+Back-pressure: while a client does not read its answers, the server does not execute its requests
+and does not read its socket, because a client can send any number of requests. Answers to requests
+that are already running still collect, up to a hard limit.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _STOP_GRACE = 1.0
 
 
 class CannotListen(OSError):
-    """The server's address can not be listened on; the text says which and why."""
+    """The server's address cannot be listened on; the text says which and why."""
 
 
 class PortInUse(CannotListen):
@@ -90,7 +90,7 @@ class ServerConnection(FrameStream):
             self._deferred = itertools.chain(self._deferred, frames)
 
     def _process(self, frames: Iterator[bytes | memoryview]) -> None:
-        """Executes frames in turn until they end, or the client is too slow for the answers."""
+        """Execute frames in turn until they end, or the client is too slow for the answers."""
         decode = self._decode
         dispatch = self.refuse if self.overloaded else self._dispatch
         # Answers that handlers give by reply() during this loop need no flush of their own.
@@ -139,7 +139,7 @@ class ServerConnection(FrameStream):
             self._run(request)
 
     def _bad_header(self, frame: bytes | memoryview, error: HeaderError) -> None:
-        """Answers a request whose header makes no sense, or raises FrameError when it can not."""
+        """Answer a request with a bad header, or raise FrameError if that is impossible."""
         if error.opaque is None:
             raise FrameError(error.remark)
         if error.flag & 1:
@@ -159,12 +159,12 @@ class ServerConnection(FrameStream):
             self._out_size += len(head)
 
     def flush(self) -> None:
-        """Sends what was collected; never raises."""
+        """Send what was collected; never raises."""
         try:
             self._flush()
         except Exception:
-            log.exception("the answers to %s can not be sent", self)
-            self.abort("its answers can not be sent")
+            log.exception("the answers to %s cannot be sent", self)
+            self.abort("its answers cannot be sent")
 
     def _flush_later(self) -> None:
         self._server.flush_later(self)
@@ -174,7 +174,7 @@ class ServerConnection(FrameStream):
             try:
                 self._server.before_answers()
             except Exception:
-                log.exception("the answers to %s can not be given", self)
+                log.exception("the answers to %s are not sent: storing failed", self)
                 self.abort("what its answers would acknowledge is not stored")
                 return
         super()._flush()
@@ -248,22 +248,22 @@ class RemotingServer:
         return self._port
 
     async def start(self) -> None:
-        """Listens. Raises `PortInUse` or `CannotListen` in plain words."""
+        """Listen. Raises `PortInUse` or `CannotListen` in plain words."""
         address = f"{self.host}:{self._port}"
         try:
             self._server = await self._listen(lambda: ServerConnection(self), backlog=1024)
         except UnicodeError as error:
             raise CannotListen(
-                f"the {self.name} can not listen on {address}: no name of a host: {error}"
+                f"the {self.name} cannot listen on {address}: it is not a host name: {error}"
             ) from None
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(
-                    f"the {self.name} can not listen on {address}: the port is in use by another "
+                    f"the {self.name} cannot listen on {address}: the port is in use by another "
                     "process; stop that one or choose another port"
                 ) from None
             raise CannotListen(
-                f"the {self.name} can not listen on {address}: {error.strerror or error}"
+                f"the {self.name} cannot listen on {address}: {error.strerror or error}"
             ) from None
         self._port = self._server.sockets[0].getsockname()[1]
         self._watch_idle()
@@ -281,7 +281,7 @@ class RemotingServer:
         return await loop.create_server(protocol, sock=listening, backlog=backlog)
 
     async def stop(self) -> None:
-        """Stops listening, lets running requests end (for a second), sends what is answered."""
+        """Stop listening, let running requests end (for a second), and send the answers."""
         if self._server is None:
             return
         self._server.close()

@@ -1,4 +1,4 @@
-"""Running a server as a process: event loop, signals, exit codes.
+"""Runs a server as a process: event loop, signals, exit codes.
 
 `namesrv`, `broker` and the embedded server all start through `run`; what differs between
 them is one coroutine that starts the server, waits for the stop event and stops the server.
@@ -21,7 +21,7 @@ log = logging.getLogger("pocketmq.remoting.service")
 
 
 class ExitCode(enum.IntEnum):
-    """What the process tells its caller. 130 and 143 (128 + signal) mean: stopped half-way."""
+    """The exit codes of a process. 130 and 143 (128 + signal) mean that it was interrupted."""
 
     OK = 0
     FAILURE = 1
@@ -39,7 +39,7 @@ class StopEvent(asyncio.Event):
     exit_code = 0
 
     def stop(self, number: int) -> None:
-        """That signal has come."""
+        """Note that the signal has come."""
         self.exit_code = 128 + number
         self.set()
 
@@ -54,7 +54,9 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def event_loop_factory() -> LoopFactory | None:
-    """uvloop's where it is installed (no Windows build exists), else `None` for asyncio's own."""
+    """Return uvloop's factory where it is installed (no Windows build exists), else `None` for
+    asyncio's.
+    """
     try:
         import uvloop
     except ImportError:
@@ -67,7 +69,7 @@ def run(
     *,
     exit_codes: Mapping[type[Exception], ExitCode] | None = None,
 ) -> int:
-    """Runs `main(stop)` to its end and returns the exit code of the process.
+    """Run `main(stop)` to its end and returns the exit code of the process.
 
     `stop` is set by the first SIGINT or SIGTERM; `main` then ends by itself, in its own time. A
     second signal cancels it, and the exit code is 128 + signal.
@@ -118,7 +120,7 @@ async def _as_coroutine(awaitable: Awaitable[None]) -> None:
 
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int], None]) -> Iterator[None]:
-    """Routes SIGINT and SIGTERM to `handler` on the loop, as far as this thread may."""
+    """Route SIGINT and SIGTERM to `handler` on the loop, as far as this thread may."""
     loop = asyncio.get_running_loop()
     undo: list[Callable[[], object]] = []
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -142,7 +144,7 @@ def _signals_to(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _server_gc() -> Iterator[None]:
-    """Fewer and cheaper garbage collections: a server makes few cycles but many live objects.
+    """Make garbage collections fewer and cheaper: a server makes few cycles but many live objects.
 
     What is loaded by now (modules, classes) will never be garbage, so no collection looks at it
     again; and young collections come after 50 thousand new objects instead of 700.

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames. No I/O."""
+"""Cuts a byte stream into frames. No I/O."""
 
 from collections.abc import Iterator
 from struct import Struct as Layout
@@ -33,14 +33,14 @@ class FrameSplitter:
         self._missing = 0  # bytes that it still lacks; 0 between frames
 
     def feed(self, data: bytes) -> Iterator[bytes | memoryview]:
-        """Yields the frames that `data` completes.
+        """Yield the frames that `data` completes.
 
         The work is done while iterating: every iterator has to be iterated to its end, and those
         of several reads in turn.
 
         Raises:
             FrameError: a length over the limit or under 4, after the frames before it. The stream
-                can not be read any further.
+                cannot be read any further.
         """
         start = 0
         if self._missing:

@@ -29,12 +29,12 @@ class StoredAnswer:
 
     @classmethod
     def of_message(cls, store_host: bytes, trace_on: bool) -> "StoredAnswer":
-        """For one message: its id is the broker's packed address and its physical offset."""
+        """Make it for one message, whose id is the broker's address and its physical offset."""
         return cls(f"{store_host.hex().upper()}%016X", trace_on)
 
     @classmethod
     def of_batch(cls, trace_on: bool) -> "StoredAnswer":
-        """For a batch: the ids of its messages, joined by commas."""
+        """Make it for a batch: the ids of its messages, joined by commas."""
         return cls("%b", trace_on)
 
     def encode(
@@ -45,7 +45,10 @@ class StoredAnswer:
         queue_offset: int,
         transaction_id: str,
     ) -> bytes:
-        """A whole answer frame. `msg_id`: the physical offset of a message, the ids of a batch."""
+        """Return a whole answer frame.
+
+        `msg_id` is the physical offset of a message, or the ids of a batch.
+        """
         data = self._template % (
             msg_id,
             queue_id,

@@ -223,7 +223,7 @@ async def test_a_message_that_can_not_be_delivered_does_not_hold_up_the_others(
     broker.send(b"m", DELAY="1")
     time.advance(1_000)
     assert broker.bodies() == [b"m"]
-    assert "can not be delivered to topic None" in caplog.text
+    assert "cannot be delivered to topic None" in caplog.text
 
 
 @pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])

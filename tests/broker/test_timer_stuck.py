@@ -116,7 +116,7 @@ async def test_a_queue_id_that_no_record_holds_holds_up_nothing(
     broker.send(b"m", TIMER_DELAY_SEC="10")
     time.advance(20 * SECOND)
     assert broker.bodies() == [b"m"]
-    assert "can not be delivered to topic T" in caplog.text
+    assert "cannot be delivered to topic T" in caplog.text
 
 
 async def test_nothing_is_lost_when_the_broker_was_down_for_weeks(

@@ -1,4 +1,4 @@
-"""Half messages that can not be put again, or bring along what an earlier life left in them: the
+"""Half messages that cannot be put again, or bring along what an earlier life left in them: the
 checks go on behind them, and their producers are asked."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def test_a_half_message_without_room_for_a_property_does_not_hold_up_the_o
     clock.forward(10 * SECOND)
     checks = await producer.asked(broker)
     assert [bytes(check.half.body) for check in checks] == [b"full", b"behind"]
-    assert "can not be put again" in caplog.text
+    assert "cannot be put again" in caplog.text
 
     clock.forward(60 * SECOND)
     assert await asked(producer, broker) == [b"behind"]

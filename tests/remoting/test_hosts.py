@@ -25,7 +25,7 @@ async def test_a_host_that_is_no_name_can_not_be_connected_to(address: str) -> N
 
 
 async def test_a_host_that_is_no_name_can_not_be_listened_on() -> None:
-    with pytest.raises(CannotListen, match=r"can not listen on a\.\.b:0"):
+    with pytest.raises(CannotListen, match=r"cannot listen on a\.\.b:0"):
         await RemotingServer(Dispatcher(), host="a..b").start()
 
 

@@ -18,7 +18,7 @@ from pocketmq.remoting.bodies.registration import DataVersion
 
 
 class _Stored(msgspec.Struct, rename="camel"):
-    """What is read of the file."""
+    """The fields of the file that are read."""
 
     offset_table: dict[int, int] = {}
     data_version: DataVersion | None = None
@@ -37,15 +37,15 @@ class DelayOffsets(OffsetFile):
         self.table = self._read(_Stored).offset_table
 
     def next(self, level: int) -> int:
-        """The queue offset of the next message to deliver."""
+        """Return the queue offset of the next message to deliver."""
         return self.table.get(level, 0)
 
     def update(self, level: int, offset: int) -> None:
-        """Everything before `offset` is delivered."""
+        """Note that everything before `offset` is delivered."""
         self.table[level] = offset
         self._changed()
 
     def document(self) -> dict[str, Any]:
-        """The table as the file holds it and as GET_ALL_DELAY_OFFSET answers it."""
+        """Return the table as the file holds it and as GET_ALL_DELAY_OFFSET answers it."""
         version = msgspec.to_builtins(self.data_version)
         return {"dataVersion": version, "offsetTable": dict(self.table)}

@@ -27,7 +27,7 @@ _TIMES: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELA
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """The property DELAY, 0 without it. Raises RemotingError (MESSAGE_ILLEGAL)."""
+    """Return the property DELAY, or 0 without it. Raises RemotingError (MESSAGE_ILLEGAL)."""
     text = properties.get(names.DELAY)
     return 0 if text is None else _integer(names.DELAY, text)
 
@@ -39,7 +39,7 @@ class DelayLevelHook:
         self._levels = levels
 
     def __call__(self, draft: InnerMessage) -> None:
-        """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is no number."""
+        """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is not a number."""
         properties = draft.properties
         if names.DELAY not in properties or draft.sys_flag & TRANSACTION_PREPARED:
             return
@@ -67,7 +67,7 @@ class TimerHook:
 
     def __call__(self, draft: InnerMessage) -> None:
         """A time in the past is not a delay. Raises RemotingError: MESSAGE_ILLEGAL for a time
-        that is no number or too far away, SYSTEM_ERROR for too many messages of one time."""
+        that is not a number or too far away, SYSTEM_ERROR for too many messages of one time."""
         properties = draft.properties
         if draft.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):
             return
@@ -126,7 +126,7 @@ class TimerHook:
 
 
 def recall_handle(draft: InnerMessage, topic: str, broker_name: str) -> str | None:
-    """The text that takes a draft back that was sent to `topic`; None unless it is timed."""
+    """Return the handle that recalls a message sent to `topic`; None unless it is timed."""
     if draft.topic != TIMER_TOPIC or topic == TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
         return None
     properties = draft.properties
@@ -146,6 +146,6 @@ def _move(draft: InnerMessage, topic: str, queue_id: int) -> None:
 def _integer(name: str, text: str) -> int:
     if _INTEGER.fullmatch(text) is None:
         raise RemotingError(
-            ResponseCode.MESSAGE_ILLEGAL, f"property {name} is no number: {text[:40]!r}"
+            ResponseCode.MESSAGE_ILLEGAL, f"property {name} is not a number: {text[:40]!r}"
         )
     return int(text)

@@ -1,18 +1,18 @@
 """Delivers delayed messages when they are due.
 
-A level's queue in SCHEDULE_TOPIC_XXXX is in the order of delivery, because all of its messages wait
-equally long, and its consume-queue entries hold the time of delivery. So only the first undelivered
-entry of a level matters: levels without one cost nothing and are woken by the arrival of a message,
-the others share one alarm at the earliest time.
+All messages of a level wait equally long, so its queue in SCHEDULE_TOPIC_XXXX is in the order of
+delivery, and its consume-queue entries hold the time of delivery. Only the first undelivered entry
+of a level matters. Levels without one cost nothing until a message arrives; the others share one
+alarm at the earliest time.
 
-How exact it is: a message is delivered when the clock of the broker has reached its time. The
-offset of a level moves on when the delivered message is stored, and is written to delayOffset.json
-every flushDelayOffsetInterval, after what was delivered is on the disk. So nothing is lost,
-whatever ends the broker. A clean stop writes the offsets last and nothing is delivered twice; after
-a kill the messages delivered since the last write are delivered again, as with the official broker.
+A message is delivered when the clock of the broker has reached its time. The offset of a level
+moves on when the delivered message is stored. Every flushDelayOffsetInterval it is written to
+delayOffset.json, after the delivered messages are on the disk, so a crash loses nothing. A clean
+stop writes the offsets last, and nothing is delivered twice. After a kill, the messages delivered
+since the last write are delivered again, as with the official broker.
 
-A message whose queue can not be written (the store has no file for it) waits once more, for the
-next level, and those behind it do not wait for it. Unlike there, where it would hold up its level.
+A message whose queue cannot be written (the store has no file for it) waits again, for the
+next level, and does not hold up the messages behind it. With the official broker it would.
 Reference: ScheduleMessageService.
 """
 
@@ -91,11 +91,13 @@ class ScheduleService:
                 await asyncio.to_thread(self._offsets.write, content)
                 return
         except OSError as error:
-            log.error("the delay offsets are not on the disk: %s", error)
+            log.error("cannot save delayOffset.json: %s", error)
         self._offsets.not_written()
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """By level: the offset of the next message to deliver, and behind the newest one."""
+        """Return by level the offset of the next message to deliver, and the offset behind the
+        newest one.
+        """
         return {
             level: (offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
             for level, offset in sorted(self._offsets.table.items())
@@ -155,7 +157,7 @@ class ScheduleService:
 
     def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
         """Deliver one message; False to try it again. So that it does not hold up the level, one
-        that can never be delivered is skipped, and one whose queue can not be written now waits
+        that can never be delivered is skipped, and one whose queue cannot be written now waits
         for another level; both with an error in the log."""
         record = read_waiting(self._store, physical_offset, size)
         draft = returned(record) if record is not None else None
@@ -169,7 +171,7 @@ class ScheduleService:
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             return True
         # The next one: what stays unwritable is then tried, and stored, ever less often. This one
-        # if the queue of that can not be written either.
+        # if the queue of that cannot be written either.
         return self._waits_again(record, level + 1) or self._waits_again(record, level)
 
     def _waits_again(self, record: Record, level: int) -> bool:

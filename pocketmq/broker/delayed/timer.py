@@ -7,17 +7,17 @@ passed delivers its messages: at the asked time rounded up to timerPrecisionMs, 
 Between two events it sleeps until the next slot that has messages. A broker that never saw a timed
 message has none of the files.
 
-A message with TIMER_DEL_UNIQKEY takes back the one of its slot with that `topic+unique key`. One
-that would wait for longer than timerRollWindowSlot is stored anew in between.
+A message with TIMER_DEL_UNIQKEY recalls the one of its slot with that `topic+unique key`. A message
+that would wait for longer than timerRollWindowSlot is stored again in between.
 
-How exact it is: the progress is written every timerFlushIntervalMs, after what was delivered is on
-the disk. Nothing is lost, whatever ends the broker; a clean stop writes the progress last, so that
-nothing is delivered twice. After a kill the slots since the last write are delivered again, as with
-the official broker; but what was taken back is not delivered, however long the broker was away.
-Either broker delivers what the other one took.
+The progress is written every timerFlushIntervalMs, after the delivered messages are on the disk, so
+a crash loses nothing. A clean stop writes the progress last, and nothing is delivered twice. After
+a kill, the slots since the last write are delivered again, as with the official broker. Recalled
+messages are not delivered, however long the broker was down. This broker and the official one
+deliver each other's timed messages.
 
-A message whose queue can not be written (the store has no file for it) is stored anew as well and
-waits twice as long each time; the others do not wait for it. There it would hold up all of them.
+A message whose queue cannot be written (the store has no file for it) is stored again too, and
+waits twice as long each time. It does not hold up the others; with the official broker it would.
 Reference: TimerMessageStore.
 """
 
@@ -129,11 +129,12 @@ class TimerService:
                 await asyncio.to_thread(self.index.checkpoint, progress, self._clock(), expired)
                 self._saved = progress
         except OSError as error:
-            log.error("the progress of timed messages is not on the disk: %s", error)
+            log.error("cannot save the progress of timed messages: %s", error)
 
     def figures(self) -> dict[str, int]:
-        """What brokerStatus shows: seconds and messages that the service is behind, and how many
-        messages wait."""
+        """Return what brokerStatus shows: how many seconds and messages the service is behind, and
+        how many messages wait.
+        """
         index = self.index
         slot = index.next_slot()
         late = 0 if slot is None else max(0, self._clock() - slot - index.precision)
@@ -150,7 +151,7 @@ class TimerService:
 
     def _open(self) -> None:
         self.index.open(self._clock(), self._store.commit_log.end)
-        # Should the clock have been set back meanwhile: what was delivered is not to come again.
+        # If the clock was set back since: do not deliver a message twice.
         self._now_slot = self.index.read_time
 
     def _on_arrival(self, offset: int, tags_code: int, store_timestamp: int) -> None:
@@ -166,7 +167,7 @@ class TimerService:
         try:
             for _ in range(TURN):
                 self._tell_time()
-                # What is due goes first: a slot of the wheel must be free before it comes again.
+                # Deliver first: a slot of the wheel must be free before it is used again.
                 if not self._deliver_next() and not self._enter_next():
                     break
             else:
@@ -224,7 +225,7 @@ class TimerService:
             due.deleted.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
 
     def _read_next(self) -> Record | None:
-        """The next message of the queue, past a turn's worth of those that are gone."""
+        """Return the next message of the queue, past a turn's worth of those that are gone."""
         index = self.index
         queue = self._store.queues.get(TIMER_TOPIC, {}).get(0)
         if queue is None:
@@ -343,25 +344,27 @@ class TimerService:
 
 
 def delete_key(properties: dict[str, str]) -> str:
-    """What TIMER_DEL_UNIQKEY of another message must be to take the one with `properties` back."""
+    """Return the value of TIMER_DEL_UNIQKEY in another message that recalls the one with
+    `properties`.
+    """
     return f"{properties.get(names.REAL_TOPIC)}+{properties.get(names.UNIQ_KEY)}"
 
 
 def _slot_of(record: Record) -> int:
-    """TIMER_OUT_MS of a waiting message; -1 for one that has none."""
+    """Return TIMER_OUT_MS of a waiting message; -1 without it."""
     return _number(record, names.TIMER_OUT_MS, -1)
 
 
 def _rolled(record: Record) -> int:
-    """How often a message was stored anew: TIMER_ROLL_TIMES."""
+    """Return how often a message was stored again: TIMER_ROLL_TIMES."""
     return _number(record, names.TIMER_ROLL_TIMES, 0)
 
 
 def _number(record: Record, name: str, default: int) -> int:
-    """A property as an integer; the default where there is none or it is something else."""
+    """Return a property as an integer; the default if it is missing or not a number."""
     text = record.properties.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
 
 
 class _NotStored(Exception):
-    """The store takes no messages at the moment."""
+    """The store takes no messages now."""

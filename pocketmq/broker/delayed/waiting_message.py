@@ -1,4 +1,4 @@
-"""From a message that waits for its time to the draft of the message that consumers will see.
+"""Restores a waiting message as the message that consumers will see.
 
 Delayed and timed messages wait in topics of the broker's own, with their destination in the
 properties REAL_TOPIC and REAL_QID. On the disk the delivered message has all properties of the
@@ -26,29 +26,35 @@ _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
 def read_waiting(store: MessageStore, physical_offset: int, size: int) -> Record | None:
-    """The waiting message that a consume-queue entry or a timer-log unit points to; None, with a
-    line in the log, when it is not there."""
+    """Return the waiting message that a consume-queue entry or a timer-log unit points to.
+
+    If it is not there, log that and return None.
+    """
     try:
         record = decode(store.record_at(physical_offset))
     except (RecordNotFound, RecordError) as error:
-        log.error("a message that is due can not be delivered: %s", error)
+        log.error("cannot deliver a delayed message: %s", error)
         return None
     if record.size != size:
         # A filler, in place of a message that a crash took: it points to the log's beginning.
-        log.error("a message that is due is not in the log at %d any more", physical_offset)
+        log.error(
+            "cannot deliver a delayed message: the log no longer has it at %d", physical_offset
+        )
         return None
     return record
 
 
 def returned(record: Record) -> InnerMessage | None:
-    """The draft that takes a waiting message to where it was sent; None, with a line in the log,
-    when it does not say where that is."""
+    """Return the message as it is to be stored where it was sent to.
+
+    If its properties do not say where that is, log that and return None.
+    """
     draft = inner_message_of(record)
     topic = draft.properties.get(names.REAL_TOPIC)
     queue_id = draft.properties.get(names.REAL_QID, "")
     if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
         log.error(
-            "a message of %s can not be delivered to topic %s, queue %r",
+            "a message of %s cannot be delivered to topic %s, queue %r",
             record.topic,
             topic,
             queue_id[:40],

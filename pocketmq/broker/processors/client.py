@@ -1,4 +1,4 @@
-"""Clients and their groups: heartbeats (34), leaving (35), who is online (38), checks (46).
+"""Clients and their groups: heartbeats (34), leaving (35), members (38), checks (46).
 
 Reference: broker ClientManageProcessor, ConsumerManageProcessor.
 """
@@ -33,7 +33,7 @@ UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 class ClientProcessor:
     """Client requests of one broker; `clock` gives milliseconds.
 
-    `save_soon` is told that heartbeats changed the tables of groups and topics.
+    `save_soon()` is called when heartbeats changed the tables of groups and topics.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ClientProcessor:
         dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
 
     def heartbeat(self, request: Request[Header]) -> Response:
-        """A client says who it is, what it consumes and what it produces."""
+        """Register a client with the groups that it consumes and produces in."""
         data = HeartbeatData.decode(request.body)
         data.need("clientID", data.client_id)
         names = [consumer.group_name for consumer in data.consumer_data_set]
@@ -123,7 +123,7 @@ class ClientProcessor:
         )
 
     def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response:
-        """A client leaves a producer group, a consumer group, or both."""
+        """Remove a client from a producer group, a consumer group, or both."""
         header = request.header
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, request.connection)
@@ -137,7 +137,7 @@ class ClientProcessor:
         return Response()
 
     def consumer_list(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Response:
-        """The client ids of a group; members share its queues by them."""
+        """Return the client ids of a group; members share its queues by them."""
         name = request.header.consumer_group
         group = self._consumers.get(name)
         if group is None:
@@ -146,7 +146,7 @@ class ClientProcessor:
         return Response(body=body.encode())
 
     def check_config(self, request: Request[Header]) -> Response:
-        """Whether the broker can serve a subscription: by tags, or by SQL92 where that is on."""
+        """Check that the broker can serve a subscription: by tags, or by SQL92 where that is on."""
         if not request.body:
             return Response()  # nothing to check
         data = CheckClientRequestBody.decode(request.body)

@@ -1,7 +1,7 @@
 """Requests of admins that a consumer answers: running info (307), consume a message now (309),
 the offsets it has in memory (223, to the consumer 221).
 
-The broker finds the consumer's connection, asks, and hands the answer back as it came. Reference:
+The broker finds the consumer's connection, asks, and passes the answer on unchanged. Reference:
 broker AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
 """
 
@@ -76,7 +76,7 @@ class ForwardProcessor:
         )
 
     async def running_info(self, request: Request[GetConsumerRunningInfoRequestHeader]) -> Response:
-        """What a consumer tells about its insides."""
+        """Return what a consumer tells about its state."""
         header = request.header
         client = self._client(header.consumer_group, header.client_id)
         return await self._call(client, header.consumer_group, request.code, request.ext_fields)
@@ -147,7 +147,7 @@ class ForwardProcessor:
         )
 
     async def consumer_status(self, request: Request[GetConsumerStatusRequestHeader]) -> Response:
-        """The offsets that the consumers of a group have in memory, or those of one of them.
+        """Return the offsets that the consumers of a group have in memory, or those of one of them.
 
         Consumers that do not answer are left out.
         """
@@ -190,5 +190,5 @@ async def _status(
             return None
         return GetConsumerStatusBody.decode(answer.body).message_queue_table
     except RemotingError as error:
-        log.warning("the consumer at %s did not tell its offsets: %s", connection.peer, error)
+        log.warning("cannot get the offsets of the consumer at %s: %s", connection.peer, error)
         return None

@@ -1,10 +1,10 @@
 """Held pulls whose batch was answered without them, kept for the client's next batch.
 
-A batch of long polls is answered as soon as one child has news; the client asks for the others
-again at once, in the very same words. Ending and beginning hundreds of long polls for every message
-would cost more than the message, so a pull that was left out of an answer goes on waiting for a
-moment, and a child that is equal to it, byte by byte, takes its place over. News that come in
-between end it unread, since nobody would hear them; the next batch finds them.
+A batch of long polls is answered as soon as one child has messages; the client then asks for the
+others again, in the same bytes. Ending and starting hundreds of long polls for every message would
+cost more than the message. So a pull without an answer stays held for a moment, and an equal child
+of the next batch takes its place. A message that arrives in between ends the pull without an
+answer, because no request waits for it; the next batch finds the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ATTRIBUTE: Final = "held pulls of a batch"
 
 
 class HeldPulls:
-    """Those of one connection; the channel that they answer to meanwhile.
+    """The held pulls of one connection, and the channel of their answers while they are held.
 
     Attributes:
         by_head: the pulls by the bytes of their header.
@@ -35,7 +35,7 @@ class HeldPulls:
 
     @classmethod
     def of(cls, connection: RequestConnection, holds: HoldService) -> HeldPulls:
-        """The connection's, made when there is none."""
+        """Return those of the connection; make them when there are none."""
         held: HeldPulls | None = connection.attributes.get(_ATTRIBUTE)
         if held is None:
             held = connection.attributes[_ATTRIBUTE] = cls(holds)
@@ -58,7 +58,7 @@ class HeldPulls:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._expire, kept)
 
     def take(self, pulls: Sequence[Request[Any]]) -> None:
-        """These have a batch again."""
+        """Give these pulls to a batch again."""
         for pull in pulls:
             del self.by_head[pull.head]
 

@@ -1,5 +1,5 @@
-"""Messages looked up one by one: by key or unique key (12), by their place in the commit log (33);
-and the raw entries of a consume queue (321).
+"""Finds messages by key or unique key (12) and by their place in the commit log (33), and shows the
+raw entries of a consume queue (321).
 
 Reference: broker QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -58,7 +58,7 @@ class MessageQueryProcessor:
         )
 
     async def query(self, request: Request[QueryMessageRequestHeader]) -> Response:
-        """The records of a topic with a key, in the order in which they were stored.
+        """Return the records of a topic with a key, in the order in which they were stored.
 
         The index knows hashes: the client compares topic and key.
         """
@@ -88,7 +88,7 @@ class MessageQueryProcessor:
         )
 
     def view_by_id(self, request: Request[ViewMessageRequestHeader]) -> Response:
-        """The record at a physical offset, which is the second half of an offset message id."""
+        """Return the record at a physical offset: the second half of an offset message id."""
         offset = request.header.offset
         try:
             return Response(body=self._store.record_at(offset))
@@ -99,7 +99,7 @@ class MessageQueryProcessor:
             )
 
     def entries(self, request: Request[QueryConsumeQueueRequestHeader]) -> Response:
-        """Up to `count` entries of a consume queue from the queue offset `index` on."""
+        """Return up to `count` entries of a consume queue from the queue offset `index` on."""
         header = request.header
         place = f"{header.queue_id}@{header.topic}"
         queue = self._store.queues.get(header.topic, {}).get(header.queue_id)

@@ -148,27 +148,27 @@ class OffsetProcessor:
         return Response()
 
     def all_offsets(self, request: Request[Header]) -> Response:
-        """The whole table as consumerOffset.json has it, for slaves and exports."""
+        """Return the whole table as in consumerOffset.json, for slaves and exports."""
         return Response(body=fastjson.encode(self._offsets.document()))
 
     def all_delay_offsets(self, request: Request[Header]) -> Response:
-        """The same of the delay levels: delayOffset.json."""
+        """Return the table of the delay levels as in delayOffset.json."""
         return Response(body=fastjson.encode(self._delay_offsets.document()))
 
     def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response:
-        """The next queue offset to be written; 0 for an unknown queue."""
+        """Return the next queue offset to be written; 0 for an unknown queue."""
         header = request.header
         offset = self._store.max_offset(header.topic, header.queue_id)
         return Response(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def min_offset(self, request: Request[GetMinOffsetRequestHeader]) -> Response:
-        """The first queue offset still stored; 0 for an unknown queue."""
+        """Return the first queue offset still stored; 0 for an unknown queue."""
         header = request.header
         offset = self._store.min_offset(header.topic, header.queue_id)
         return Response(header=GetMinOffsetResponseHeader(offset=offset))
 
     def search(self, request: Request[SearchOffsetRequestHeader]) -> Response:
-        """The queue offset at a store time (ms)."""
+        """Return the queue offset at a store time (ms)."""
         header = request.header
         upper = (header.boundary_type or "").lower() == "upper"
         boundary: Literal["lower", "upper"] = "upper" if upper else "lower"

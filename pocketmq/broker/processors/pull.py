@@ -1,9 +1,9 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: reading a queue, with long polling.
 
-A pull passes the checks in the reference's order, reads the queue, and is answered with what the
-store found, or held when it found nothing and may wait. A held pull is executed again when a
-message arrives or its time is over, and then answered whatever it finds. Reference: broker
-PullMessageProcessor.
+A pull passes the checks in the reference's order and reads the queue. It is answered with the
+messages found; if there are none and the client allows it, it is held. A held pull is executed
+again when a message arrives or its time is over, and then it is answered in any case. Reference:
+broker PullMessageProcessor.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class PullProcessor:
             return _refusal(error)
 
     def _pull_again(self, request: Request[Any]) -> int:
-        """A held pull was woken or its time is over: answer it in any case. The answer's size."""
+        """Answer a held pull that was woken or whose time is over, and return the answer's size."""
         try:
             if request.connection.writable and is_heard(request):
                 response = self._pull(request, first=False)
@@ -232,8 +232,10 @@ class PullProcessor:
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
     ) -> Response | None:
-        """The answer that sends a consumer where an admin wants it; None, and the next pull is
-        told, if nobody would hear it."""
+        """Return the answer that sends a consumer to the offset that an admin set.
+
+        Return None if no request waits for this answer: the next pull is told.
+        """
         header = request.header
         offset: int | None = None
         if is_heard(request):
@@ -255,8 +257,8 @@ class PullProcessor:
         )
 
     def _unread(self, header: PullMessageRequestHeader) -> Response:
-        """The answer for a client that has not read its former ones, or does not get this one: ask
-        again.
+        """Return an answer that asks the client to pull again: it has not read its earlier answers,
+        or does not get this one.
 
         A connection may have thousands of pulls held. Were all of them answered with messages
         while nobody reads, a few such clients would fill the memory.
@@ -329,8 +331,9 @@ class PullProcessor:
         return group, topic
 
     def _refuse_strangers(self, request: PullRequest) -> None:
-        """Only who is a member of a group of push consumers may pull, and RocketMQ's own tools.
-        Raises `RemotingError`."""
+        """Refuse clients that are not members of a group of push consumers, except RocketMQ's own
+        tools. Raises `RemotingError`.
+        """
         name = request.header.consumer_group
         group = self._consumers.get(name)
         if group is not None and (
@@ -346,8 +349,9 @@ class PullProcessor:
     def _filter(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> tuple[frozenset[int] | None, PropertyFilter | None]:
-        """The tag hashes that the pull wants, and the properties; None for all of them. Raises
-        `RemotingError`."""
+        """Return the tag hashes that the pull wants and its property filter; None for no
+        restriction. Raises `RemotingError`.
+        """
         if header.sys_flag & SUBSCRIPTION:
             expression = header.subscription or ""
             try:
@@ -407,7 +411,10 @@ class PullProcessor:
     def _property_filter(
         self, topic: str, expression: str, expression_type: str | None
     ) -> PropertyFilter:
-        """What is compiled once and kept while it is in use. Raises SqlSyntaxError."""
+        """Return a filter that is compiled once and kept while it is in use.
+
+        Raises SqlSyntaxError.
+        """
         if not self._config.enable_property_filter:
             raise filter_not_supported(expression_type)
         if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):

@@ -1,18 +1,18 @@
-"""Checks: finding the half messages that nobody ended, and asking their producers.
+"""Checks: finds half messages whose transactions are not ended, and asks their producers.
 
-A round reads the half queue from where the last one stopped. What is ended is passed over; the
-first one that is too young to be asked about ends the round. A producer is asked by a copy of the
-half message that is put at the end of the queue and counts how often that happened, so that no
-half message holds up those behind it; one that was asked about too often, or is older than the
-store keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One that has no room for what a copy adds
-is asked about where it lies, once. The positions in both queues are those of the group
-CID_RMQ_SYS_TRANS among the consumer offsets.
+A round reads the half queue from where the last round stopped, and skips ended transactions. The
+first half message that is too young for a check ends the round. To ask a producer, the broker puts
+a copy of the half message at the end of the queue, which counts the checks; so no half message
+holds up those behind it. A half message that was checked too often, or is older than the store
+keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One without room for the properties that a copy
+adds is checked once, without a copy. The positions in both queues are consumer offsets of the group
+CID_RMQ_SYS_TRANS.
 
-Three things differ from the reference on purpose. A half message that is put again unasked, because
-its producer wanted to be left alone for a while, does not count as asked about. And every copy
-names its origin (TRAN_PREPARED_QUEUE_OFFSET, there only those unasked), so that one end counts for
-all of them, also after a crash that took the position back. Nothing is given up in the round that
-asked about it for the last time: the answer still counts.
+Three things differ from the reference on purpose. A half message that is put again without a check,
+because its producer asked for some time, does not count as checked. Every copy names its origin
+(TRAN_PREPARED_QUEUE_OFFSET; in the reference only copies without a check do), so one commit or
+rollback counts for all copies, also after a crash that set the position back. The round that checks
+a half message for the last time does not give it up: the answer still counts.
 
 Reference: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener,
 DefaultTransactionalMessageCheckListener.
@@ -90,7 +90,7 @@ class TransactionChecks:
         self._ops.load(self._position(OP_HALF_TOPIC))
 
     async def check(self) -> None:
-        """One round."""
+        """Make one round of checks."""
         # A crash from here on does not ask about what was ended before.
         self._ops.write()
         self._handled.clear()
@@ -99,7 +99,7 @@ class TransactionChecks:
         more = True
         while more:
             more = self._check_some(end)
-            await asyncio.sleep(0)  # the requests that came meanwhile
+            await asyncio.sleep(0)  # let other requests run
 
     def _position(self, topic: str) -> int:
         low = self._store.min_offset(topic, QUEUE_ID)
@@ -131,7 +131,7 @@ class TransactionChecks:
             offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE_ID, ops)
 
     def _stored_from(self) -> int | None:
-        """The physical offset of the next half message; None when all have been looked at."""
+        """Return the physical offset of the next half message; None after the last one."""
         queue = self._store.queues.get(HALF_TOPIC, {}).get(QUEUE_ID)
         if queue is None or self._offset >= queue.next_offset:
             return None
@@ -139,8 +139,10 @@ class TransactionChecks:
         return 0 if entry is None else entry[0]  # None: put, but not flushed and readable yet
 
     def _next_half(self, end: int) -> Record | None:
-        """The half message at the position, which moves on over what is no longer there; None
-        when nothing is there before `end`."""
+        """Return the half message at the position, and skip those that are no longer there.
+
+        Return None when nothing is there before `end`.
+        """
         store = self._store
         while self._offset < end:
             found = store.get(HALF_TOPIC, QUEUE_ID, self._offset, 1)
@@ -148,7 +150,7 @@ class TransactionChecks:
                 try:
                     return decode(found.buffers[0])
                 except RecordError as error:
-                    log.error("the half message at %d can not be read: %s", self._offset, error)
+                    log.error("the half message at %d cannot be read: %s", self._offset, error)
             self._offset = max(found.next_begin_offset, self._offset + 1)
         return None
 
@@ -173,7 +175,7 @@ class TransactionChecks:
             copy.properties[names.TRANSACTION_CHECK_TIMES] = str(times + 1)
         put = self._put(half, copy)
         if put.status is PutStatus.MESSAGE_ILLEGAL:
-            log.error("the half message at %d can not be put again", half.queue_offset)
+            log.error("the half message at %d cannot be put again", half.queue_offset)
             self._ask(half, inner_message_of(half), half.queue_offset, half.physical_offset)
             return True
         if put.ok and is_asked:
@@ -181,12 +183,14 @@ class TransactionChecks:
         return put.ok
 
     def _put(self, half: Record, draft: InnerMessage) -> PutResult:
-        """When the store takes nothing the next round goes on from there."""
+        """Put a message; if the store takes nothing, the next round goes on from there."""
         result = self._put_hooks.put(draft, direct=True)
         if result.ok:
             self._handled.add(origin_of(half))
         else:
-            log.warning("a half message is not put again: %s", result.remark)
+            log.warning(
+                "cannot store a half message again; the next round tries again: %s", result.remark
+            )
         return result
 
     def _give_up(self, half: Record) -> bool:
@@ -215,7 +219,9 @@ class TransactionChecks:
         group = half.properties.get(names.PGROUP, "")
         producer = self._producers.available(group)
         if producer is None:
-            log.warning("no producer of group %s is there to be asked", group)
+            log.warning(
+                "cannot check transactions of producer group %s: no member is online", group
+            )
             return
         unique_id = half.properties.get(names.UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
@@ -232,4 +238,4 @@ class TransactionChecks:
             producer.connection.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
             self.asked += 1
         except RemotingError as error:
-            log.warning("producer group %s was not asked: %s", group, error)
+            log.warning("cannot send a transaction check to producer group %s: %s", group, error)

@@ -1,5 +1,5 @@
-"""Half messages: from a send into the half topic, from there to where they were sent, or again
-into the half topic when their producers are asked.
+"""Half messages: a send puts one into the half topic, a check puts a copy there, and a commit puts
+the message where it was sent to.
 
 Reference: broker TransactionalMessageBridge, EndTransactionProcessor.endMessageTransaction,
 TransactionalMessageUtil.
@@ -71,7 +71,7 @@ class HalfMessageHook:
 
 
 def half_at(store: MessageStore, physical_offset: int) -> Record | None:
-    """The half message that lies at a physical offset, if one does."""
+    """Return the half message that lies at a physical offset, if one does."""
     try:
         record = decode(store.record_at(physical_offset))
     except (RecordNotFound, RecordError):
@@ -97,7 +97,7 @@ def committed(half: Record) -> InnerMessage:
 
 
 def real_queue(half: Record) -> tuple[str, int]:
-    """Topic and queue id that a half message was sent to. Raises RemotingError."""
+    """Return the topic and queue id that a half message was sent to. Raises RemotingError."""
     topic = half.properties.get(names.REAL_TOPIC)
     queue_id = number(half.properties.get(names.REAL_QID))
     if topic is None or queue_id is None or queue_id < 0:
@@ -110,22 +110,24 @@ def real_queue(half: Record) -> tuple[str, int]:
 
 
 def origin_of(half: Record) -> int:
-    """The half queue offset of the send: that of a half message, and of all of its copies."""
+    """Return the half queue offset of the send, which is the same for a half message and all its
+    copies.
+    """
     origin = number(half.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
     return half.queue_offset if origin is None else origin
 
 
 def copy_of(half: Record) -> InnerMessage:
-    """A half message, to be put into the half queue once more."""
+    """Return a copy of a half message, to put into the half queue again."""
     draft = inner_message_of(half)
     draft.properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(half))
     return draft
 
 
 def immunity_ms(half: Record, default: int) -> int | None:
-    """Milliseconds from its birth within which its own producer asked not to be asked.
+    """Return the milliseconds from its birth in which the producer asked not to be checked.
 
-    None when it did not ask for any; `default` when what it asked for is no number.
+    None when it did not ask for any; `default` when it asked for something else than a number.
     """
     text = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
@@ -135,7 +137,7 @@ def immunity_ms(half: Record, default: int) -> int | None:
 
 
 def number(text: str | None) -> int | None:
-    """A property as an integer; None where there is none or it is something else."""
+    """Return a property as an integer; None if it is missing or not a number."""
     try:
         return None if text is None else int(text)
     except ValueError:
@@ -145,8 +147,9 @@ def number(text: str | None) -> int | None:
 def encode_for_check(
     half: InnerMessage, queue_offset: int, physical_offset: int, source: Record
 ) -> bytes:
-    """The body of CHECK_TRANSACTION_STATE: `half`, stored at these offsets, as a record that
-    lies where it was sent to. `source` is what it was made from. Raises RemotingError."""
+    """Return the body of CHECK_TRANSACTION_STATE: `half`, stored at these offsets, as a record of
+    the topic that it was sent to. `source` is the record it was made from. Raises RemotingError.
+    """
     topic, queue_id = real_queue(source)
     name = topic.encode()
     properties = names.encode(half.properties).encode()

@@ -1,9 +1,9 @@
-"""Ops: which half messages are done with.
+"""Ops: the half messages whose transactions are ended.
 
-An end of a transaction is noted here and written a little later, many in one op message: the
-body is their offsets in the half queue, each followed by a comma, the tag `d`. What is noted
-and what the op queue holds is also kept in memory for as long as the checks need it, so that each
-op is read once, when the broker starts. Reference: TransactionalMessageServiceImpl
+An ended transaction is noted here and written a little later, many in one op message. Its body is
+their offsets in the half queue, each followed by a comma, and its tag is `d`. The notes and the
+content of the op queue stay in memory for as long as the checks need them, so the op queue is read
+only when the broker starts. Reference: TransactionalMessageServiceImpl
 .deletePrepareMessage, batchSendOpMessage, fillOpRemoveMap.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 REMOVE_TAG: Final = "d"
 SEPARATOR: Final = ","
-MAX_WAITING: Final = 20_000  # ends that wait for a store that can not be written
+MAX_WAITING: Final = 20_000  # ends that wait for a store that cannot be written
 READ_AT_ONCE: Final = 32
 
 
@@ -70,7 +70,7 @@ class Ops:
         return len(self._waiting) >= MAX_WAITING
 
     def load(self, queue_offset: int) -> None:
-        """Read the op queue from `queue_offset` on; ops that nobody understands are passed over."""
+        """Read the op queue from `queue_offset` on; unknown ops are skipped."""
         for op in self._read(queue_offset):
             self._written.append(op)
             self.ended.update(op.halves)
@@ -86,7 +86,7 @@ class Ops:
             self.write()
 
     def covers(self, half: Record) -> bool:
-        """Whether the transaction of a half message is ended."""
+        """Tell whether the transaction of a half message is ended."""
         return half.queue_offset in self.ended or origin_of(half) in self.ended
 
     def write(self) -> None:
@@ -109,7 +109,11 @@ class Ops:
             )
             result = self._put_hooks.put(draft, direct=True)
             if not result.ok:
-                log.warning("%d ended transactions wait: %s", len(self._waiting), result.remark)
+                log.warning(
+                    "%d ended transactions wait for the store: %s",
+                    len(self._waiting),
+                    result.remark,
+                )
                 return
             self._written.append(Op(result.queue_offset, result.physical_offset, tuple(halves)))
             for _ in halves:
@@ -142,7 +146,7 @@ class Ops:
 
 
 def halves_of(op: Record) -> tuple[int, ...]:
-    """The half queue offsets that an op message lists."""
+    """Return the half queue offsets that an op message lists."""
     if op.properties.get(names.TAGS) != REMOVE_TAG:
         log.warning("the op at %d has another tag: %s", op.queue_offset, op.properties_text)
         return ()

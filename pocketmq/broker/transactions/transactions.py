@@ -1,4 +1,4 @@
-"""The transactions of one broker: their rooms wired together, their periodic work."""
+"""The transactions of one broker: it wires their parts together and runs their periodic work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers ask: to be registered, kept alive, forgotten, and who else is in their group."""
+"""Requests of brokers: register, keep alive, unregister, and list their group."""
 
 import logging
 from typing import Any
@@ -43,7 +43,7 @@ class BrokerProcessor:
         self._kv_config = kv_config
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serves the codes of this family."""
+        """Serve the codes of this family."""
         dispatcher.register(
             RequestCode.REGISTER_BROKER, self.register_broker, RegisterBrokerRequestHeader
         )
@@ -63,7 +63,7 @@ class BrokerProcessor:
         )
 
     def register_broker(self, request: Request[RegisterBrokerRequestHeader]) -> Response:
-        """Takes the broker's topics; tells a slave its master, and all the ordered topics."""
+        """Take the broker's topics, and tell a slave its master and all the ordered topics."""
         header = request.header
         if header.body_crc32 and header.body_crc32 != body_crc(request.body):
             log.warning("registration of %s: crc32 not match", header.broker_addr)
@@ -84,18 +84,18 @@ class BrokerProcessor:
         )
 
     def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Response:
-        """Forgets the broker at once; the reference does it a moment later, from a queue."""
+        """Forget the broker at once; the reference does it a moment later, from a queue."""
         header = request.header
         self._routes.unregister_broker(header.cluster_name, header.broker_addr, header.broker_name)
         return Response()
 
     def broker_heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Response:
-        """Notes a sign of life."""
+        """Note a sign of life."""
         self._routes.touch(request.header.cluster_name, request.header.broker_addr)
         return Response()
 
     def query_data_version(self, request: Request[QueryDataVersionRequestHeader]) -> Response:
-        """Whether the broker has to register again; a sign of life as well."""
+        """Tell whether the broker has to register again; this counts as a sign of life."""
         header = request.header
         known = self._routes.data_version(header.cluster_name, header.broker_addr)
         self._routes.touch(header.cluster_name, header.broker_addr)
@@ -110,13 +110,13 @@ class BrokerProcessor:
     def get_broker_member_group(
         self, request: Request[GetBrokerMemberGroupRequestHeader]
     ) -> Response:
-        """The addresses of a broker group."""
+        """Return the addresses of a broker group."""
         group = self._routes.member_group(request.header.cluster_name, request.header.broker_name)
         return Response(body=GetBrokerMemberGroupResponseBody(group).encode())
 
 
 def _body_of(request: Request[RegisterBrokerRequestHeader]) -> RegisterBrokerBody:
-    """The registration's body, in whichever form this broker writes it. Raises BodyError."""
+    """Return the registration's body, in whichever form this broker writes it. Raises BodyError."""
     data: Any = request.body
     if not data:
         return RegisterBrokerBody()

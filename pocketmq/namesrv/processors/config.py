@@ -27,8 +27,8 @@ _NEVER_CHANGED = frozenset({"configBlackList", "configStorePath", "kvConfigPath"
 class ConfigProcessor:
     """UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG.
 
-    Changed settings count at once, but for the address to listen on, and are written to
-    configStorePath, beside what that file holds already. `on_change` is called then.
+    Changed settings, except for the address to listen on, take effect at once and are written to
+    configStorePath; other content of that file stays. Then `on_change` is called.
     """
 
     def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:
@@ -36,16 +36,16 @@ class ConfigProcessor:
         self._on_change = on_change
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serves the codes of this family."""
+        """Serve the codes of this family."""
         dispatcher.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update)
         dispatcher.register(RequestCode.GET_NAMESRV_CONFIG, self.get)
 
     def update(self, request: Request[Header]) -> Response:
-        """Changes settings: all that are named, or none."""
+        """Change all named settings or none."""
         try:
             changes = parse_properties(str(request.body, "utf-8"))
         except UnicodeDecodeError as error:
-            return Response(ResponseCode.SYSTEM_ERROR, f"the settings are no UTF-8 text: {error}")
+            return Response(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8 text: {error}")
         if not changes:
             return Response()
         refused = _NEVER_CHANGED.union(self._config.config_black_list.split(";"))
@@ -57,7 +57,7 @@ class ConfigProcessor:
                 try:
                     values[key] = read_property(NamesrvConfig, key, text)
                 except KeyError:
-                    log.warning("setting %s of %s is not known here", key, request.connection)
+                    log.warning("unknown setting %s from %s is ignored", key, request.connection)
         except ConfigError as error:
             return Response(ResponseCode.SYSTEM_ERROR, str(error))
         names = dict(
@@ -85,5 +85,5 @@ class ConfigProcessor:
         TextFile(path).replace(format_properties(properties | config_properties(self._config)))
 
     def get(self, request: Request[Header]) -> Response:
-        """All settings, sorted by name."""
+        """Return all settings, sorted by name."""
         return Response(body=format_properties(config_properties(self._config)).encode())

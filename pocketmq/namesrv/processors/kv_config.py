@@ -21,7 +21,7 @@ class KVConfigProcessor:
         self._kv_config = kv_config
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serves the codes of this family."""
+        """Serve the codes of this family."""
         dispatcher.register(RequestCode.PUT_KV_CONFIG, self.put, PutKVConfigRequestHeader)
         dispatcher.register(RequestCode.GET_KV_CONFIG, self.get, GetKVConfigRequestHeader)
         dispatcher.register(RequestCode.DELETE_KV_CONFIG, self.delete, DeleteKVConfigRequestHeader)
@@ -32,7 +32,7 @@ class KVConfigProcessor:
         )
 
     def put(self, request: Request[PutKVConfigRequestHeader]) -> Response:
-        """Sets a value; answered when it is in the file."""
+        """Set a value, and answer when it is in the file."""
         header = request.header
         try:
             self._kv_config.put(header.namespace, header.key, header.value)
@@ -54,7 +54,7 @@ class KVConfigProcessor:
         return Response(header=GetKVConfigResponseHeader(value))
 
     def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Response:
-        """Removes a value; what is not there is fine."""
+        """Remove a value if it is there."""
         header = request.header
         if header.namespace is None or header.key is None:
             return Response()
@@ -67,7 +67,7 @@ class KVConfigProcessor:
     def get_list_by_namespace(
         self, request: Request[GetKVListByNamespaceRequestHeader]
     ) -> Response:
-        """All values of a namespace."""
+        """Return all values of a namespace."""
         namespace = request.header.namespace
         entries = None if namespace is None else self._kv_config.namespace(namespace)
         if entries is None:

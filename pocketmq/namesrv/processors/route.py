@@ -1,4 +1,4 @@
-"""What clients ask most: where a topic's queues are."""
+"""The most frequent request of clients: where a topic's queues are."""
 
 from collections.abc import Callable
 
@@ -37,13 +37,13 @@ class RouteProcessor:
         self._started = clock()
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serves the codes of this family."""
+        """Serve the codes of this family."""
         dispatcher.register(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, self.get_route_info, GetRouteInfoRequestHeader
         )
 
     def get_route_info(self, request: Request[GetRouteInfoRequestHeader]) -> Response:
-        """The route in the form that the client's release reads."""
+        """Return the route in the form that the client's release reads."""
         config = self._config
         if config.need_wait_for_service:
             ready_at = self._started + config.wait_seconds_for_service * 1000
@@ -73,7 +73,10 @@ class RouteProcessor:
 
 
 def _in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """The part of a route within a zone. Groups without a master stay: their slaves are needed."""
+    """Return the part of a route within a zone.
+
+    Groups without a master stay: their slaves are needed.
+    """
     kept = [
         group
         for group in route.broker_datas

@@ -1,4 +1,4 @@
-"""What operators ask about clusters and topics."""
+"""Requests of operators about clusters and topics."""
 
 import logging
 
@@ -33,7 +33,7 @@ class TopicProcessor:
         self._routes = routes
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Serves the codes of this family."""
+        """Serve the codes of this family."""
         dispatcher.register(RequestCode.GET_BROKER_CLUSTER_INFO, self.get_broker_cluster_info)
         dispatcher.register(
             RequestCode.WIPE_WRITE_PERM_OF_BROKER,
@@ -70,13 +70,15 @@ class TopicProcessor:
         )
 
     def get_broker_cluster_info(self, request: Request[Header]) -> Response:
-        """All clusters; integer keys without quotes for every client, as the reference does."""
+        """Return all clusters; integer keys are without quotes for every client, as in the
+        reference.
+        """
         return Response(body=self._routes.cluster_info().encode())
 
     def wipe_write_perm_of_broker(
         self, request: Request[WipeWritePermOfBrokerRequestHeader]
     ) -> Response:
-        """Makes all topics of a broker group read-only until they are registered changed."""
+        """Make all topics of a broker group read-only until they are registered changed."""
         name = request.header.broker_name
         count = self._routes.topics.wipe_write_perm(name)
         log.info("wipe write perm of broker %s by %s: %d topics", name, request.connection, count)
@@ -85,20 +87,21 @@ class TopicProcessor:
     def add_write_perm_of_broker(
         self, request: Request[AddWritePermOfBrokerRequestHeader]
     ) -> Response:
-        """Makes all topics of a broker group readable and writable."""
+        """Make all topics of a broker group readable and writable."""
         name = request.header.broker_name
         count = self._routes.topics.add_write_perm(name)
         log.info("add write perm of broker %s by %s: %d topics", name, request.connection, count)
         return Response(header=AddWritePermOfBrokerResponseHeader(count))
 
     def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Response:
-        """Forgets a topic, here or in one cluster; a broker that still has it registers it again
-        with its next change."""
+        """Forget a topic, here or in one cluster; a broker that still has it registers it again
+        with its next change.
+        """
         self._routes.delete_topic(request.header.topic, request.header.cluster_name)
         return Response()
 
     def register_topic(self, request: Request[RegisterTopicRequestHeader]) -> Response:
-        """Adds a topic at brokers that are registered already."""
+        """Add a topic at brokers that are registered already."""
         rows = TopicRouteData.decode(request.body).queue_datas
         for row in rows:
             row.need("brokerName", row.broker_name)
@@ -107,17 +110,17 @@ class TopicProcessor:
         return Response()
 
     def get_all_topic_list(self, request: Request[Header]) -> Response:
-        """All topics, unless enableAllTopicList is off."""
+        """Return all topics, unless enableAllTopicList is off."""
         if not self._config.enable_all_topic_list:
             return Response(ResponseCode.SYSTEM_ERROR, _DISABLED)
         return _topic_list(self._routes.topics.names())
 
     def get_topics_by_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Response:
-        """The topics of one cluster, unless enableTopicList is off."""
+        """Return the topics of one cluster, unless enableTopicList is off."""
         return self._if_enabled(self._routes.topics_by_cluster(request.header.cluster))
 
     def get_system_topic_list(self, request: Request[Header]) -> Response:
-        """Cluster and broker names, and the address of some broker, to ask it for its own."""
+        """Return cluster and broker names, and the address of a broker to ask for its topics."""
         names, address = self._routes.system_topics()
         return Response(body=TopicList(broker_addr=address, topic_list=names).encode())
 
@@ -130,7 +133,7 @@ class TopicProcessor:
         return self._if_enabled(self._routes.topics.names_by_unit(lambda _, sub: sub))
 
     def get_has_unit_sub_ununit_topic_list(self, request: Request[Header]) -> Response:
-        """Topics with a unit subscription that are no unit topics themselves."""
+        """Return the topics with a unit subscription that are not unit topics themselves."""
         return self._if_enabled(
             self._routes.topics.names_by_unit(lambda unit, sub: sub and not unit)
         )

@@ -32,15 +32,18 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A JSON body, or a part of one."""
 
     def encode(self, standard_json: bool = False) -> bytes:
-        """The body's bytes. `standard_json`: write integer and MessageQueue keys as strings."""
+        """Return the body's bytes.
+
+        `standard_json`: write integer and MessageQueue keys as strings.
+        """
         return fastjson.encode(self, standard=standard_json)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Reads a body.
+        """Read a body.
 
         Raises:
-            BodyError: it is empty, can not be read, or has another shape.
+            BodyError: it is empty, cannot be read, or has another shape.
         """
         if not data:
             raise BodyError(f"no body where a {cls.__name__} is expected")
@@ -51,7 +54,7 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         try:
             return cls._leniently(data, first)
         except fastjson.FastjsonError as error:
-            raise BodyError(f"the body is no {cls.__name__}: {error}") from None
+            raise BodyError(f"the body is not a {cls.__name__}: {error}") from None
 
     def need(self, name: str, value: T | None) -> T:
         """`value`, which is that of the field `name` of this body.
@@ -103,24 +106,24 @@ class QueueBody(Body):
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:
-        """Puts MessageQueue objects in the places of their JSON, in `fields` of this class."""
+        """Put MessageQueue objects in the places of their JSON, in `fields` of this class."""
         raise NotImplementedError
 
 
 def keyed_by_queue(table: Any) -> Any:
-    """A map with its keys, JSON texts of message queues, replaced by MessageQueue objects."""
+    """Return a map whose keys, JSON texts of message queues, are MessageQueue objects."""
     if not isinstance(table, dict):
         return table
     return {fastjson.message_queue_of(key): value for key, value in table.items()}
 
 
 def queues(values: Any) -> Any:
-    """A list with its message queues, as JSON objects, replaced by MessageQueue objects."""
+    """Return a list with its message queues, as JSON objects, replaced by MessageQueue objects."""
     return [queue(value) for value in values] if isinstance(values, list) else values
 
 
 def queue(value: Any) -> Any:
-    """The message queue of a JSON object."""
+    """Return the message queue of a JSON object."""
     try:
         return MessageQueue(value["topic"], value["brokerName"], int(value.get("queueId", 0)))
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
@@ -130,7 +133,7 @@ def queue(value: Any) -> Any:
 
 
 def objects(values: Any) -> list[dict[str, Any]]:
-    """The objects in a list; whatever else there is, is left for the type check to refuse."""
+    """Return the objects in a list; the type check refuses anything else in it."""
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
 
 

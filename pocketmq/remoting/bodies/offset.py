@@ -42,7 +42,7 @@ class ResetOffsetBody(QueueBody):
             fields["offsetTable"] = keyed_by_queue(table)
 
     def for_cpp(self) -> "ResetOffsetBodyForC":
-        """The same as clients in C++ read it."""
+        """Return the same as clients in C++ read it."""
         return ResetOffsetBodyForC(
             offset_table=[
                 MessageQueueForC(
@@ -54,7 +54,7 @@ class ResetOffsetBody(QueueBody):
 
 
 def _queue_and_offset(item: Any) -> tuple[Any, Any]:
-    """An entry of a list: one object with the offset in it, or a pair of queue and offset."""
+    """Return queue and offset of a list's entry: one object with the offset, or a pair."""
     if isinstance(item, list) and len(item) == 2:
         return queue(item[0]), item[1]
     if isinstance(item, dict):

@@ -41,7 +41,9 @@ class TopicConfig(Body):
     write_queue_nums: int = 16
 
     def to_text(self) -> str:
-        """The blank-separated form of compressed bodies; order and topic_sys_flag are not in it."""
+        """Return the blank-separated form of compressed bodies; order and topic_sys_flag are not in
+        it.
+        """
         return (
             f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
             f"{self.topic_filter_type} {msgspec.json.encode(self.attributes).decode()}"
@@ -49,7 +51,7 @@ class TopicConfig(Body):
 
     @classmethod
     def from_text(cls, text: str) -> "TopicConfig":
-        """Reads `to_text`; attributes may be missing. Raises `BodyError`."""
+        """Read `to_text`; attributes may be missing. Raises `BodyError`."""
         parts = text.split(" ", 5)
         try:
             name, read, write, perm, filter_type = parts[:5]
@@ -88,7 +90,7 @@ class RegisterBrokerBody(Body):
     )
 
     def encode_compressed(self) -> bytes:
-        """The zlib form: lengths, texts and JSON parts one after another."""
+        """Return the zlib form: lengths, texts and JSON parts one after another."""
         wrapper = self.topic_config_serialize_wrapper
         topics = wrapper.topic_config_table.values()
         mappings = wrapper.topic_queue_mapping_info_map.values()
@@ -101,7 +103,7 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def decode_compressed(cls, data: bytes | bytearray | memoryview, broker_version: int) -> Self:
-        """Reads the zlib form of a broker whose release ordinal is `broker_version`.
+        """Read the zlib form of a broker whose release ordinal is `broker_version`.
 
         Raises:
             BodyError: it is cut short, malformed, or inflates to more than `MAX_INFLATED`.

@@ -41,7 +41,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, Any]) -> Self:
-        """Reads the fields from a map of strings; unknown keys are ignored.
+        """Read the fields from a map of strings; unknown keys are ignored.
 
         Raises:
             HeaderError: a mandatory field is missing or, if it is a number, makes no sense.
@@ -58,7 +58,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
             raise HeaderError(f"{cls.__name__}: {first}") from None
 
     def to_ext(self) -> dict[str, str]:
-        """The fields as the wire has them."""
+        """Return the fields as they are on the wire."""
         return {
             name: value
             if type(value) is str
@@ -68,16 +68,19 @@ class Header(msgspec.Struct, rename="camel", gc=False):
         }
 
     def ext_json(self) -> bytes:
-        """The extFields object of a JSON header. Hot headers override this with a template."""
+        """Return the extFields object of a JSON header.
+
+        Hot headers override this with a template.
+        """
         return json_object(self.to_ext())
 
     def ext_binary(self) -> bytes:
-        """The entries of a ROCKETMQ header. Hot headers override this too."""
+        """Return the entries of a ROCKETMQ header. Hot headers override this too."""
         return encode_entries(self.to_ext())
 
 
 def text_of(value: Any) -> str:
-    """A bare value as extFields carry it: booleans in lower case, numbers of codes in digits."""
+    """Return a bare value as extFields carry it: booleans in lower case, codes as digits."""
     if value is True:
         return "true"
     if value is False:
@@ -86,7 +89,8 @@ def text_of(value: Any) -> str:
 
 
 def encode_entries(ext: Mapping[str, str]) -> bytes:
-    """`i16 keyLen, key, i32 valueLen, value` for each entry; an empty value reads back as absent.
+    """Encode each entry as `i16 keyLen, key, i32 valueLen, value`; an empty value is read back as
+    absent.
 
     Raises:
         EncodeError: a key is over 32 767 bytes, or a text has half a surrogate pair.
@@ -96,7 +100,7 @@ def encode_entries(ext: Mapping[str, str]) -> bytes:
         try:
             name, data = key.encode(), value.encode()
         except UnicodeEncodeError as error:
-            raise EncodeError(f"extField {key!r} is no Unicode text: {error}") from None
+            raise EncodeError(f"extField {key!r} is not Unicode text: {error}") from None
         if len(name) > 32_767:
             raise EncodeError(f"extField name of {len(name)} bytes, at most 32767 fit")
         parts += (_pack_key_length(len(name)), name, pack_length(len(data)), data)
@@ -104,7 +108,7 @@ def encode_entries(ext: Mapping[str, str]) -> bytes:
 
 
 def json_string(text: str) -> bytes:
-    """The JSON form of a string, quotes included; halves of surrogate pairs become `?`."""
+    """Return the JSON form of a string, quotes included; halves of surrogate pairs become `?`."""
     try:
         return encode_json(text)
     except UnicodeEncodeError:
@@ -112,7 +116,7 @@ def json_string(text: str) -> bytes:
 
 
 def json_object(ext: Mapping[str, str]) -> bytes:
-    """The JSON form of an extFields map.
+    """Return the JSON form of an extFields map.
 
     Raises:
         EncodeError: a value is not a string, or no Unicode text.
@@ -120,7 +124,7 @@ def json_object(ext: Mapping[str, str]) -> bytes:
     try:
         return encode_json(ext)
     except (TypeError, UnicodeEncodeError) as error:
-        raise EncodeError(f"extFields can not be written: {error}") from None
+        raise EncodeError(f"extFields cannot be written: {error}") from None
 
 
 class _Fields(NamedTuple):
@@ -166,7 +170,7 @@ def _as_java_reads(cls: type[Header], ext: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(kind: Any) -> tuple[Any, tuple[int, int]]:
-    """bool, int … of `I32`, `I32 | None`, `bool | None`, and the bounds of a number."""
+    """Return bool, int ... of `I32`, `I32 | None`, `bool | None`, and the bounds of a number."""
     if hasattr(kind, "__metadata__"):
         (meta,) = kind.__metadata__
         return kind.__origin__, (meta.ge, meta.le)

@@ -1,4 +1,4 @@
-"""What operators and their tools ask: mqadmin, dashboards, exporters, `pocketmq.Admin`.
+"""Requests of operators and their tools: mqadmin, dashboards, exporters, `pocketmq.Admin`.
 
 - `topic` and `group` create, change, list and delete; `offset` resets and copies consumer offsets;
 - `settings` reads and changes the broker's configuration, `cleaning` removes files and queues that

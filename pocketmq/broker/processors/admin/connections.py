@@ -1,4 +1,6 @@
-"""Who is connected, as admins see it: GET_CONSUMER_CONNECTION_LIST, GET_PRODUCER_CONNECTION_LIST,
+"""Connected clients, as admins see them.
+
+GET_CONSUMER_CONNECTION_LIST, GET_PRODUCER_CONNECTION_LIST,
 GET_ALL_PRODUCER_INFO, QUERY_SUBSCRIPTION_BY_CONSUMER.
 
 Reference: broker AdminBrokerProcessor.
@@ -56,7 +58,7 @@ class ConnectionsProcessor:
         )
 
     def consumers(self, request: Request[GetConsumerConnectionListRequestHeader]) -> Response:
-        """Who of a group is online, and what the group subscribes to."""
+        """Return the members of a group that are online, and the group's subscriptions."""
         name = request.header.consumer_group
         group = self._consumers.get(name)
         if group is None:
@@ -75,7 +77,7 @@ class ConnectionsProcessor:
         return Response(body=body.encode())
 
     def producers(self, request: Request[GetProducerConnectionListRequestHeader]) -> Response:
-        """Who of a producer group is online."""
+        """Return the members of a producer group that are online."""
         name = request.header.producer_group
         clients = self._producers.clients(name)
         if clients is None:
@@ -83,7 +85,7 @@ class ConnectionsProcessor:
         return Response(body=ProducerConnection(connection_set=_connections(clients)).encode())
 
     def all_producers(self, request: Request[Header]) -> Response:
-        """Every producer group with its members."""
+        """Return every producer group with its members."""
         body = ProducerTableInfo(
             data={
                 group: [
@@ -102,7 +104,7 @@ class ConnectionsProcessor:
         return Response(body=body.encode())
 
     def subscription(self, request: Request[QuerySubscriptionByConsumerRequestHeader]) -> Response:
-        """What a group subscribes to in one topic; nothing when nobody of it is online."""
+        """Return the subscription of a group to one topic; nothing when no member is online."""
         header = request.header
         group = self._consumers.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic)

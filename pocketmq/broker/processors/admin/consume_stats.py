@@ -1,4 +1,4 @@
-"""How far groups have consumed, as admins see it (208, 300, 303, 308, 317, 343).
+"""The progress of consumer groups, as admins see it (208, 300, 303, 308, 317, 343).
 
 Reference: broker AdminBrokerProcessor, ConsumerOffsetManager.
 """
@@ -76,7 +76,7 @@ class ConsumeStatsProcessor:
             dispatcher.register(code, handler, header)
 
     def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
-        """How far a group has consumed each queue of its topics."""
+        """Return how far a group has consumed each queue of its topics."""
         header = request.header
         group = header.consumer_group
         if header.topic_list:
@@ -94,7 +94,9 @@ class ConsumeStatsProcessor:
         return Response(body=body.encode())
 
     def of_all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Response:
-        """The same for every configured group, by topic; of ordered topics only, if so asked."""
+        """Return the same for every configured group, by topic; of ordered topics only if asked
+        for.
+        """
         body = ConsumeStatsList(broker_addr=self._address)
         by_group: dict[str, list[ConsumeStats]] = {group: [] for group in self._groups.table}
         for name, group in sorted(self._offsets.pairs()):
@@ -112,13 +114,13 @@ class ConsumeStatsProcessor:
         return Response(body=body.encode())
 
     def groups_of(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Response:
-        """Groups that are online for a topic, or have stored offsets in it."""
+        """Return the groups that are online for a topic, or have stored offsets in it."""
         name = request.header.topic
         groups = self._consumers.groups_of_topic(name) | self._offsets.groups_of(name)
         return Response(body=GroupList(group_list=sorted(groups)).encode())
 
     def topics_of(self, request: Request[QueryTopicsByConsumerRequestHeader]) -> Response:
-        """Topics in which a group has stored offsets."""
+        """Return the topics in which a group has stored offsets."""
         names = sorted(self._offsets.topics_of(request.header.group))
         return Response(body=TopicList(broker_addr=self._address, topic_list=names).encode())
 
@@ -136,7 +138,7 @@ class ConsumeStatsProcessor:
         return Response(body=body.encode())
 
     def correction(self, request: Request[QueryCorrectionOffsetHeader]) -> Response:
-        """For each queue of a topic the lowest offset of all groups but those named.
+        """Return for each queue of a topic the lowest offset of all groups except those named.
 
         Where the compared group lags behind it there is nothing to correct: the highest number.
         The reference also deletes the offsets of the groups that it leaves out; here they stay.
@@ -155,7 +157,7 @@ class ConsumeStatsProcessor:
         return Response(body=QueryCorrectionOffsetBody(correction_offsets=lowest).encode())
 
     def _subscribes(self, group: str, topic: str) -> bool:
-        """False when the group is online without this topic: what it left behind is not shown."""
+        """Return False if the group is online without this topic: its old offsets are hidden."""
         online = self._consumers.get(group)
         return online is None or not online.subscriptions or topic in online.subscriptions
 

@@ -85,7 +85,7 @@ class GroupProcessor:
             self._groups.update(groups)
 
     def all_configs(self, request: Request[Header]) -> Response:
-        """The whole group table."""
+        """Return the whole group table."""
         body = SubscriptionGroupWrapper(
             data_version=self._groups.data_version,
             forbidden_table=self._groups.forbidden,
@@ -94,7 +94,7 @@ class GroupProcessor:
         return Response(body=body.encode())
 
     def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
-        """One group's settings; created with defaults where the broker allows that."""
+        """Return one group's settings; create them with defaults where the broker allows that."""
         name = request.header.group
         group = self._groups.find(name)
         if group is None:

@@ -1,9 +1,9 @@
-"""Offsets as admins set them: reset (222) and clone (314).
+"""Offsets that admins set: reset (222) and clone (314).
 
-A reset comes in two ways. With useServerSideResetOffset the broker stores the new offsets itself
-and the next pull of each queue is answered with them; a pull that waits is answered at once.
-Without it the consumers are told (220), drop their queues and store the offsets; nothing happens
-while none is online. Reference: broker AdminBrokerProcessor, Broker2Client.resetOffset.
+There are two kinds of reset. With useServerSideResetOffset the broker stores the new offsets and
+answers the next pull of each queue with them; a held pull is answered at once. Without it the
+broker tells the consumers (220), which drop their queues and store the offsets; nothing happens if
+no consumer is online. Reference: broker AdminBrokerProcessor, Broker2Client.resetOffset.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class OffsetAdminProcessor:
         for queue_id, offset in offsets.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
         self._wake(header.topic)
-        log.info("group %s goes on in %s at %s", header.group, header.topic, offsets)
+        log.info(
+            "offsets of group %s in topic %s are reset to %s", header.group, header.topic, offsets
+        )
         return self._answer(header.topic, offsets)
 
     def _wanted(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
@@ -192,7 +194,11 @@ class OffsetAdminProcessor:
         subscribed = online.subscriptions.keys() if online is not None else ()
         for topic in topics:
             if self._topics.get(topic) is None:
-                log.warning("offsets of %s in the unknown topic %s are not cloned", source, topic)
+                log.warning(
+                    "offsets of group %s in topic %s are not cloned: the topic does not exist",
+                    source,
+                    topic,
+                )
             elif header.offline or not subscribed or topic in subscribed:
                 self._offsets.clone(source, header.dest_group, topic)
         return Response()

@@ -38,11 +38,11 @@ class AdminProcessor:
         )
 
     def runtime_info(self, request: Request[Header]) -> Response:
-        """What clusterList and brokerStatus show."""
+        """Return what clusterList and brokerStatus show."""
         return Response(body=KVTable(table=self._runtime_info.table()).encode())
 
     def ha_status(self, request: Request[Header]) -> Response:
-        """What haStatus shows: this broker is the only copy."""
+        """Return what haStatus shows: this broker is the only copy."""
         body = HARuntimeInfo(master_commit_log_max_offset=self._store.commit_log.end)
         return Response(body=body.encode())
 

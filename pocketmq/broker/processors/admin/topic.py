@@ -129,7 +129,7 @@ class TopicProcessor:
             if topic.read_queue_nums < 0 or topic.write_queue_nums < 0:
                 raise RemotingError(
                     ResponseCode.INVALID_PARAMETER,
-                    f"topic {topic.topic_name} can not have {topic.read_queue_nums} read and "
+                    f"topic {topic.topic_name} cannot have {topic.read_queue_nums} read and "
                     f"{topic.write_queue_nums} write queues",
                 )
         changed = [topic for topic in topics if topic != self._topics.get(topic.topic_name)]
@@ -164,7 +164,7 @@ class TopicProcessor:
         return Response()
 
     def all_configs(self, request: Request[Header]) -> Response:
-        """The whole topic table."""
+        """Return the whole topic table."""
         body = TopicConfigSerializeWrapper(
             data_version=self._topics.data_version, topic_config_table=self._topics.table
         )
@@ -176,7 +176,7 @@ class TopicProcessor:
         return Response(body=self._known(request.header.topic).encode())
 
     def stats(self, request: Request[GetTopicStatsInfoRequestHeader]) -> Response:
-        """Bounds and last store time of every queue of a topic."""
+        """Return the bounds and the last store time of every queue of a topic."""
         topic = self._known(request.header.topic)
         name = topic.topic_name
         table = {}
@@ -194,7 +194,9 @@ class TopicProcessor:
         return Response(body=body.encode())
 
     def system_topics(self, request: Request[Header]) -> Response:
-        """Names of RocketMQ's own topics and of this broker's, whether they are here or not."""
+        """Return the names of RocketMQ's own topics and of this broker's, whether they exist here
+        or not.
+        """
         return Response(body=TopicList(topic_list=self._topics.system_topics()).encode())
 
     def _known(self, name: str) -> TopicConfig:

@@ -1,4 +1,4 @@
-"""What stores messages for clients. The rooms, from the hot path outwards:
+"""The processors that store messages for clients. The rooms, from the hot path outwards:
 
 - `send` stores single sends and batch messages, `send_many` the sends of a batch request; they
   share a `context`; `checks` examines what is unusual, `answers` makes the answers;

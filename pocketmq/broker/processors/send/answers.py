@@ -1,4 +1,4 @@
-"""What answers to sends have in common: message ids, the region, why something was not stored."""
+"""The common parts of answers to sends: message ids, the region, why a message was not stored."""
 
 from __future__ import annotations
 
@@ -37,26 +37,29 @@ class SendAnswers:
         queue_offset: int | None = None,
         transaction_id: str | None = None,
     ) -> SendMessageResponseHeader:
-        """The extFields of an answer. A refusal has them too: clients expect the map."""
+        """Return the extFields of an answer.
+
+        A refusal has them too, because clients expect the map.
+        """
         return SendMessageResponseHeader(
             msg_id, queue_id, queue_offset, transaction_id, None, None, self._region, self._trace_on
         )
 
     def msg_id(self, physical_offset: int) -> str:
-        """The offset message id."""
+        """Return the offset message id."""
         return f"{self._msg_id_prefix}{physical_offset:016X}"
 
     def msg_ids(self, physical_offsets: Sequence[int]) -> str:
-        """Those of a batch, joined by commas; all of them in a few calls into C."""
+        """Return the offset message ids of a batch, joined by commas, with a few calls into C."""
         packed = struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
         prefix = self._msg_id_prefix
         return prefix + packed.hex(",", 8).upper().replace(",", f",{prefix}")
 
     def refusal(self, code: int, remark: str | None) -> Response:
-        """The answer to what was not stored."""
+        """Return the answer to a message that was not stored."""
         return Response(code, remark, self.header())
 
     def not_stored(self, result: PutResult) -> Response:
-        """The answer to what the store did not take."""
+        """Return the answer to a message that the store did not take."""
         code, remark = NOT_STORED[result.status]
         return self.refusal(code, f"{remark}: {result.remark}")

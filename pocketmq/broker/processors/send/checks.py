@@ -1,4 +1,4 @@
-"""What a send must pass before it is stored, and the topics it may create.
+"""The checks of a send before it is stored, and the topics that it may create.
 
 These checks run for the first message to a topic and for unusual ones; `processors.send`
 remembers which topics have passed. Each failing check raises the `RemotingError` that answers it.
@@ -70,12 +70,14 @@ class SendChecks:
         self._clock = clock
 
     def knows(self, name: str) -> bool:
-        """Whether the topic exists."""
+        """Tell whether the topic exists."""
         return self._topics.get(name) is not None
 
     def topic(self, request: Request[Any]) -> TopicConfig:
-        """The topic of a send or reply, created when it may be: not for one without a body. Raises
-        `RemotingError`."""
+        """Return the topic of a send or reply, and create it if that is allowed.
+
+        Refuse a message without a body. Raises `RemotingError`.
+        """
         if not request.body:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
         self.accepting()
@@ -138,7 +140,7 @@ class SendChecks:
     def retry_destination(
         self, header: SendHeader, topic: TopicConfig, version: int
     ) -> Destination:
-        """Where a message for %RETRY%group goes: there, or to the group's dead letters.
+        """Return where a message for %RETRY%group goes: there, or to the group's dead letters.
 
         Dead letters are those consumed too often, and all of a group that consumes in order
         (it holds queue locks): it sends a message back only when it gives it up.
@@ -158,7 +160,7 @@ class SendChecks:
 
 
 def leaves_the_line(properties: str) -> bool:
-    """Whether a message may need more than the straight line of `processors.send`.
+    """Tell whether a message may need more than the straight line of `processors.send`.
 
     Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer name, which
     the careful path finds out.
@@ -181,11 +183,11 @@ def refuse_special(properties: Mapping[str, str]) -> None:
     if delay_level(properties) > 0:
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a batch can not be delayed: {names.DELAY}={properties[names.DELAY]}",
+            f"a batch cannot be delayed: {names.DELAY}={properties[names.DELAY]}",
         )
     for name in TIMER_PROPERTIES:
         if name in properties:
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch can not be timed: property {name}={properties[name]}",
+                f"a batch cannot be timed: property {name}={properties[name]}",
             )

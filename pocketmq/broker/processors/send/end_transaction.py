@@ -149,7 +149,7 @@ class EndTransactionProcessor:
         except (InvalidMessageId, RecordNotFound, RecordError) as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
         if not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= draft.properties.keys():
-            return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is no half message.")
+            return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
         draft.topic = HALF_TOPIC
         draft.queue_id = QUEUE_ID
         draft.properties[names.TRANSACTION_CHECK_TIMES] = "0"

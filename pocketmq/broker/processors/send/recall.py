@@ -1,6 +1,6 @@
-"""RECALL_MESSAGE: a timed message is taken back before it is delivered.
+"""RECALL_MESSAGE: cancels a timed message before it is delivered.
 
-It does not leave the log. Another message with the same delivery slot, which is never delivered
+The message stays in the log. Another message with the same delivery slot, which is never delivered
 itself, names it in TIMER_DEL_UNIQKEY; see `broker.delayed.timer`. Reference:
 RecallMessageProcessor.
 """

@@ -1,7 +1,7 @@
-"""SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2: a reply, pushed to whoever waits for it.
+"""SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2: a reply, pushed to the client that waits for it.
 
-The reply's property REPLY_TO_CLIENT names the requester, who is known as a producer. It gets the
-reply at once (326) and says whether it took it; the reply is stored as well, for later inquiries.
+The reply's property REPLY_TO_CLIENT names the requester, which is registered as a producer. The
+broker sends it the reply at once (326); the reply is stored too, for later inquiries.
 Reference: broker ReplyMessageProcessor.
 """
 
@@ -89,7 +89,7 @@ class ReplyProcessor:
         failure = await self._push(request, dict(properties))
         response = Response(header=answer)
         if failure is None:
-            # Clients can not read an answer without these.
+            # Clients cannot read an answer without these.
             answer.msg_id = "0"
             answer.queue_id = queue_id
             answer.queue_offset = 0

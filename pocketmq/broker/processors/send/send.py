@@ -1,9 +1,9 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the broker's hot path.
 
-`send` is straight-line for the ordinary message: one dict lookup says that its topic has passed
-every check before, its properties are searched, not taken apart, what the broker adds to them is
-one ready-made text, and the answer is built from integers. Anything unusual leaves that line:
-a topic not seen yet, a retry topic, a batch, a property that needs work.
+`send` is straight-line code for the ordinary message. One dict lookup tells that the topic has
+passed every check before. Properties are searched, not parsed; the broker adds its own as one
+prepared text, and the answer is built from integers. Unusual messages leave that line: the first
+one to a topic, one to a retry topic, a batch, a property that needs work.
 
 With SYNC_FLUSH a send is answered when its bytes are on disk. Until then it counts as in flight,
 and above the limits sends are refused with SYSTEM_BUSY. Reference: broker SendMessageProcessor.
@@ -101,7 +101,7 @@ class SendProcessor:
             dispatcher.register(code, self.send, header, many=self._many.send_many)
 
     def forget_targets(self) -> None:
-        """A topic or a permission changed: every topic passes the checks again."""
+        """Check every topic again at its next send, because a topic or a permission changed."""
         self._targets.clear()
 
     def send(self, request: SendRequest) -> Answer:
@@ -168,7 +168,7 @@ class SendProcessor:
     # --- off the straight line --------------------------------------------------------------
 
     def _send_checked(self, request: SendRequest) -> Answer:
-        """The same with every check, in the reference's order."""
+        """Store a send with every check, in the reference's order."""
         try:
             waiting = self.unflushed
             if waiting.full:
@@ -198,7 +198,7 @@ class SendProcessor:
             return self._answers.refusal(error.code, error.remark)
 
     async def _answer_when_announced(self, answer: Response) -> Response:
-        """Who created a topic by a send may ask for its route as soon as that is answered."""
+        """Answer when the name servers know the topic: its producer may ask for a route."""
         await self._announced()
         return answer
 
@@ -282,8 +282,11 @@ class SendProcessor:
         *,
         prepare: bool = False,
     ) -> Response | bytes | None:
-        """`properties` belong to every message of the batch; the store appends them to each.
-        `prepare`: the answer may be given as a frame."""
+        """Store a batch.
+
+        `properties` belong to every message; the store appends them to each. With `prepare` the
+        answer may be a ready frame.
+        """
         header: SendHeader = request.header
         unique_id = find(properties, names.UNIQ_KEY)
         if properties and properties[-1] != SEPARATOR:

@@ -1,7 +1,7 @@
 """CONSUMER_SEND_MSG_BACK: a consumer could not process a message and gets it again later.
 
 A copy goes to the group's retry topic, by way of a delay level that rises with each attempt; after
-too many attempts to the group's dead letters, %DLQ%group, which nobody reads unless told to. Both
+too many attempts to the group's dead letters, %DLQ%group, which no consumer reads by default. Both
 topics are created when they are first needed. Of a group's settings retryQueueNums and
 retryMaxTimes count; its groupRetryPolicy is for proxies only. Reference:
 AbstractSendMessageProcessor.consumerSendMsgBack.

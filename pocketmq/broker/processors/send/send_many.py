@@ -113,7 +113,7 @@ class SendMany:
         return self._answers_or_waits(planned, puts, stored)
 
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
-        """Whether these sends might pass the limits of sends in flight."""
+        """Tell whether these sends might pass the limits of sends in flight."""
         size = sum(len(r.body) + len(r.head) for r in requests) + _RECORD_OVERHEAD * len(requests)
         return self._context.unflushed.nearly_full(len(requests), size)
 
