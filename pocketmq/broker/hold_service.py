@@ -2,9 +2,10 @@
 
 A held pull is woken by the first append to its queue that passes its filter (of tags or of
 properties) and is then executed once more, with holding forbidden, so that it is answered whatever
-it finds. Woken pulls run together at the next turn of the event loop: the append that woke them
-finishes first, and a batch is seen whole. Deadlines are kept in buckets of 100 ms with a single
-timer for the earliest one; a pull never ends before its deadline and at most one bucket late.
+it finds. Woken pulls run from the next turn of the event loop on, a bounded part of them in each
+turn: the append that woke them finishes first, and a batch is seen whole. Deadlines are kept in
+buckets of 100 ms with a single timer for the earliest one; a pull never ends before its deadline
+and at most one bucket late.
 Reference: broker PullRequestHoldService, which looks at deadlines only every 5 s; here that
 interval remains for comparing every held pull with its queue's end, should an append ever go
 unnoticed.
@@ -14,20 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Protocol
 
+from pocketmq.broker.turn_queue import TurnQueue
 from pocketmq.remoting.request import Request
 
 log = logging.getLogger(__name__)
 
 BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
-#: Woken pulls that are executed in one turn of the loop, and bytes that these may find. Answers
-#: are written between two turns, so that the pulls after them know which client does not read; and
-#: others get their turn.
-RUN_AT_ONCE: Final = 1000
-RUN_BYTES: Final = 4 << 20
+#: Pulls whose time is over that are woken in one turn of the loop, in about 2 ms.
+WAKE_AT_ONCE: Final = 1000
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -48,7 +48,7 @@ class HeldPull:
     """One waiting pull: what it waits for (`codes` None: any tag, `accept` None: any properties)
     and until when."""
 
-    __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request")
+    __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request", "timeout_ms")
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class HeldPull:
         offset: int,
         codes: frozenset[int] | None,
         accept: PropertyFilter | None,
+        timeout_ms: int,
         bucket: int,
     ) -> None:
         self.request = request
@@ -64,6 +65,7 @@ class HeldPull:
         self.offset = offset
         self.codes = codes
         self.accept = accept
+        self.timeout_ms = timeout_ms
         self.bucket = bucket
 
 
@@ -121,11 +123,18 @@ class HoldService:
     in bytes.
 
     `limit` bounds how many may wait at once: one above it is not held.
+
+    Attributes:
+        woken: runs the woken pulls, in the order in which they were woken.
+        parents: for what executes and answers parents of pulls (Batch-Protocol). They have a queue
+            of their own because a parent takes longer than a pull.
     """
 
     def __init__(
         self, store: ArrivalSource, execute: Callable[[Request[Any]], int], *, limit: int
     ) -> None:
+        self.woken = TurnQueue()
+        self.parents = TurnQueue()
         self._store = store
         self._execute = execute
         self._limit = limit
@@ -133,8 +142,6 @@ class HoldService:
         # By identity of the request: two requests are never "equal" here.
         self._by_request: dict[int, HeldPull] = {}
         self._buckets: dict[int, dict[HeldPull, None]] = {}
-        self._woken: list[HeldPull] = []
-        self._run_scheduled = False
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_bucket = 0
         self._recheck_timer: asyncio.TimerHandle | None = None
@@ -166,20 +173,32 @@ class HoldService:
         """
         if len(self._by_request) >= self._limit or request.connection.closed:
             return False
-        loop = asyncio.get_running_loop()
-        bucket = int((loop.time() + timeout_ms / 1000) / BUCKET_SECONDS) + 1
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = _WaitingQueue(topic, queue_id, self._store, self._wake)
             self._queues[topic, queue_id] = queue
             self._store.listen(topic, queue_id, queue.arrived)
-        held = HeldPull(request, queue, offset, codes, accept, bucket)
+        loop = asyncio.get_running_loop()
+        bucket = _bucket(loop.time(), timeout_ms)
+        held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket)
         queue.held[held] = None
         self._by_request[id(request)] = held
         self._buckets.setdefault(bucket, {})[held] = None
         self._remember_on_connection(held)
         self._arm(loop, bucket)
         return True
+
+    def renew(self, request: Request[Any]) -> None:
+        """Let a held pull wait as long as if it came now; does nothing when it is not held."""
+        held = self._by_request.get(id(request))
+        if held is None:
+            return
+        loop = asyncio.get_running_loop()
+        bucket = _bucket(loop.time(), held.timeout_ms)
+        self._remove_from_bucket(held)
+        held.bucket = bucket
+        self._buckets.setdefault(bucket, {})[held] = None
+        self._arm(loop, bucket)
 
     def cancel(self, request: Request[Any]) -> bool:
         """Forget a held pull without answering it; False when it is not held (any more)."""
@@ -199,7 +218,8 @@ class HoldService:
         """Forget all held pulls and stop the timers; their connections are about to close."""
         for held in tuple(self._by_request.values()):
             self._remove(held)
-        self._woken.clear()
+        self.woken.clear()
+        self.parents.clear()
         for timer in (self._deadline_timer, self._recheck_timer):
             if timer is not None:
                 timer.cancel()
@@ -212,29 +232,11 @@ class HoldService:
         if held not in held.queue.held:
             return
         self._remove(held)
-        self._woken.append(held)
-        if not self._run_scheduled:
-            self._run_scheduled = True
-            asyncio.get_running_loop().call_soon(self._run_woken)
+        self.woken.add(self._run(held.request))
 
-    def _run_woken(self) -> None:
-        done = size = 0
-        for held in self._woken[:RUN_AT_ONCE]:
-            done += 1
-            if held.request.connection.closed:
-                continue
-            try:
-                size += self._execute(held.request)
-            except Exception:
-                # One pull that can not be answered must not keep the others waiting.
-                log.exception("a woken pull failed")
-            if size >= RUN_BYTES:
-                break
-        del self._woken[:done]
-        # Only now, so that what these asked the loop to do comes before the next ones.
-        self._run_scheduled = bool(self._woken)
-        if self._run_scheduled:
-            asyncio.get_running_loop().call_soon(self._run_woken)
+    def _run(self, request: Request[Any]) -> Iterator[int]:
+        if not request.connection.closed:
+            yield self._execute(request)
 
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
@@ -243,11 +245,14 @@ class HoldService:
         if not queue.held:
             del self._queues[queue.topic, queue.queue_id]
             self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
+        self._remove_from_bucket(held)
+        held.request.connection.attributes[_HOLDS].pop(held, None)
+
+    def _remove_from_bucket(self, held: HeldPull) -> None:
         bucket = self._buckets[held.bucket]
         del bucket[held]
         if not bucket:
             del self._buckets[held.bucket]
-        held.request.connection.attributes[_HOLDS].pop(held, None)
 
     # --- the client's end -----------------------------------------------------------------
 
@@ -281,9 +286,11 @@ class HoldService:
         loop = asyncio.get_running_loop()
         # 2 ms of slack: a timer may fire a little early by the clock's resolution.
         due = int(loop.time() / BUCKET_SECONDS + 0.02)
-        for bucket in [bucket for bucket in self._buckets if bucket <= due]:
-            for held in tuple(self._buckets[bucket]):
-                self._wake(held)
+        ended = (held for bucket in sorted(self._buckets) if bucket <= due
+                 for held in self._buckets[bucket])  # fmt: skip
+        for held in tuple(islice(ended, WAKE_AT_ONCE)):
+            self._wake(held)
+        # Also for what is left of a bucket: its time is over, so it comes with the next turn.
         if self._buckets:
             self._arm(loop, min(self._buckets))
 
@@ -304,6 +311,11 @@ class HoldService:
         if self._queues:
             loop = asyncio.get_running_loop()
             self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
+
+
+def _bucket(now: float, timeout_ms: int) -> int:
+    """The bucket whose end is the first one after the deadline."""
+    return int((now + timeout_ms / 1000) / BUCKET_SECONDS) + 1
 
 
 _HOLDS: Final = "held pulls"

@@ -64,11 +64,12 @@ class BatchAnswers:
         ready: how many children were answered (counted by the strategy that cares, but for those
             that were refused at once).
         messages: how many messages they brought (likewise).
+        enough: whether these suffice, and the other children need not read (likewise).
         on_complete: called, maybe more than once, when a late answer completes the parent.
     """
 
-    __slots__ = ("_buffers", "_executed", "_requests", "_room", "_strategy", "heard", "messages",
-                 "on_complete", "ready", "size", "waiting")  # fmt: skip
+    __slots__ = ("_buffers", "_executed", "_requests", "_room", "_strategy", "enough", "heard",
+                 "messages", "on_complete", "ready", "size", "waiting")  # fmt: skip
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class BatchAnswers:
         self.heard = True
         self.ready = len(children.refused)
         self.messages = 0
+        self.enough = False
         self.on_complete: Callable[[], object] = _nothing
         self._strategy = strategy
         self._buffers: list[Buffer] = []
@@ -216,6 +218,12 @@ def is_heard(request: Request[Any]) -> bool:
     if request.oneway or request.connection.closed:
         return False
     return channel.hears() if isinstance(channel, BatchAnswers) else channel is request.connection
+
+
+def has_enough(request: Request[Any]) -> bool:
+    """Whether this is the child of a parent that has enough data without it."""
+    channel = request.channel
+    return isinstance(channel, BatchAnswers) and channel.enough
 
 
 def _nothing() -> None:

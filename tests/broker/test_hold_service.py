@@ -311,7 +311,7 @@ async def test_one_failing_poll_does_not_keep_the_others_waiting(
     await next_turn()
 
     assert executed == [-1, requests[1].opaque]
-    assert "a woken pull failed" in caplog.text
+    assert "queued work failed" in caplog.text
     service.close()
 
 
@@ -441,6 +441,48 @@ def test_the_recheck_goes_on_after_a_store_that_failed() -> None:
         holding.store.max_offset = readable  # type: ignore[method-assign]
         await asyncio.sleep(6)
         assert holding.executed == [request]
+        holding.service.close()
+
+    try:
+        runner.run(scenario())
+    finally:
+        runner.close()
+
+
+def test_a_renewed_poll_waits_as_long_as_a_new_one() -> None:
+    runner = VirtualRunner()
+    holding = Holding()
+
+    async def scenario() -> None:
+        request = holding.hold(FakeConnection(), timeout_ms=3_000)
+        other = holding.hold(FakeConnection(), timeout_ms=3_000)
+        await asyncio.sleep(2.7)
+        holding.service.renew(request)
+        holding.service.renew(pull(FakeConnection()))  # one that is not held
+        await asyncio.sleep(0.5)
+        assert holding.executed == [other]
+        await asyncio.sleep(2.4)
+        assert holding.executed == [other]
+        await asyncio.sleep(0.3)
+        assert holding.executed == [other, request]
+        holding.assert_nothing_left()
+        holding.service.close()
+
+    try:
+        runner.run(scenario())
+    finally:
+        runner.close()
+
+
+def test_very_many_polls_of_one_deadline_all_end() -> None:
+    runner = VirtualRunner()
+    holding = Holding(limit=10_000)
+
+    async def scenario() -> None:
+        connection = FakeConnection()
+        requests = [holding.hold(connection, timeout_ms=50) for _ in range(2_500)]
+        await asyncio.sleep(0.2)
+        assert holding.executed == requests
         holding.service.close()
 
     try:

@@ -9,6 +9,10 @@ of the connection. Two strategies say when the parent is answered:
 - *pull*: when any child is ready, or there is enough data. The others are answered PULL_NOT_FOUND
   and their long polls end; the earliest deadline of the children bounds the wait.
 
+One message may wake hundreds of parents of pulls, whose clients send them again at once. So these
+parents are executed, and answered, in steps on a `TurnQueue`: other clients have their turn between
+two steps.
+
 Reference: RocketMQ issue 5516 and pull request 5521 (CommonBatchProcessor, MergeBatchResponse-
 Strategy); docs/batch-protocol.md lists where this differs.
 """
@@ -19,7 +23,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -41,6 +45,11 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 #: Seconds after which children of a base batch that never answer are answered for.
 BASE_DEADLINE: Final = 30.0
+
+#: Bytes that parents of pulls may take while they wait for their turn. When another one comes, the
+#: first ones are executed at once.
+MOST_QUEUED: Final = 32 << 20
+_QUEUED_PARENT: Final = 1024  # bytes of a parent beside its body
 
 #: The fewest children that are tried together, also after a try that took none: trying so few costs
 #: no more than executing them one by one.
@@ -102,12 +111,18 @@ class PullStrategy:
             following = getattr(response.header, "next_begin_offset", None)
             if following is not None:
                 answers.messages += following - child.header.queue_offset
+        answers.enough = (
+            answers.size >= self._enough_bytes or answers.messages >= self._enough_messages
+        )
 
     def skips(self, answers: BatchAnswers, child: Request[Any]) -> bool:
-        enough = answers.size >= self._enough_bytes or answers.messages >= self._enough_messages
         # A pull may carry an offset to be stored, which its client takes for stored then; and a
         # child of a foreign code is to be refused.
-        return enough and child.code in PULL_CODES and not child.header.sys_flag & COMMIT_OFFSET
+        return (
+            answers.enough
+            and child.code in PULL_CODES
+            and not child.header.sys_flag & COMMIT_OFFSET
+        )
 
     def complete(self, answers: BatchAnswers) -> bool:
         return answers.ready > 0 or not answers.waiting
@@ -124,7 +139,8 @@ class PullStrategy:
 class BatchProcessor:
     """Serves parents for every request code of `dispatcher`.
 
-    `holds` has the long polls; `base_deadline` in seconds, see BASE_DEADLINE.
+    `holds` has the long polls; `base_deadline` in seconds, see BASE_DEADLINE; `most_queued` in
+    bytes, see MOST_QUEUED.
     """
 
     def __init__(
@@ -134,6 +150,7 @@ class BatchProcessor:
         holds: HoldService,
         *,
         base_deadline: float = BASE_DEADLINE,
+        most_queued: int = MOST_QUEUED,
     ) -> None:
         self._dispatcher = dispatcher
         self._holds = holds
@@ -144,6 +161,9 @@ class BatchProcessor:
         )
         self._max_children = config.max_child_request_num
         self._base_deadline = base_deadline
+        self._turns = holds.parents
+        self._queued = 0  # bytes of the parents in it that are not taken apart yet
+        self._most_queued = most_queued
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route COMMON_BATCH_REQUEST here."""
@@ -161,8 +181,54 @@ class BatchProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"system error in processor: dispatchCode {code} can not be batched",
             )
+        if code in PULL_CODES:
+            self._pull_later(request, route)
+            return None
+        try:
+            children = Children(request.body, self._decoder, self._max_children)
+        except BatchError as error:
+            return _broken(error)
+        answers = BatchAnswers(children, self._base, request.connection)
+        answers.heard = not request.oneway
+        if route.many is not None:
+            self._execute_many(children.requests, answers, route, route.many)
+        else:
+            order = iter(children.requests)
+            for child in order:
+                if not self._execute(child, answers, route, self._base):
+                    _refuse(order, answers)
+        if answers.executed():
+            return answers.merge()
+        self._answer_later(request, answers)
+        return None
+
+    # --- pulls --------------------------------------------------------------------------------
+
+    def _pull_later(self, request: Request[BatchRequestHeader], route: Route) -> None:
+        # A view would keep the whole read in memory.
+        request.body = bytes(request.body)
+        size = len(request.body) + _QUEUED_PARENT
+        while self._queued + size > self._most_queued and self._turns.finish_first():
+            pass
+        self._queued += size
+        self._turns.begin(self._dequeued(size, self._pulls(request, route)))
+
+    def _dequeued(self, size: int, steps: Iterator[int]) -> Iterator[int]:
+        self._queued -= size
+        yield from steps
+
+    def _pulls(self, request: Request[BatchRequestHeader], route: Route) -> Iterator[int]:
+        """Execute a parent of pulls, a child in each step; each gives the bytes of its answers."""
+        try:
+            yield from self._execute_pulls(request, route)
+        except Exception as error:
+            log.exception("a batch of %d failed", route.code)
+            text = f"{type(error).__name__}: {error}"
+            request.reply(Response(ResponseCode.SYSTEM_ERROR, text))
+
+    def _execute_pulls(self, request: Request[BatchRequestHeader], route: Route) -> Iterator[int]:
         held: HeldPulls | None = None
-        if code in PULL_CODES and request.header.omit_not_found:
+        if request.header.omit_not_found:
             held = HeldPulls.of(request.connection, self._holds)
         try:
             children = Children(
@@ -172,25 +238,46 @@ class BatchProcessor:
                 held.by_head if held is not None else {},
             )
         except BatchError as error:
-            return Response(ResponseCode.SYSTEM_ERROR, f"system error in processor: {error.remark}")
+            request.reply(_broken(error))
+            return
         if held is not None:
             held.take(children.resumed)
-        strategy: MergeStrategy = self._pull if code in PULL_CODES else self._base
-        answers = BatchAnswers(children, strategy, request.connection)
+        answers = BatchAnswers(children, self._pull, request.connection)
         answers.heard = not request.oneway
-        if route.many is not None:
-            self._execute_many(children.requests, answers, route, route.many)
-        else:
-            order = iter(strategy.order(children.requests))
-            for child in order:
-                if not self._execute(child, answers, route, strategy):
-                    _refuse(order, answers)
+        order = iter(self._pull.order(children.requests))
+        size = 0
+        for child in order:
+            yield answers.size - size
+            size = answers.size
+            if not self._execute(child, answers, route, self._pull):
+                _refuse(order, answers)
         if answers.executed():
-            response = _merge(answers, held)
-            _hold_soon(answers, held)
-            return response
-        self._answer_later(request, answers, strategy is self._base, held)
-        return None
+            yield from _answer_pulls(request, answers, held)
+        else:
+            self._answer_pulls_later(request, answers, held)
+
+    def _answer_pulls_later(
+        self,
+        request: Request[BatchRequestHeader],
+        answers: BatchAnswers,
+        held: HeldPulls | None,
+    ) -> None:
+        """Answer as soon as a child has its answer, and with it what is woken in the same moment.
+
+        Each child has a deadline of its own.
+        """
+
+        def behind_what_is_woken() -> Iterator[int]:
+            self._turns.begin(_answer_pulls(request, answers, held))
+            yield 0
+
+        def complete() -> None:
+            answers.on_complete = _nothing
+            self._holds.woken.add(behind_what_is_woken())
+
+        answers.on_complete = complete
+
+    # --- children -----------------------------------------------------------------------------
 
     def _execute(
         self, child: Request[Any], answers: BatchAnswers, route: Route, strategy: MergeStrategy
@@ -252,13 +339,7 @@ class BatchProcessor:
         served = self._dispatcher.codes.get(code)
         return served is not None and served.registered == route.registered
 
-    def _answer_later(
-        self,
-        request: Request[BatchRequestHeader],
-        answers: BatchAnswers,
-        with_deadline: bool,
-        held: HeldPulls | None,
-    ) -> None:
+    def _answer_later(self, request: Request[BatchRequestHeader], answers: BatchAnswers) -> None:
         loop = asyncio.get_running_loop()
         answered = False
 
@@ -266,26 +347,33 @@ class BatchProcessor:
             nonlocal answered
             if not answered:
                 answered = True
-                if timer is not None:
-                    timer.cancel()
-                request.reply(_merge(answers, held))
-                _hold_soon(answers, held)
+                timer.cancel()
+                request.reply(answers.merge())
 
-        # Pulls have deadlines of their own.
-        timer = loop.call_later(self._base_deadline, answer) if with_deadline else None
-        # At the end of this turn of the loop: other children may be woken in the same one.
+        timer = loop.call_later(self._base_deadline, answer)
+        # At the end of this turn of the loop: other children may be answered in the same one.
         answers.on_complete = lambda: loop.call_soon(answer)
 
 
-def _merge(answers: BatchAnswers, held: HeldPulls | None) -> Response:
-    return answers.merge() if held is None else answers.merge_answered()
+def _broken(error: BatchError) -> Response:
+    return Response(ResponseCode.SYSTEM_ERROR, f"system error in processor: {error.remark}")
 
 
-def _hold_soon(answers: BatchAnswers, held: HeldPulls | None) -> None:
-    """Hold the children that an answer leaves out, but only after the answer has left: holding
-    hundreds of them takes longer than the answer."""
-    if held is not None:
-        asyncio.get_running_loop().call_soon(lambda: held.keep(answers.leave(held)))
+def _answer_pulls(
+    request: Request[BatchRequestHeader], answers: BatchAnswers, held: HeldPulls | None
+) -> Iterator[int]:
+    if held is None:
+        request.reply(answers.merge())
+        yield 0
+    else:
+        request.reply(answers.merge_answered())
+        yield 0
+        # Before the connection's next parent, which is queued behind this step.
+        held.keep(answers.leave(held))
+
+
+def _nothing() -> None:
+    """The parent is about to be answered."""
 
 
 def _refuse(children: Iterable[Request[Any]], answers: BatchAnswers) -> None:

@@ -534,6 +534,30 @@ async def test_a_child_that_is_never_answered_does_not_keep_the_others(
     await server.stop()
 
 
+async def test_more_parents_of_pulls_than_may_wait_for_their_turn(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker()
+    await fill(await connect(broker), TOPICS[:1], 100)
+    dispatcher = Dispatcher()
+    broker.components.pulls.register(dispatcher)
+    holds = broker.components.pulls.holds
+    BatchProcessor(broker.config, dispatcher, holds, most_queued=1).register(dispatcher)
+    server = RemotingServer(dispatcher)
+    await server.start()
+    client = Client()
+    await client.open(f"127.0.0.1:{server.port}")
+    children = [
+        pull(TOPICS[0], 0, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=n) for n in range(20)
+    ]
+    parents = [batch(client, [child] * 30) for child in children]
+    for answers in await asyncio.gather(*parents):
+        assert {answer.code for answer in answers} == {0}
+    assert broker.tables.offsets.query("G", TOPICS[0], 0) == 19, "they keep their order"
+    await client.close()
+    await server.stop()
+
+
 # Nothing is left behind
 
 

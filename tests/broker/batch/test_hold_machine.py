@@ -42,6 +42,7 @@ START = 1_700_000_000_000
 FOUND, NOT_FOUND, RETRY = 0, 19, 20
 #: Seconds: a poll may end one bucket late.
 LATE = 0.11
+EARLY = 0.003
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Asked:
     at: float
     parent: bool = False
     answers: list[Command] = field(default_factory=list)
+    answered_at: float = 0.0
 
     @property
     def deadline(self) -> float:
@@ -111,8 +113,9 @@ class Client:
     writable = True
     overloaded = False
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.closed = False
+        self.clock = clock
         self.attributes: dict[str, Any] = {}
         self.asked: list[Asked] = []
         self.sent: dict[int, Asked] = {}
@@ -126,7 +129,9 @@ class Client:
         if response.length:
             response.add_body(body)
         answer = Command(response.code, opaque=request.opaque, body=b"".join(body))
-        self.sent[request.opaque].answers.append(answer)
+        asked = self.sent[request.opaque]
+        asked.answers.append(answer)
+        asked.answered_at = self.clock()
 
     def refuse(self, request: Request[Any]) -> Response:
         raise AssertionError("it is never overloaded")
@@ -166,7 +171,7 @@ class HoldMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="holds-"))
         self.queues: list[list[Message]] = [[] for _ in range(QUEUES)]
         self.opaque = 1_000
-        self.clients = [Client() for _ in range(3)]
+        self.clients = [self.client() for _ in range(3)]
         self.runner.run(self.open())
 
     async def open(self) -> None:
@@ -199,6 +204,9 @@ class HoldMachine(RuleBasedStateMachine):
         self.decoder = RequestDecoder(self.dispatcher.header_types)
         self.store.start()
 
+    def client(self) -> Client:
+        return Client(lambda: self.runner.now)
+
     async def settled(self) -> None:
         raise AssertionError("nothing is announced")
 
@@ -224,7 +232,7 @@ class HoldMachine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 2))
     def goes(self, who: int) -> None:
         self.clients[who].close()
-        self.clients[who] = Client()
+        self.clients[who] = self.client()
 
     @rule(milliseconds=st.sampled_from([1, 100, 900, 2_000, 8_000]))
     def time_passes(self, milliseconds: int) -> None:
@@ -299,13 +307,14 @@ class HoldMachine(RuleBasedStateMachine):
 
     def check_answer(self, asked: Asked, answer: Command) -> None:
         if not asked.parent:
-            self.check_poll(*asked.polls[0], answer)
-            return
-        assert answer.code == ResponseCode.SUCCESS
-        found = decode_answers(answer.body)
-        for number, (poll, offset) in enumerate(asked.polls):
-            if 100 + number in found:
-                self.check_poll(poll, offset, found[100 + number])
+            answers = {100: answer}
+        else:
+            assert answer.code == ResponseCode.SUCCESS
+            answers = decode_answers(answer.body)
+        for opaque, found in answers.items():
+            self.check_poll(*asked.polls[opaque - 100], found)
+        if all(found.code == NOT_FOUND for found in answers.values()):
+            assert asked.answered_at >= asked.deadline - EARLY, asked
 
     def check_poll(self, poll: Poll, offset: int, answer: Command) -> None:
         assert answer.code in (FOUND, NOT_FOUND, RETRY), answer

@@ -1,0 +1,100 @@
+"""Work that may wait: a few milliseconds of it in each turn of the event loop.
+
+One message can wake thousands of long polls, and their clients ask again at once. If all of that
+ran in one turn, every other client would wait for it. So such work is cut into steps and runs in
+the order in which it came, a bounded part of it in each turn; reads and answers of all clients
+have their place between two turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+#: Seconds of steps in one turn; the last step may take longer.
+TURN_SECONDS: Final = 0.002
+#: Bytes of answers that the steps of one turn may make. Answers are written between two turns, so
+#: that the steps after them know which client does not read.
+TURN_BYTES: Final = 4 << 20
+
+
+class TurnQueue:
+    """Runs steps on the running event loop, `seconds` of them in each turn by `clock`.
+
+    Work is an iterator: each `next` is a step, and gives the bytes of answers that it made. Work
+    that fails is logged and ends.
+    """
+
+    def __init__(
+        self, *, seconds: float = TURN_SECONDS, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._queue: deque[Iterator[int]] = deque()
+        self._left = 0.0  # seconds of this turn
+        self._scheduled = False
+
+    def add(self, work: Iterator[int]) -> None:
+        """Run this after everything that was added before it; not within this call."""
+        self._queue.append(work)
+        self._schedule()
+
+    def begin(self, work: Iterator[int]) -> None:
+        """Run this after everything that was added before it, and begin within this call if
+        nothing else waits and this turn has time left."""
+        self._schedule()
+        self._queue.append(work)
+        if len(self._queue) == 1:
+            self._run()
+
+    def finish_first(self) -> bool:
+        """Run what was added first to its end; False when nothing waits."""
+        if not self._queue:
+            return False
+        try:
+            for _ in self._queue.popleft():
+                pass
+        except Exception:
+            log.exception("queued work failed")
+        return True
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        self._queue.clear()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._left = self._seconds
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._left = self._seconds
+        self._run()
+        # Only now, so that what these steps asked the loop to do comes before the next ones.
+        self._scheduled = False
+        if self._queue:
+            self._schedule()
+
+    def _run(self) -> None:
+        queue = self._queue
+        began = self._clock()
+        end = began + self._left
+        size = 0
+        while queue and size < TURN_BYTES and self._clock() < end:
+            work = queue.popleft()
+            try:
+                size += next(work)
+            except StopIteration:
+                continue
+            except Exception:
+                log.exception("queued work failed")
+            else:
+                queue.appendleft(work)
+        self._left -= self._clock() - began

@@ -1,0 +1,114 @@
+"""Work in steps: in order, a bounded part of it in each turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from pocketmq.broker.turn_queue import TURN_BYTES, TurnQueue
+
+
+class Work:
+    """Steps that take one second of their own clock each; `done` names them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def steps(self, name: str, count: int, size: int = 0) -> Iterator[int]:
+        for number in range(count):
+            self.now += 1
+            self.done.append(f"{name}{number}")
+            yield size
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+async def turns(work: Work) -> list[int]:
+    """How much was done after each turn of the loop, until there is nothing to do."""
+    seen = [len(work.done)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+        seen.append(len(work.done))
+    return list(dict.fromkeys(seen))
+
+
+async def test_a_turn_has_its_time(work: Work) -> None:
+    queue = TurnQueue(seconds=3, clock=work.clock)
+    queue.add(work.steps("a", 5))
+    queue.add(work.steps("b", 3))
+    assert await turns(work) == [0, 3, 6, 8]
+    assert work.done == ["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2"]
+
+
+async def test_a_turn_has_its_bytes(work: Work) -> None:
+    queue = TurnQueue(seconds=100, clock=work.clock)
+    queue.add(work.steps("a", 5, TURN_BYTES // 2))
+    assert await turns(work) == [0, 2, 4, 5]
+
+
+async def test_work_begins_at_once_while_the_turn_has_time(work: Work) -> None:
+    queue = TurnQueue(seconds=3, clock=work.clock)
+    queue.begin(work.steps("a", 2))
+    queue.begin(work.steps("b", 2))
+    queue.begin(work.steps("c", 1))
+    assert work.done == ["a0", "a1", "b0"]
+    assert await turns(work) == [3, 5]
+    assert work.done[3:] == ["b1", "c0"]
+    queue.begin(work.steps("d", 1))
+    assert work.done[5:] == ["d0"]
+
+
+async def test_what_waits_goes_before_what_begins(work: Work) -> None:
+    queue = TurnQueue(seconds=3, clock=work.clock)
+    queue.add(work.steps("a", 1))
+    queue.begin(work.steps("b", 1))
+    assert work.done == []
+    await turns(work)
+    assert work.done == ["a0", "b0"]
+
+
+async def test_work_that_fails_holds_up_no_other(
+    work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing() -> Iterator[int]:
+        yield 0
+        raise RuntimeError("its own fault")
+
+    queue = TurnQueue(seconds=100, clock=work.clock)
+    queue.add(failing())
+    queue.add(work.steps("a", 2))
+    await turns(work)
+    assert work.done == ["a0", "a1"]
+    assert "its own fault" in caplog.text
+
+
+async def test_a_cleared_queue_does_nothing_more(work: Work) -> None:
+    queue = TurnQueue(seconds=1, clock=work.clock)
+    queue.add(work.steps("a", 2))
+    queue.add(work.steps("b", 2))
+    await asyncio.sleep(0)
+    queue.clear()
+    assert await turns(work) == [1]
+    queue.add(work.steps("c", 1))
+    await turns(work)
+    assert work.done == ["a0", "c0"]
+
+
+async def test_the_first_can_be_run_to_its_end(work: Work) -> None:
+    queue = TurnQueue(seconds=1, clock=work.clock)
+    assert not queue.finish_first()
+    queue.add(work.steps("a", 3))
+    queue.add(work.steps("b", 2))
+    assert queue.finish_first()
+    assert work.done == ["a0", "a1", "a2"]
+    await turns(work)
+    assert work.done[3:] == ["b0", "b1"]
