@@ -32,7 +32,7 @@ RATE_LIMIT_REMARK: Final = "rate limit (merge batch response strategy)"
 _PREFIX: Final = 12  # bytes of a header by which RequestDecoder.quick knows its decoder
 _COPY_LIMIT: Final = 8192  # a child's body up to here is copied, a larger one is a view
 
-_unpack_length = Layout(">I").unpack_from
+_unpack_length = Layout(">i").unpack_from
 _unpack_words = Layout(">II").unpack_from
 _NOT_QUICKLY: Final = (KeyError, LayoutError, *DECODE_ERRORS)
 """A child cut off, a prefix not seen yet, or a header that only the tolerant path understands."""
@@ -152,7 +152,7 @@ class Children:
 
     def _decode(self, frame: memoryview, decoder: RequestDecoder) -> None:
         """A child whose header is binary, unusual, new or wrong."""
-        number = len(self.requests) + len(self.refused) + 1
+        number = len(self.requests) + len(self.resumed) + len(self.refused) + 1
         try:
             # Like a frame from the network, which is bytes as long as it is not large.
             request = decoder.decode(frame if len(frame) > _COPY_LIMIT else bytes(frame))

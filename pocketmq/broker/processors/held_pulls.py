@@ -58,9 +58,10 @@ class HeldPulls:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._expire, kept)
 
     def take(self, pulls: Sequence[Request[Any]]) -> None:
-        """Give these pulls to a batch again."""
+        """Give these pulls to a batch again; they wait as long as if they came with it."""
         for pull in pulls:
             del self.by_head[pull.head]
+            self._holds.renew(pull)
 
     def respond(self, request: Request[Any], response: Response) -> None:
         """Drop the answer of a held pull: no request waits for it."""

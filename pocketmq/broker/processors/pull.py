@@ -29,7 +29,8 @@ from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.message.tags import TagExpression, TagExpressionError
-from pocketmq.remoting.batch_answers import is_heard
+from pocketmq.remoting.batch import NOT_FOUND_REMARK
+from pocketmq.remoting.batch_answers import has_enough, is_heard
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -142,6 +143,14 @@ class PullProcessor:
         offset = header.queue_offset
         if self._offsets.has_reset(header.consumer_group, header.topic, queue_id):
             return self._reset(request, topic, group)
+        commit_offset = -1
+        if first and header.sys_flag & COMMIT_OFFSET:
+            if header.commit_offset is None:
+                raise _missing("commitOffset", COMMIT_OFFSET)
+            commit_offset = header.commit_offset
+        if commit_offset >= 0 and has_enough(request):
+            self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
+            return Response(ResponseCode.PULL_NOT_FOUND, NOT_FOUND_REMARK)
         began = perf_counter_ns()
         result = self._get(header, codes, accept)
         status = result.status
@@ -151,12 +160,8 @@ class PullProcessor:
         self._offsets.pulled(
             header.consumer_group, header.topic, queue_id, result.next_begin_offset
         )
-        if first and header.sys_flag & COMMIT_OFFSET:
-            commit_offset = header.commit_offset
-            if commit_offset is None:
-                raise _missing("commitOffset", COMMIT_OFFSET)
-            if commit_offset >= 0:
-                self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
+        if commit_offset >= 0:
+            self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
         if status in _EMPTY_QUEUE:
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
         else:
