@@ -27,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         description="Shows and changes settings of running brokers and name servers, by their "
         "official names.",
     )
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="show|set", required=True)
     show = actions.add_parser(
         "show",
         help="print settings",

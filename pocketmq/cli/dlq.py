@@ -38,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "consume in all attempts, and sends them again. Brokers keep dead letters like other "
         "messages, so what was sent again is still stored; the brokers remember how far you are.",
     )
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="list|resend", required=True)
     listing = actions.add_parser(
         "list",
         help="the dead letters of a group, or the groups that have any",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 
 from pocketmq.cli.command_parser import nearest
@@ -38,8 +39,8 @@ async def explained(error: RemotingError, options: argparse.Namespace) -> tuple[
         return error.remark, ExitCode.USAGE
     if isinstance(error, NoNameServer):
         hint = "is it running? `pocketmq serve` starts one here, -n names another"
-        return f"{error.remark}; {hint}", ExitCode.UNAVAILABLE
-    if isinstance(error, RequestCodeNotSupported) and _is_name_server(error.broker, options):
+        return f"{_without_codes(error.remark, options)}; {hint}", ExitCode.UNAVAILABLE
+    if isinstance(error, RequestCodeNotSupported) and error.broker in _name_servers(options):
         return (
             f"{error.broker} is a broker, not a name server; "
             "-n takes a name server, whose port is 9876 unless it was changed",
@@ -69,6 +70,13 @@ async def explained(error: RemotingError, options: argparse.Namespace) -> tuple[
     code = ExitCode.UNAVAILABLE if unreachable else ExitCode.FAILURE
     # The second line of an official server is the address of a page.
     return (error.remark or str(error)).partition("\n")[0], code
+
+
+def _without_codes(text: str, options: argparse.Namespace) -> str:
+    """The text without names of response codes, and with each name server named once."""
+    for address in _name_servers(options):
+        text = text.replace(f" [{address}]", "")
+    return re.sub(r"[A-Z_]{3,}\(-?\d+\): ", "", text)
 
 
 async def _no_topic(error: RemotingError, options: argparse.Namespace) -> tuple[str, ExitCode]:
@@ -130,11 +138,11 @@ _NO_BROKERS = (
 )
 
 
-def _is_name_server(address: str | None, options: argparse.Namespace) -> bool:
+def _name_servers(options: argparse.Namespace) -> list[str]:
     try:
-        return address in parse_addresses(options.namesrv)
+        return parse_addresses(options.namesrv)
     except RemotingError:  # the URL of a list
-        return False
+        return []
 
 
 async def _brokers(options: argparse.Namespace) -> Iterable[str] | None:

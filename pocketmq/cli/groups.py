@@ -45,7 +45,7 @@ _AT_ONCE = 16
 def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's sub-commands and their options."""
     parser = subparsers.add_parser("groups", description="Lists and shows consumer groups.")
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="list|show", required=True)
     listing = actions.add_parser(
         "list",
         help="the consumer groups, how many clients they have, and how far they are behind",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,9 +35,13 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Aligned columns: plain text, or in colours on a terminal."""
     heads = list(rows[0])
     cells = [[_text(row[head]) for head in heads] for row in rows]
-    right = [all(isinstance(row[head], int | float) for row in rows) for head in heads]
-    if not (_on_terminal() and _rich_table(heads, cells, right)):
-        _plain_table([_title(head) for head in heads], cells, right)
+    right = [all(type(row[head]) in (int, float) for row in rows) for head in heads]
+    titles = [_title(head) for head in heads]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    # What is wider than the terminal is easier to read in wrapped lines than in folded cells.
+    fits = sum(widths) + 2 * len(widths) <= shutil.get_terminal_size().columns
+    if not (_on_terminal() and fits and _rich_table(titles, cells, right)):
+        _plain_table(titles, cells, right, widths)
 
 
 def local_time(milliseconds: int) -> str:
@@ -46,9 +51,9 @@ def local_time(milliseconds: int) -> str:
     return dt.datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(" ", "seconds")
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
+def counted(number: int, noun: str) -> str:
     """The number with its noun: 1 message, 2 messages."""
-    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def printable(text: str) -> str:
@@ -57,10 +62,12 @@ def printable(text: str) -> str:
 
 
 def _plain_table(
-    heads: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+    titles: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    widths: Sequence[int],
 ) -> None:
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    for line in (heads, *cells):
+    for line in (titles, *cells):
         parts = [
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(line, widths, right, strict=True)
@@ -69,18 +76,18 @@ def _plain_table(
 
 
 def _rich_table(
-    heads: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+    titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
 ) -> bool:
-    """Whether rich was there to print it."""
+    """Print with rich; False where it is not installed."""
     try:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
-    except ImportError:  # an installation for clients only
+    except ImportError:  # not in a base install
         return False
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head, number in zip(heads, right, strict=True):
-        table.add_column(_title(head), justify="right" if number else "left", overflow="fold")
+    for title, number in zip(titles, right, strict=True):
+        table.add_column(title, justify="right" if number else "left")
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)

@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "topics", description="Lists, shows, creates, and deletes topics."
     )
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="list|show|create|delete", required=True)
 
     listing = actions.add_parser(
         "list",

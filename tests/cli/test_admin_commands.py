@@ -213,7 +213,9 @@ def test_the_status_has_a_row_for_each_broker(call: Call) -> None:
     assert 0 <= row["diskPercent"] <= 100
     assert row["problem"] is None
     head, line = call("status").out.splitlines()
-    assert head.split()[:3] == ["CLUSTER", "BROKER", "ID"]
+    assert head.split() == [
+        "CLUSTER", "BROKER", "ADDRESS", "VERSION", "IN/S", "OUT/S", "DISK", "RUNNING"
+    ]  # fmt: skip
     assert BROKER in line
 
 

@@ -147,6 +147,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "not a directory of this machine",
         ),
         (["message", "--key", "k"], "--key needs a topic"),
+        (["topics"], "list|show|create|delete"),
         (["send", "a", "body", "--file", "lines"], "either BODY or lines"),
     ],
 )

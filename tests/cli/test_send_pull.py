@@ -176,7 +176,7 @@ def test_no_name_server(run: Run, arguments: tuple[str, ...]) -> None:
     ended = run(*arguments, "-n", "127.0.0.1:9", stdin=b"x\n")
     assert ended.returncode == ExitCode.UNAVAILABLE
     (line,) = ended.stderr.splitlines()
-    assert b"no name server answered: 127.0.0.1:9" in line
+    assert b"error: no name server answered: 127.0.0.1:9: Connection refused; is it" in line
     assert b"`pocketmq serve` starts one" in line
 
 
