@@ -59,7 +59,13 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 COMMANDS: Final = tuple(command for group in GROUPS.values() for command in group)
 
 #: The extras of pyproject.toml without which a command cannot do its work, only tell its options.
-EXTRAS = {"broker": "server", "serve": "server", "query": "spark", "demo": "demo"}
+EXTRAS: Final = {
+    "broker": "server",
+    "serve": "server",
+    "export": "arrow",
+    "query": "spark",
+    "demo": "demo",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

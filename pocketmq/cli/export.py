@@ -72,12 +72,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; it is there whole or not at all."""
-    try:
-        from pocketmq.store.scan import ALL_COLUMNS, COLUMNS
-    except ImportError:
-        return complain(
-            "PyArrow is not installed; type: pip install 'pocketmq[arrow]'", ExitCode.UNAVAILABLE
-        )
+    from pocketmq.store.scan import ALL_COLUMNS, COLUMNS
+
     columns = options.columns or list(COLUMNS)
     if columns == ["help"]:
         print("\n".join(ALL_COLUMNS))

@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
     add_config_options,
     announce,
     given_settings,
+    read_config,
     run_server,
     store_exit_codes,
 )
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pocketmq")
 
 DEFAULT_STORE = Path("~/store")
+_OWN_NAME_SERVER = "`pocketmq serve` runs its own name server"
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -98,26 +102,22 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     """The settings of the file, of `--set`, and of the other options; the later ones win.
 
     Raises:
-        ConfigError: the file cannot be read, a value is not allowed, or `--set` names the name
-            server.
+        ConfigErrors: some values are not allowed.
+        ConfigError: the file cannot be read, or `--set` names the name server.
     """
-    from pocketmq.broker.config import load_broker_config
+    from pocketmq.broker.config import BrokerConfig, load_broker_config
 
-    if "namesrvAddr" in dict(options.settings):
-        raise ConfigError(
-            "namesrvAddr",
-            dict(options.settings)["namesrvAddr"],
-            "left out: `pocketmq serve` runs its own name server; `pocketmq broker` takes others",
-        )
-    sources = given_settings(options)
-    load_broker_config(*sources)  # its errors name the file and the line
-    properties = {setting.key: setting.value for source in sources for setting in source.settings}
-    if elsewhere := properties.pop("namesrvAddr", None):
-        log.warning(
-            "%s: namesrvAddr=%s has no effect: `pocketmq serve` runs its own name server",
-            options.config,
-            elsewhere,
-        )
+    read_config(load_broker_config, options)  # says what is wrong, and where it stands
+    properties = {}
+    for source in given_settings(options):
+        for name, value, where in source.settings:
+            if name != "namesrvAddr":
+                properties[name] = value
+            elif where == "--set":
+                text = f"{name}: {_OWN_NAME_SERVER}; `pocketmq broker` takes others"
+                raise ConfigError(name, value, "left out", where=where, text=text)
+            else:
+                log.warning("%s: %s=%s has no effect: %s", where, name, value, _OWN_NAME_SERVER)
     if options.config is not None:
         # Settings that are changed while it runs go back to the file they came from.
         properties["brokerConfigPath"] = str(options.config.resolve())
@@ -126,7 +126,10 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         "brokerIP1": options.advertise,
         "listenPort": options.listen_port,
     }
-    return properties | {name: str(value) for name, value in given.items() if value is not None}
+    properties |= {name: str(value) for name, value in given.items() if value is not None}
+    # The others have had their warning.
+    known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
+    return {name: value for name, value in properties.items() if name in known}
 
 
 async def _serve(server: EmbeddedServer, ephemeral: bool, stop: asyncio.Event) -> None:

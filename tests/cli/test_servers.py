@@ -311,3 +311,28 @@ def test_a_setting_that_is_not_allowed_stops_the_start(
 ) -> None:
     assert main([command, "--set", setting]) == ExitCode.CONFIG
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "broker"])
+def test_all_settings_that_are_not_allowed_are_named_with_their_places(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=till\nlistenPort=ten\n\nflushDiskType=SOMETIMES\n")
+    code = main([command, "-c", str(conf), "--set", "maxMessageSize=much"])
+    assert code == ExitCode.CONFIG
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {conf}:2: listenPort = 'ten'")
+    assert second.startswith(f"error: {conf}:4: flushDiskType = 'SOMETIMES'")
+    assert third.startswith("error: --set: maxMessageSize = 'much'")
+
+
+def test_a_misspelt_setting_of_serve_is_named_with_its_place(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("\nlistenProt=1\n")
+    ports = ("--listen-port", "0", "--namesrv-port", "0")
+    with Running("serve", "-c", conf, "--ephemeral", *ports) as server:
+        server.wait_for("^name server listening on")
+        assert server.stop() == ExitCode.OK
+    [warning] = server.err
+    assert f"{conf}:2: listenProt: unknown property" in warning
