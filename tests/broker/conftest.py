@@ -117,7 +117,8 @@ class Client:
     async def request(
         self, code: int, header: Header | None = None, body: bytes = b"", **options: Any
     ) -> Command:
-        return await self.connection.request(code, header, body, **options)
+        # Long enough for a machine whose disk and processors are busy with other work.
+        return await self.connection.request(code, header, body, **{"timeout": 30.0, **options})
 
     async def send(
         self,
