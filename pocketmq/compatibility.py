@@ -201,7 +201,7 @@ KEPT: Final[tuple[Kept, ...]] = (
         ("100 without value",),
         0,
         1,
-        "the official name server answers 0 and stores an entry that nobody can read",
+        "the official name server stores an entry that cannot be read",
     ),
     Kept(
         ("103 without brokerName", "103 without brokerAddr", "103 without clusterName"),

@@ -1,12 +1,11 @@
 """JSON as fastjson's lexer takes it, made into standard JSON.
 
 Beyond `pocketmq.message.fastjson`, which reads what Java peers write, fastjson also reads what
-others write and no standard allows: texts in single quotes, control characters within texts,
-commas too many, `Set[…]`, comments, `+1`, `01` and `1L`, a byte order mark, NUL at the end. Some
-clients live on that. Bare keys are left as they are, because `pocketmq.message.fastjson` reads
-them.
+others write: texts in single quotes, control characters within texts, extra commas, `Set[…]`,
+comments, `+1`, `01` and `1L`, a byte order mark, NUL at the end. Some clients rely on that. Bare
+keys are left as they are, because `pocketmq.message.fastjson` reads them.
 
-Nobody writes much of this: texts are limited to `MAX_LENGTH`, and the work is in proportion to
+Such texts are short in practice. They are limited to `MAX_LENGTH`, and the work is in proportion to
 their length.
 """
 
@@ -32,7 +31,7 @@ _NUMBER: Final = re.compile(r"\s*([+-]?)([0-9]+)((?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 _IN_TEXT: Final = re.compile(r'\\x([0-9a-fA-F]{2})|\\(.)|["\x00-\x1f]', re.DOTALL)
 _ESCAPES: Final = {"'": "'", "v": "\\u000b", "0": "\\u0000"} | {
     c: f"\\{c}" for c in '"\\/bfnrtu'
-}  # the rest of fastjson's, up to \7, nobody was seen to write
+}  # fastjson also knows \1 to \7, which no client is known to write
 
 
 def decode(data: bytes | bytearray | memoryview | str) -> Any:

@@ -27,7 +27,7 @@ def worlds(official_cluster: Cluster, our_cluster: Cluster) -> Iterator[tuple[Wo
 
 # Some of the requests leave the official servers in a state in which they answer differently.
 @pytest.mark.flaky(reruns=0)
-def test_what_the_official_servers_take_ours_take(worlds: tuple[World, World]) -> None:
+def test_both_makes_answer_odd_requests_alike(worlds: tuple[World, World]) -> None:
     unmeant = []
     unused = set(KEPT)
     for _, kept, text in differences(*worlds):

@@ -6,8 +6,8 @@ that is missing or null is read as its default, an unknown one is ignored, None 
 Maps with integer or MessageQueue keys are written in fastjson's dialect unless asked otherwise,
 and read in all forms (`pocketmq.message.fastjson`).
 
-msgspec reads what is spelled exactly, and is told to refuse unknown keys. What it refuses, be it
-for a key to ignore, a null, or another spelling, is read as fastjson reads it
+msgspec reads a body that is spelled exactly, and refuses unknown keys. A body that it refuses is
+read again as fastjson reads it: unknown keys and nulls are ignored, other spellings are understood
 (`pocketmq.remoting.bodies.lenient`, `pocketmq.message.loose_json`).
 """
 

@@ -2,8 +2,8 @@
 
 msgspec reads a body only where every key is spelled as RocketMQ spells it. fastjson does not mind
 the case of a key, nor `_` and `-` in it, and it converts values: numbers from texts, names of
-enumerations from their ordinals. Clients in other languages live on that. `respelt` puts the keys
-and values of such a body as RocketMQ writes them, for msgspec to read.
+enumerations from their ordinals. Clients in other languages rely on that. `respelt` rewrites the
+keys and values of such a body as RocketMQ writes them, and msgspec reads the result.
 
 Work is in proportion to the body's length. Readers are made once for each class.
 """
@@ -29,8 +29,8 @@ MAX_LENGTH: Final = 4 << 20
 """Bytes of a body whose keys may be spelled in another way."""
 
 Reader = Callable[[Any], Any]
-"""Puts one value as RocketMQ writes it. What cannot be read so stays as it is, for the check of
-types to refuse. None means that the field is to be left out, which gives it its default."""
+"""Rewrites one value as RocketMQ writes it. A value that makes no sense stays as it is, and msgspec
+refuses it. None means that the field is left out, which gives it its default."""
 
 
 def respelt(fields: Any, kind: Any) -> Any:
