@@ -152,7 +152,11 @@ def _java_stderr(log: Path | None) -> Iterator[None]:
 
     That holds for as long as these processes run.
     """
-    kept = os.dup(2)
+    try:
+        kept = os.dup(2)
+    except OSError:  # this process was started without a stderr
+        yield
+        return
     try:
         if log is None:
             target = _filter_to(os.dup(kept))

@@ -36,8 +36,14 @@ TESTED = {
 }
 
 
-def run(name: str, *arguments: str | Path, namesrv: str | None = None, cwd: Path) -> str:
-    """Its output. With `namesrv`, that address instead of the one in the text."""
+def run(
+    name: str,
+    *arguments: str | Path,
+    namesrv: str | None = None,
+    cwd: Path,
+    timeout: float = 120.0,
+) -> str:
+    """Run an example and return its output, with `namesrv` in place of the address in its text."""
     text = (EXAMPLES / name).read_text()
     if namesrv is not None:
         assert "127.0.0.1:9876" in text
@@ -47,7 +53,7 @@ def run(name: str, *arguments: str | Path, namesrv: str | None = None, cwd: Path
     ended = subprocess.run(
         [sys.executable, str(copy), *map(str, arguments)],
         cwd=cwd, env=environment(PYSPARK_PYTHON=sys.executable), capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=timeout, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
@@ -162,10 +168,11 @@ def test_read_store_while_the_broker_runs(namesrv: str, store: Path, tmp_path: P
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # Spark needs minutes to start on a loaded machine
 def test_spark_query_while_the_broker_runs(namesrv: str, store: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     run("send.py", namesrv=namesrv, cwd=tmp_path)
-    table = run("spark_query.py", store, cwd=tmp_path)
+    table = run("spark_query.py", store, cwd=tmp_path, timeout=800)
     cells = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
     assert ["new", "1000"] in cells
     assert ["paid", "1"] in cells

@@ -1,4 +1,4 @@
-"""Runs of messages: byte for byte what the same messages put one by one would have left."""
+"""Many messages at once leave the same bytes as the same messages put one by one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def put_alone(store: MessageStore, put: Put, born_host: bytes = BORN_HOST) -> An
 
 
 def put_all(store: MessageStore, puts: list[Put], born_host: bytes = BORN_HOST) -> list[Any]:
-    """As the broker does: runs, and alone what ends them."""
+    """Put as the broker does: many at once, and alone the message that ends a write."""
     results: list[Any] = []
     while len(results) < len(puts):
         done = store.put_many(puts[len(results) :], born_host)
@@ -49,7 +49,7 @@ def put_all(store: MessageStore, puts: list[Put], born_host: bytes = BORN_HOST) 
 
 
 def outcome(result: PutResult) -> Any:
-    """What a run says of a message that was stored, or why it was not."""
+    """What `put_many` returns for a message that was stored, or why it was refused."""
     if not result.ok:
         return result.status, result.remark
     size = result.end_offset - result.physical_offset
@@ -79,16 +79,16 @@ puts = st.builds(
     st.lists(st.lists(puts, min_size=1, max_size=40), min_size=1, max_size=4),
     st.sampled_from([BORN_HOST, bytes(range(20))]),
 )
-def test_a_run_leaves_what_single_puts_leave(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Put]], born_host: bytes
+def test_many_leave_what_single_puts_leave(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[Put]], born_host: bytes
 ) -> None:
-    root: Path = tmp_path_factory.mktemp("runs")
+    root: Path = tmp_path_factory.mktemp("many")
     one, other = (
         StoreBench(root / name).open(max_message_size=4096) for name in ("together", "alone")
     )
-    for run in runs:
-        together = put_all(one, run, born_host)
-        alone = [outcome(put_alone(other, put, born_host)) for put in run]
+    for part in parts:
+        together = put_all(one, part, born_host)
+        alone = [outcome(put_alone(other, put, born_host)) for put in part]
         assert together == alone
     assert one.counters == other.counters
     logs = [
@@ -108,19 +108,19 @@ def test_a_run_leaves_what_single_puts_leave(
                 assert queue.entry(offset) == twin.entry(offset)
 
 
-async def test_a_run_ends_where_one_write_can_not_go_on(bench: Any) -> None:
+async def test_many_end_where_one_write_cannot_go_on(bench: Any) -> None:
     store = bench.open()
     assert store.put_many([message()], BORN_HOST) == [], "neither the queue nor a file is there"
     put_alone(store, message())
-    run = [message(), message(body=bytes(5 << 20)), message()]
-    assert len(store.put_many(run, BORN_HOST)) == 1, "too large"
+    several = [message(), message(body=bytes(5 << 20)), message()]
+    assert len(store.put_many(several, BORN_HOST)) == 1, "too large"
     assert len(store.put_many([message(), message(queue_id=1)], BORN_HOST)) == 1, "a new queue"
     assert len(store.put_many([message(), message(sys_flag=4)], BORN_HOST)) == 1, "half a message"
     assert len(store.put_many([message(body=bytes(9000))] * 2, BORN_HOST)) == 1, "the file's end"
     assert len(store.put_many([message()] * 50, BORN_HOST)) < 50, "the consume queue's end"
 
 
-async def test_a_run_larger_than_the_buffer_of_the_log_is_taken_whole(bench: Any) -> None:
+async def test_more_than_the_buffer_of_the_log_is_taken_whole(bench: Any) -> None:
     store = bench.open(mapped_file_size_commit_log=4 << 20, mapped_file_size_consume_queue=20_000)
     store.start()
     bench.put(store, "A")

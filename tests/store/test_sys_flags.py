@@ -38,8 +38,8 @@ def alone(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
     return result.physical_offset if result.ok else None
 
 
-def in_a_run(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
-    """A run ends before what is not for it, and that is put alone."""
+def among_many(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
+    """`put_many` stops before a message that it does not take; that one is put alone."""
     put = ("T", 0, b"%d" % sys_flag, "TAGS\x01a\x02", 0, sys_flag, 1, 0, 97)
     stored = store.put_many([put], born_host)
     return stored[0][0] if stored else alone(store, sys_flag, born_host)
@@ -60,7 +60,7 @@ def in_a_batch(store: MessageStore, sys_flag: int, born_host: bytes) -> int | No
     ("put", "refused"),
     [
         (alone, INNER_BATCH),
-        (in_a_run, INNER_BATCH),
+        (among_many, INNER_BATCH),
         (in_a_batch, INNER_BATCH | TRANSACTION_MASK),
     ],
 )
