@@ -82,6 +82,7 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # Spark needs minutes to start on a loaded machine
 def test_a_job_runs_by_the_path_of_its_interpreter(tmp_path: Path) -> None:
     """As from a virtual environment that is not activated: no `python3` in PATH works."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
