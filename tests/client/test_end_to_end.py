@@ -8,12 +8,14 @@ from typing import Literal
 import pytest
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import NoRouteInfo, SendError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
 from pocketmq.message.message import Message, MessageExt, MessageQueue
+from tests.client.impatient import impatient
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until
 
@@ -113,13 +115,10 @@ async def test_a_held_pull_is_woken_at_once(real: RealCluster, topic: str) -> No
                 assert [m.body for m in await consumer.poll(timeout=2)] == [b"%d" % i]
 
 
-async def test_a_topic_is_created_by_its_first_message(
-    real: RealCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.02)
+async def test_a_topic_is_created_by_its_first_message(real: RealCluster) -> None:
     async with (
         Producer("PG", namesrv=real.namesrv) as producer,
-        PullConsumer("G", namesrv=real.namesrv) as consumer,
+        impatient(PullConsumer, Pauses(missing_topic=0.02))("G", namesrv=real.namesrv) as consumer,
     ):
         await consumer.assign("fresh")
         assert consumer.assignment == []

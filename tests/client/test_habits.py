@@ -18,7 +18,7 @@ import pytest
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.fetch import fetcher
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.credentials import Credentials
@@ -29,6 +29,7 @@ from pocketmq.message.message import Message
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster, FakeNameServer
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 #: Enough to tell work for each of them from noise.
@@ -192,11 +193,8 @@ async def test_a_send_is_as_much_work_with_thousands_pending(cluster: FakeCluste
     assert many < few * 1.2
 
 
-async def test_a_consumer_comes_back_after_a_thousand_failures(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_consumer_comes_back_after_a_thousand_failures(cluster: FakeCluster) -> None:
     """The pause between two grows no further than its limit, and its computation never fails."""
-    monkeypatch.setattr(fetcher, "LONGEST_PAUSE", 0.0)
     failures = 0
 
     def refuse(request: object) -> Response:
@@ -207,7 +205,7 @@ async def test_a_consumer_comes_back_after_a_thousand_failures(
     cluster.put("T", "a", queues=1)
     cluster["a"].pull_answer = refuse
     seen: list[bytes] = []
-    async with PushConsumer(
+    async with impatient(PushConsumer, Pauses(longest_failure=0))(
         "G", {"T": "*"}, namesrv=cluster.namesrv, start="begin",
         handler=lambda message: seen.append(message.body),
     ):  # fmt: skip

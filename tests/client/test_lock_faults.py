@@ -4,21 +4,19 @@ from typing import Any
 
 import pytest
 
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.queue_lock.LOCK_TIMEOUT", 0.05)
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.rebalance.RETRY_PERIOD", 0.02)
+HASTY = Pauses(lock_timeout=0.05, incomplete_round=0.02)
 
 
 def consumer(cluster: FakeCluster, name: str) -> PushConsumer:
     """Of two, "1" gets the queues of broker a, and "2" those of b."""
-    return PushConsumer(
+    return impatient(PushConsumer, HASTY)(
         "G", {"T": "*"}, handler=lambda message: None, namesrv=cluster.namesrv, start="begin",
         orderly=True, instance_name=name,
     )  # fmt: skip

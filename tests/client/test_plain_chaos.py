@@ -8,21 +8,18 @@ from collections.abc import Awaitable
 import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.test_push_chaos import Ledger, fill
 from tests.client.waiting import until
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_chaos_of_plain_handlers(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr(
-        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.002
-    )
+async def test_chaos_of_plain_handlers(cluster: FakeCluster, seed: int) -> None:
     chance = random.Random(seed)
     fill(cluster)
     for broker in cluster.brokers.values():
@@ -33,7 +30,7 @@ async def test_chaos_of_plain_handlers(
     loop = asyncio.get_running_loop()
 
     def consumer() -> PushConsumer:
-        c = PushConsumer(
+        c = impatient(PushConsumer, Pauses(local_retry=0.002))(
             "G", namesrv=cluster.namesrv, start="begin", commit_interval=0.005,
             pull_batch_size=chance.choice([4, 64]), concurrency=chance.choice([1, 8]),
             pull_threshold_for_queue=chance.choice([16, 1000]), shutdown_timeout=0.05,

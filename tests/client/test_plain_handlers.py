@@ -9,11 +9,13 @@ import pytest
 from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.dispatch.workers import BURST
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 QUEUES = [MessageQueue("T", broker, number) for broker in "ab" for number in range(2)]
@@ -27,8 +29,8 @@ def fill(cluster: FakeCluster, count: int, topic: str = "T") -> list[bytes]:
     return bodies
 
 
-def consumer(cluster: FakeCluster, **options: object) -> PushConsumer:
-    return PushConsumer("G", namesrv=cluster.namesrv, start="begin", **options)  # type: ignore[arg-type]
+def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: object) -> PushConsumer:
+    return impatient(PushConsumer, pauses)("G", namesrv=cluster.namesrv, start="begin", **options)  # type: ignore[arg-type]
 
 
 async def test_the_event_loop_has_its_turns_in_between(cluster: FakeCluster) -> None:
@@ -103,16 +105,11 @@ async def test_what_a_handler_does_to_its_consumer_holds_from_the_next_message_o
     assert seen == [b"%d" % number for number in range(20)]
 
 
-async def test_a_pause_holds_for_messages_whose_second_turn_has_come(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.01
-    )
+async def test_a_pause_holds_for_messages_whose_second_turn_has_come(cluster: FakeCluster) -> None:
     fill(cluster, 5)
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     again: list[bytes] = []
-    c = consumer(cluster)
+    c = consumer(cluster, Pauses(local_retry=0.01))
 
     @c.on("T")
     async def handle(message: ConsumedMessage) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.consumer.fetch.puller import PullStatus
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import (
     InvalidName,
@@ -22,13 +23,16 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 A0 = MessageQueue("T", "a", 0)
 
 
-def consumer(cluster: FakeCluster, **options: Any) -> PullConsumer:
-    return PullConsumer("G", namesrv=cluster.namesrv, **({"start": "begin"} | options))
+def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any) -> PullConsumer:
+    return impatient(PullConsumer, pauses)(
+        "G", namesrv=cluster.namesrv, **({"start": "begin"} | options)
+    )
 
 
 def fill(cluster: FakeCluster, count: int = 20, topic: str = "T") -> set[bytes]:
@@ -398,10 +402,9 @@ async def test_the_bytes_of_all_queues_together_are_bounded(cluster: FakeCluster
 
 
 async def test_a_topic_that_does_not_exist_yet(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster,
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.01)
-    async with consumer(cluster, start="end") as c:
+    async with consumer(cluster, start="end", pauses=Pauses(missing_topic=0.01)) as c:
         await c.assign("later")
         assert c.assignment == []
         cluster["a"].store("later", 0, b"first")

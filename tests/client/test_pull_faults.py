@@ -6,20 +6,24 @@ from typing import Any
 import pytest
 
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import BrokerNotFound
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 A0 = MessageQueue("T", "a", 0)
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
-def consumer(cluster: FakeCluster, **options: Any) -> PullConsumer:
-    return PullConsumer("G", namesrv=cluster.namesrv, **({"start": "begin"} | options))
+def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any) -> PullConsumer:
+    return impatient(PullConsumer, pauses)(
+        "G", namesrv=cluster.namesrv, **({"start": "begin"} | options)
+    )
 
 
 @pytest.mark.parametrize("count", [0, -1])
@@ -54,13 +58,12 @@ def test_bounds_that_let_nothing_be_read(bound: int) -> None:
 
 @pytest.mark.parametrize("suspend", [0.0, 15.0])
 async def test_a_broker_that_does_not_hold_polls_is_not_asked_all_the_time(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, suspend: float
+    cluster: FakeCluster, suspend: float
 ) -> None:
     """It is not told to (0), or does not do so (longPollingEnable=false)."""
-    monkeypatch.setattr("pocketmq.client.consumer.fetch.fetcher.SHORTEST_POLL", 600.0)
     broker = cluster["a"]
     broker.pull_answer = lambda request: broker.pulled(ResponseCode.PULL_NOT_FOUND, 0, 0)
-    async with consumer(cluster, suspend=suspend) as c:
+    async with consumer(cluster, Pauses(shortest_poll=600), suspend=suspend) as c:
         await c.assign([A0])
         await until(lambda: broker.pulls)
         for _ in range(20):
@@ -101,11 +104,8 @@ async def test_offsets_are_all_tried_before_an_error_is_raised(cluster: FakeClus
         assert pq.committed == 7
 
 
-async def test_a_topic_that_is_waited_for_again_is_looked_for_once(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.2)
-    async with consumer(cluster) as c:
+async def test_a_topic_that_is_waited_for_again_is_looked_for_once(cluster: FakeCluster) -> None:
+    async with consumer(cluster, Pauses(missing_topic=0.2)) as c:
         for _ in range(5):
             await c.assign("missing")
             await asyncio.sleep(0)  # it begins to look

@@ -39,7 +39,7 @@ async def puller(cluster: FakeCluster) -> AsyncIterator[Puller[MessageExt]]:
     cluster["a"].pull_answer = suggest
     instance = ClientInstance(cluster.namesrv)
     await instance.start()
-    yield Puller(instance, "G", MessageExt, suspend=0.5, share_polls=True)
+    yield Puller(instance, "G", MessageExt, suspend=0.5, share_polls=True, hold_slack=-0.2)
     await instance.shutdown()
 
 
@@ -75,14 +75,10 @@ async def refuse(replica: FakeBroker) -> None:
 async def test_after_a_replica_failed_the_master_is_asked(
     cluster: FakeCluster,
     puller: Puller[MessageExt],
-    monkeypatch: pytest.MonkeyPatch,
     break_down: Callable[[FakeBroker], Any],
     error: type[RemotingError],
     polled: bool,
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.fetch.shared_polls.HOLD_SLACK", -0.2)
-    monkeypatch.setattr("pocketmq.client.consumer.fetch.puller.HOLD_SLACK", -0.2)
-
     async def pull() -> None:
         if polled:
             await puller.poll(QUEUE, 0, EVERYTHING, 32)

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.test_cancellation import cancel_after
 from tests.client.waiting import until
 
@@ -55,12 +57,7 @@ def fill(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_chaos(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool, seed: int
-) -> None:
-    monkeypatch.setattr(
-        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.002
-    )
+async def test_chaos(cluster: FakeCluster, orderly: bool, seed: int) -> None:
     chance = random.Random(seed)
     fill(cluster)
     ledger = Ledger(cluster)
@@ -75,7 +72,7 @@ async def test_chaos(
         order[message.queue].append(message.queue_offset)
 
     def consumer() -> PushConsumer:
-        return PushConsumer(
+        return impatient(PushConsumer, Pauses(local_retry=0.002))(
             "G", {"T": "*"}, handler=handle, namesrv=cluster.namesrv, start="begin",
             orderly=orderly, suspend_current_queue=0.001, pull_batch_size=4, concurrency=8,
             pull_threshold_for_queue=16, commit_interval=0.005, shutdown_timeout=0.05,
@@ -123,7 +120,7 @@ async def test_cancellation_at_any_await(cluster: FakeCluster, what: str, orderl
         "shutdown": lambda c: c.shutdown(),
     }
     for turns in range(0, 24, 2):
-        c = PushConsumer(
+        c = impatient(PushConsumer, Pauses(local_retry=0.002))(
             f"G-{what}-{turns}", {"T": "*"}, namesrv=cluster.namesrv, start="begin", orderly=orderly
         )
         if what != "start":

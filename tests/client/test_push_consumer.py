@@ -8,19 +8,25 @@ import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import InvalidName, NoNameServer, NotRunning, SubscriptionParseFailed
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 A0 = MessageQueue("T", "a", 0)
 
 
-def consumer(cluster: FakeCluster, *args: Any, **options: Any) -> PushConsumer:
-    return PushConsumer("G", *args, namesrv=cluster.namesrv, **({"start": "begin"} | options))
+def consumer(
+    cluster: FakeCluster, *args: Any, pauses: Pauses | None = None, **options: Any
+) -> PushConsumer:
+    return impatient(PushConsumer, pauses)(
+        "G", *args, namesrv=cluster.namesrv, **({"start": "begin"} | options)
+    )
 
 
 def fill(cluster: FakeCluster, count: int = 20, topic: str = "T") -> set[bytes]:
@@ -138,11 +144,8 @@ async def test_acknowledging_by_hand(cluster: FakeCluster) -> None:
 
 
 async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster,
 ) -> None:
-    monkeypatch.setattr(
-        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.01
-    )
     cluster["a"].store("T", 0, b"x")
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "can not")
     tries: list[int] = []
@@ -152,7 +155,7 @@ async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
         if len(tries) < 4:
             raise ReconsumeLater
 
-    async with consumer(cluster, {"T": "*"}, handler=handle):
+    async with consumer(cluster, {"T": "*"}, handler=handle, pauses=Pauses(local_retry=0.01)):
         await until(lambda: len(tries) == 4)
     assert tries == [0, 1, 2, 3]
     assert len(cluster["a"].sent_back) == 3
@@ -160,11 +163,12 @@ async def test_a_message_that_the_broker_does_not_take_back_is_tried_here_again(
 
 
 async def test_a_redelivered_message_has_its_topic(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster,
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.assignment.MISSING_TOPIC_PERIOD", 0.01)
     seen: list[ConsumedMessage] = []
-    async with consumer(cluster, {"T": "*"}, handler=seen.append, start="end"):
+    async with consumer(
+        cluster, {"T": "*"}, handler=seen.append, start="end", pauses=Pauses(missing_topic=0.01)
+    ):
         # The broker makes the topic when it hears of the group; none of its messages is too old.
         cluster["b"].store("%RETRY%G", 0, b"again", "RETRY_TOPIC\x01T\x02")
         cluster.put("%RETRY%G", "b", queues=1)
@@ -344,7 +348,7 @@ async def test_broadcast_reads_everything_and_keeps_its_offsets_in_a_file(
     cluster["a"].store("T", 0, b"new")
     assert await run({b"new"}, "DEFAULT") == [b"new"]
     assert not cluster["a"].sent_back + cluster["b"].sent_back
-    assert "no retry in broadcast mode" in caplog.text
+    assert "broadcast mode does not retry" in caplog.text
     assert cluster["a"].offsets == {}
     (beat,) = cluster["a"].heartbeats[-1].consumer_data_set
     assert beat.message_model == "BROADCASTING"

@@ -8,6 +8,7 @@ import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
@@ -15,6 +16,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 A0 = MessageQueue("T", "a", 0)
@@ -24,8 +26,10 @@ class Odd(BaseException):
     """What `except Exception` does not catch, as pytest's own are."""
 
 
-def consumer(cluster: FakeCluster, **options: Any) -> PushConsumer:
-    return PushConsumer("G", {"T": "*"}, namesrv=cluster.namesrv, **({"start": "begin"} | options))
+def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any) -> PushConsumer:
+    return impatient(PushConsumer, pauses)(
+        "G", {"T": "*"}, namesrv=cluster.namesrv, **({"start": "begin"} | options)
+    )
 
 
 def fill(cluster: FakeCluster, count: int = 3) -> None:
@@ -196,14 +200,13 @@ async def test_what_a_handler_makes_of_a_body_does_not_count(
         await until(lambda: (pq.count, pq.size) == (0, 0))
 
 
-async def test_a_commit_that_hangs_keeps_no_lock(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_that_hangs_keeps_no_lock(cluster: FakeCluster) -> None:
     """Else nobody reads the queues of the other brokers for the next minute."""
-    monkeypatch.setattr("pocketmq.client.consumer.push_session.LAST_COMMIT_TIMEOUT", 0.01)
     seen: list[bytes] = []
     fill(cluster)
-    async with consumer(cluster, handler=lambda m: seen.append(m.body), orderly=True) as c:
+    async with consumer(
+        cluster, Pauses(last_commit=0.01), handler=lambda m: seen.append(m.body), orderly=True
+    ) as c:
         await until(lambda: len(seen) == 3 and len(c.assignment) == 4)
         assert cluster["b"].locks
         cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign]
@@ -267,15 +270,10 @@ async def test_a_topic_may_come_while_the_consumer_starts(cluster: FakeCluster) 
         await c.shutdown()
 
 
-async def test_a_paused_queue_hands_out_no_repetition(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "pocketmq.client.consumer.dispatch.consume_concurrently.LOCAL_RETRY_DELAY", 0.001
-    )
+async def test_a_paused_queue_hands_out_no_repetition(cluster: FakeCluster) -> None:
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     fill(cluster, 1)
-    async with consumer(cluster) as c:
+    async with consumer(cluster, Pauses(local_retry=0.001)) as c:
         service = c._session.consumption.service
         message = await anext(c)
         await message.reconsume()
@@ -327,10 +325,9 @@ async def test_a_message_that_is_refused_comes_again_less_and_less_often(
     if refused:
         cluster["a"].back_answer = Response(ResponseCode.NO_PERMISSION, "as the test says")
     else:
-        monkeypatch.setattr("pocketmq.client.consumer.dispatch.send_back.SEND_BACK_TIMEOUT", 0.01)
         cluster["a"].back_answer = None  # type: ignore[assignment]
     fill(cluster, 1)
-    async with consumer(cluster, handler=handle):
+    async with consumer(cluster, Pauses(send_back_timeout=5 if refused else 0.01), handler=handle):
         async with asyncio.timeout(10):
             await done.wait()
     assert cluster["a"].offsets["G", "T", 0] == 1
@@ -342,7 +339,6 @@ async def test_a_handler_that_can_not_be_cancelled_does_not_keep_the_consumer(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     """Nor the queues, and the locks, of everything else."""
-    monkeypatch.setattr("pocketmq.client.consumer.dispatch.workers.CANCEL_TIMEOUT", 0.02)
     monkeypatch.setattr("pocketmq.client.instance.CANCEL_TIMEOUT", 0.02)
     begun, end = asyncio.Event(), asyncio.Event()
 
@@ -353,7 +349,13 @@ async def test_a_handler_that_can_not_be_cancelled_does_not_keep_the_consumer(
                 await end.wait()
 
     fill(cluster)
-    c = consumer(cluster, handler=stubborn, orderly=orderly, shutdown_timeout=0.02)
+    c = consumer(
+        cluster,
+        Pauses(cancelled_handler=0.02),
+        handler=stubborn,
+        orderly=orderly,
+        shutdown_timeout=0.02,
+    )
     await c.start()
     await begun.wait()
     closing = asyncio.create_task(c.shutdown())

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.rebalance.strategies import average
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.request import Response
 from tests.client.fake_cluster import FakeCluster
+from tests.client.impatient import impatient
 from tests.client.waiting import until
 
 
@@ -49,8 +51,10 @@ def test_the_division_of_the_reference(
     assert [queue.queue_id for queue in share] == expected
 
 
-def consumer(cluster: FakeCluster, **options: Any) -> PullConsumer:
-    return PullConsumer("G", namesrv=cluster.namesrv, **({"start": "begin"} | options))
+def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any) -> PullConsumer:
+    return impatient(PullConsumer, pauses)(
+        "G", namesrv=cluster.namesrv, **({"start": "begin"} | options)
+    )
 
 
 async def test_one_client_reads_all_queues(cluster: FakeCluster) -> None:
@@ -107,9 +111,8 @@ async def test_a_queue_that_is_lost_is_committed_for_its_new_reader(
 
 
 async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster,
 ) -> None:
-    monkeypatch.setattr("pocketmq.client.consumer.rebalance.rebalance.RETRY_PERIOD", 0.01)
     refused = 0
     original = cluster["a"].consumer_list
 
@@ -122,7 +125,7 @@ async def test_a_broker_that_does_not_know_the_group_yet_is_asked_again(
 
     cluster.put("T", "a")
     cluster["a"].consumer_list = not_yet  # type: ignore[method-assign]
-    async with consumer(cluster) as c:
+    async with consumer(cluster, Pauses(incomplete_round=0.01)) as c:
         await c.subscribe("T")
         await until(lambda: len(c.assignment) == 2)
     assert cluster["a"].seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP] >= 4

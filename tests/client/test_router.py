@@ -212,4 +212,4 @@ def test_both_kinds_of_consumers_take_the_router_class(tmp_path: Path) -> None:
     )  # fmt: skip
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
     assert len(errors) == 1, done.stdout
-    assert "program.py:14" in errors[0]
+    assert "program.py:13" in errors[0]

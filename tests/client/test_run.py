@@ -344,3 +344,16 @@ async def test_the_start_waits_no_longer_than_it_should(unused_port: str) -> Non
     consumer = PushConsumer("G", {"T": "*"}, namesrv=unused_port, start_timeout=0.2)
     with pytest.raises(NoNameServer, match="no name server answered"):
         await consumer.start()
+
+
+async def test_a_signal_ends_the_wait_for_a_name_server(
+    unused_port: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = PushConsumer(
+        "G", {"T": "*"}, handler=lambda m: None, namesrv=unused_port, start_timeout=3600
+    )
+    running = asyncio.create_task(consumer.run())
+    await until(lambda: "waits up to 3600 s for a name server" in caplog.text, timeout=30)
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(30):
+        await running

@@ -56,7 +56,7 @@ async def broker() -> AsyncIterator[Broker]:
 @pytest.fixture
 async def gatherer() -> AsyncIterator[SharedPolls]:
     async with ConnectionPool() as pool:
-        yield SharedPolls(pool, BatchProtocol(pool), 1.0)
+        yield SharedPolls(pool, BatchProtocol(pool), 1.0, 15.0)
 
 
 def poll(queue_id: int, subscription: str = "*") -> PullMessageRequestHeader:

@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from types import TracebackType
-from typing import Self, Unpack
+from typing import ClassVar, Self, Unpack
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
@@ -26,6 +26,7 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
 from pocketmq.client.consumer.fetch.puller import PullResult
 from pocketmq.client.consumer.name_server_patience import patiently, take_start_timeout
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull_session import PullOptions, PullSession
 from pocketmq.client.consumer.rebalance.assignment import FetchOptions
 from pocketmq.client.consumer.subscription import Kind
@@ -87,6 +88,8 @@ class PullConsumer:
         InvalidName: the group is not well formed.
         TypeError, ValueError: an argument has the wrong type or is out of range; the text names it.
     """
+
+    _pauses: ClassVar[Pauses] = Pauses()
 
     def __init__(
         self,
@@ -493,7 +496,7 @@ class PullConsumer:
     def _session(self) -> PullSession:
         """The present session, or the one that `start` will begin."""
         if self._made is None:
-            self._made = PullSession(self._options, self._namesrv, self.hooks)
+            self._made = PullSession(self._options, self._namesrv, self.hooks, self._pauses)
         return self._made
 
     def _running_session(self) -> PullSession:

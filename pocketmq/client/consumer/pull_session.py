@@ -17,6 +17,7 @@ from pocketmq.client.consumer.fetch.puller import Puller
 from pocketmq.client.consumer.name_server_patience import patiently
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
 from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
 from pocketmq.client.consumer.rebalance.strategies import average
@@ -34,9 +35,6 @@ from pocketmq.remoting.bodies.heartbeat import ConsumerData
 __all__ = ["PullOptions", "PullSession"]
 
 log = logging.getLogger(__name__)
-
-#: Shutdown does not wait longer than this for the last commit, seconds.
-LAST_COMMIT_TIMEOUT = 3.0
 
 
 class PullOptions(msgspec.Struct, frozen=True):
@@ -63,9 +61,14 @@ class PullSession:
     """
 
     def __init__(
-        self, options: PullOptions, namesrv: str | Sequence[str] | None, hooks: ConsumeHookList
+        self,
+        options: PullOptions,
+        namesrv: str | Sequence[str] | None,
+        hooks: ConsumeHookList,
+        pauses: Pauses,
     ) -> None:
         self.options = options
+        self._pauses = pauses
         #: Whether it ever ran.
         self.begun = False
         group = options.wire_group
@@ -81,7 +84,12 @@ class PullSession:
         limiter = PullLimiter(options.limits)
         self.ready: ReadyQueues[MessageExt] = ReadyQueues(limiter)
         self.puller = Puller(
-            instance, group, MessageExt, suspend=options.suspend, share_polls=options.share_polls
+            instance,
+            group,
+            MessageExt,
+            suspend=options.suspend,
+            share_polls=options.share_polls,
+            hold_slack=pauses.hold_slack,
         )
         share_again = lambda: self.rebalancer.soon()  # noqa: E731 (it is made below)
         self._events = ConsumerEvents(
@@ -97,9 +105,15 @@ class PullSession:
             self.ready.arrived,
             self._events,
             share_again,
+            pauses,
         )
         self.rebalancer: Rebalancer = Rebalancer(
-            instance, group, average, self._rebalanced, self._events.group_changed
+            instance,
+            group,
+            average,
+            self._rebalanced,
+            self._events.group_changed,
+            retry_period=pauses.incomplete_round,
         )
         instance.heartbeat.add_consumer(group, self._describe)
         self.life = Lifecycle(self._connect, self._begin, self._close)
@@ -120,7 +134,7 @@ class PullSession:
         self.ready.arrival.set()
         try:
             if self.options.fetch.commits:
-                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
+                async with asyncio.timeout(self._pauses.last_commit):
                     await self._commit()
         except TimeoutError:
             group = self.options.group

@@ -36,6 +36,7 @@ from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, Ty
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
 from pocketmq.client.consumer.name_server_patience import take_start_timeout
 from pocketmq.client.consumer.offsets.local_offset_store import default_directory
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push_session import PushOptions, PushSession
 from pocketmq.client.consumer.rebalance.assignment import FetchOptions
 from pocketmq.client.consumer.rebalance.strategies import Strategy, average
@@ -125,6 +126,7 @@ class PushConsumer:
     """
 
     _message_type: ClassVar[type[ConsumedMessage]] = ConsumedMessage
+    _pauses: ClassVar[Pauses] = Pauses()
 
     def __init__(
         self,
@@ -469,7 +471,12 @@ class PushConsumer:
         """The present session, or the one that `start` will begin."""
         if self._made is None:
             self._made = PushSession(
-                self._options, self._namesrv, self.hooks, self._message_type, self._adapt
+                self._options,
+                self._namesrv,
+                self.hooks,
+                self._message_type,
+                self._adapt,
+                self._pauses,
             )
             self._made.iteration.before_wait = self._check_wait
         return self._made

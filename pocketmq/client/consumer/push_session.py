@@ -24,6 +24,7 @@ from pocketmq.client.consumer.name_server_patience import patiently
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore, RemoteOffsetStore
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push_subscriptions import PushSubscriptions
 from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
 from pocketmq.client.consumer.rebalance.queue_lock import QueueLocks
@@ -43,9 +44,6 @@ from pocketmq.remoting.bodies.heartbeat import ConsumerData
 __all__ = ["PushOptions", "PushSession"]
 
 log = logging.getLogger(__name__)
-
-#: Shutdown does not wait longer than this for the last commit, seconds.
-LAST_COMMIT_TIMEOUT = 3.0
 
 
 class PushOptions(msgspec.Struct, frozen=True):
@@ -81,9 +79,11 @@ class PushSession:
         hooks: ConsumeHookList,
         message_type: type[ConsumedMessage],
         adapt: Callable[[Any], Any],
+        pauses: Pauses,
     ) -> None:
         """`adapt` makes a function of the application one that the consumer can call."""
         self.options = options
+        self._pauses = pauses
         self.adapt = adapt
         self.running = False
         #: Whether it ever ran.
@@ -103,7 +103,7 @@ class PushSession:
             hooks.append(self.trace.hook)
         limiter = PullLimiter(options.limits)
         self.handlers: dict[str, AnyHandler] = {}
-        self.consumption = Consumption(instance, consume, self.handlers, hooks, limiter)
+        self.consumption = Consumption(instance, consume, self.handlers, hooks, limiter, pauses)
         self.iteration = self.consumption.iteration
         self.store: OffsetStore = (
             LocalOffsetStore(options.offset_directory, instance.client_id, group)
@@ -122,6 +122,7 @@ class PushSession:
                 message_type,
                 suspend=options.suspend,
                 share_polls=options.share_polls,
+                hold_slack=pauses.hold_slack,
             ),
             self.store,
             limiter,
@@ -129,6 +130,7 @@ class PushSession:
             self.consumption.service.arrived,
             self.events,
             share_again,
+            pauses,
         )
         locked = consume.orderly and not consume.broadcast
         self.ownership = QueueOwnership(
@@ -136,12 +138,17 @@ class PushSession:
             self.assignment,
             self.consumption.service,
             self.committer,
-            QueueLocks(instance, group, monotonic) if locked else None,
+            QueueLocks(instance, group, monotonic, pauses.lock_timeout) if locked else None,
             share_again,
             self.events,
         )
         self.rebalancer: Rebalancer = Rebalancer(
-            instance, group, options.strategy, self.ownership.share, self.events.group_changed
+            instance,
+            group,
+            options.strategy,
+            self.ownership.share,
+            self.events.group_changed,
+            retry_period=pauses.incomplete_round,
         )
         self.wanted = PushSubscriptions(
             instance,
@@ -245,7 +252,7 @@ class PushSession:
             if self.running:
                 self.assignment.stop()
                 await self.consumption.drain(self.shutdown_timeout)
-                async with asyncio.timeout(LAST_COMMIT_TIMEOUT):
+                async with asyncio.timeout(self._pauses.last_commit):
                     await self.ownership.close()
         except TimeoutError:
             group = self.options.group

@@ -14,20 +14,15 @@ from pocketmq.client.consumer.dispatch.consume_service import (
     Consume,
     ConsumeService,
     Queue,
-    describe,
 )
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
+from pocketmq.client.consumer.pauses import Pauses
 
 __all__ = ["ConsumeConcurrently"]
 
 log = logging.getLogger(__name__)
-
-#: A message that the broker did not take back is tried here again after so many seconds.
-LOCAL_RETRY_DELAY = 5.0
-#: Twice as many after each further time that the broker refused it, which may never end; at most:
-LONGEST_LOCAL_RETRY_DELAY = 300.0
 
 
 class ConsumeConcurrently(ConsumeService):
@@ -43,9 +38,11 @@ class ConsumeConcurrently(ConsumeService):
         stats: ConsumeStats,
         names: ShownNames,
         send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
+        pauses: Pauses,
     ) -> None:
         super().__init__(limiter, stats, names)
         self._send_back = send_back
+        self._pauses = pauses
         self._again: deque[ConsumedMessage] = deque()
 
     @property
@@ -137,13 +134,8 @@ class ConsumeConcurrently(ConsumeService):
             return
         message.settled = True
         self._count(message, ok=False)
-        self._say(message, error)
+        self._say(message, error, dropped=self._send_back is None)
         if self._send_back is None:
-            log.warning(
-                "dropping %s: broadcast mode does not retry",
-                describe(message),
-                extra=self._fields(message),
-            )
             self._finish(message)
             return
         delay_level = error.delay_level if isinstance(error, ReconsumeLater) else 0
@@ -158,12 +150,13 @@ class ConsumeConcurrently(ConsumeService):
                 message.reconsume_times += 1
                 # While it is not refused but not answered, the pause stays as it is.
                 times = max(message.refusals, 1)
-                delay = backoff(LOCAL_RETRY_DELAY, LONGEST_LOCAL_RETRY_DELAY, times)
+                pauses = self._pauses
+                delay = backoff(pauses.local_retry, pauses.longest_local_retry, times)
                 self._later(delay, self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:
         if message.process_queue.paused:
-            self._later(LOCAL_RETRY_DELAY, self._retry, message)
+            self._later(self._pauses.local_retry, self._retry, message)
             return
         self._again.append(message)
         self._wake()

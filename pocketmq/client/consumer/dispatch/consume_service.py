@@ -168,22 +168,31 @@ class ConsumeService(ABC):
             timer = asyncio.get_running_loop().call_later(delay, due)
             self._timers[timer] = message
 
-    def _say(self, message: ConsumedMessage, error: BaseException | None) -> None:
+    def _say(
+        self, message: ConsumedMessage, error: BaseException | None, *, dropped: bool = False
+    ) -> None:
         """One log line, with a traceback for what was not raised on purpose."""
-        told = self._fields(message)
-        if isinstance(error, ReconsumeLater):
-            why = str(error) or "its handler asked for it"
-            log.info("redelivering %s: %s", describe(message), why, extra=told)
-        elif isinstance(error, PayloadError):
-            # The traceback would only show the decoder.
-            log.warning("redelivering %s: %s", describe(message), error, extra=told)
-        elif error is not None:
-            log.warning(
-                "redelivering %s: its handler failed",
-                describe(message),
-                exc_info=error,
-                extra=told,
-            )
+        if error is None and not dropped:
+            return
+        traceback = None
+        why = str(error)
+        level = logging.WARNING
+        if error is None or isinstance(error, ReconsumeLater):
+            why = (error and str(error)) or "its handler asked for it"
+            level = logging.WARNING if dropped else logging.INFO
+        elif not isinstance(error, PayloadError):  # its traceback would only show the decoder
+            why = "its handler failed"
+            traceback = error
+        log.log(
+            level,
+            "dropping %s, because broadcast mode does not retry: %s"
+            if dropped
+            else "redelivering %s: %s",
+            describe(message),
+            why,
+            exc_info=traceback,
+            extra=self._fields(message),
+        )
 
     def _fields(self, message: ConsumedMessage) -> dict[str, object]:
         return fields(
@@ -198,5 +207,5 @@ def describe(message: ConsumedMessage) -> str:
     """A message in a log line."""
     return (
         f"message {message.msg_id} of {message.topic} ({message.queue} offset "
-        f"{message.queue_offset}, delivered {message.reconsume_times + 1} times)"
+        f"{message.queue_offset}, delivery {message.reconsume_times + 1})"
     )

@@ -22,6 +22,7 @@ from pocketmq.client.consumer.dispatch.send_back import SendBack
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.dispatch.workers import Workers
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.instance import ClientInstance
 from pocketmq.message.limits import RETRY_PREFIX
 
@@ -59,10 +60,11 @@ class Consumption:
         handlers: Mapping[str, AnyHandler],
         hooks: ConsumeHookList,
         limiter: PullLimiter,
+        pauses: Pauses,
     ) -> None:
         self.names = ShownNames(instance.namespace, options.group)
         self.stats = ConsumeStats(monotonic)
-        self.service = _make_service(instance, options, limiter, self.stats, self.names)
+        self.service = _make_service(instance, options, limiter, self.stats, self.names, pauses)
         self.outcomes = Outcomes(instance, self.service, self.names, hooks)
         self.calls = HandlerCalls(handlers, self.service, self.outcomes)
         self.workers = Workers(
@@ -71,6 +73,7 @@ class Consumption:
             self.calls.consume,
             instance.spawn,
             self.outcomes.overdue,
+            pauses.cancelled_handler,
         )
         self.iteration = Iteration(self.service)
         self.service.connect(self.outcomes, self.wake)
@@ -126,14 +129,16 @@ def _make_service(
     limiter: PullLimiter,
     stats: ConsumeStats,
     names: ShownNames,
+    pauses: Pauses,
 ) -> ConsumeService:
     limit = options.max_reconsume_times
     send_back = None
     if not options.broadcast:
         unlimited = UNLIMITED if options.orderly else MAX_RECONSUME_TIMES
-        send_back = SendBack(instance, options.group, unlimited if limit is None else limit)
+        most = unlimited if limit is None else limit
+        send_back = SendBack(instance, options.group, most, pauses.send_back_timeout)
     if not options.orderly:
-        return ConsumeConcurrently(limiter, stats, names, send_back)
+        return ConsumeConcurrently(limiter, stats, names, send_back, pauses)
     return ConsumeOrderly(
         limiter,
         stats,

@@ -16,16 +16,17 @@ __all__ = ["SendBack"]
 
 log = logging.getLogger(__name__)
 
-SEND_BACK_TIMEOUT = 5.0
-
 
 class SendBack:
     """Gives back messages of one group (its name on the wire)."""
 
-    def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int) -> None:
+    def __init__(
+        self, instance: ClientInstance, group: str, max_reconsume_times: int, timeout: float
+    ) -> None:
         self._instance = instance
         self._group = group
         self._max_reconsume_times = max_reconsume_times
+        self._timeout = timeout
 
     async def __call__(self, message: ConsumedMessage, delay_level: int) -> bool:
         """Whether the broker took it; the message counts how often it was refused. `delay_level`:
@@ -43,7 +44,7 @@ class SendBack:
                 await self._instance.broker_address(message.process_queue.queue),
                 RequestCode.CONSUMER_SEND_MSG_BACK,
                 header,
-                timeout=SEND_BACK_TIMEOUT,
+                timeout=self._timeout,
                 broker=message.broker_name,
             )
         except RemotingError as error:

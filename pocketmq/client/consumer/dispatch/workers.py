@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 #: Messages that a worker works on before others have their turn.
 BURST = 32
-#: How long a handler that was cancelled may take to end, seconds.
-CANCEL_TIMEOUT = 5.0
 
 
 class _Worker:
@@ -53,7 +51,9 @@ class Workers:
         consume: Consume,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         overdue: Callable[[ConsumedMessage], Awaitable[None]],
+        cancel_timeout: float,
     ) -> None:
+        """`cancel_timeout`: how long a handler that was cancelled may take to end, seconds."""
         if limit < 1:
             raise ValueError(f"concurrency must be at least 1, not {limit}")
         self._limit = limit
@@ -61,6 +61,7 @@ class Workers:
         self._consume = consume
         self._spawn = spawn
         self._overdue = overdue
+        self._cancel_timeout = cancel_timeout
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._due = False
@@ -179,7 +180,7 @@ class Workers:
                 "redelivered",
                 len(late),
             )
-            await asyncio.wait([worker.task for worker in late], timeout=CANCEL_TIMEOUT)
+            await asyncio.wait([worker.task for worker in late], timeout=self._cancel_timeout)
 
     def _late(self) -> list[_Worker]:
         return [worker for worker in self._workers if worker.task not in self.closers]

@@ -17,6 +17,7 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult, PullStatus
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageExt, MessageQueue
@@ -24,12 +25,6 @@ from pocketmq.message.message import MessageExt, MessageQueue
 __all__ = ["QueueFetcher", "Reader"]
 
 log = logging.getLogger(__name__)
-
-#: Pause after the first and after any further failure in a row, seconds.
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 1.0
-#: A queue without news is asked for some this often, seconds: not every broker holds a poll.
-SHORTEST_POLL = 0.1
 
 M = TypeVar("M", bound=MessageExt)
 
@@ -61,6 +56,7 @@ class QueueFetcher(Generic[M]):
         reader: Reader[M],
         limiter: PullLimiter,
         batch: int,
+        pauses: Pauses,
     ) -> None:
         self.pq = pq
         self._expression = expression
@@ -68,6 +64,7 @@ class QueueFetcher(Generic[M]):
         self._reader = reader
         self._limiter = limiter
         self._batch = batch
+        self._pauses = pauses
         self._task: asyncio.Task[None] | None = None
 
     def start(self, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
@@ -96,6 +93,7 @@ class QueueFetcher(Generic[M]):
 
     async def _run(self) -> None:
         pq = self.pq
+        pauses = self._pauses
         failures = 0
         while True:
             try:
@@ -116,7 +114,7 @@ class QueueFetcher(Generic[M]):
                         extra=fields(error, queue=pq.queue, group=self._puller.group),
                     )
                 self._reader.failed(pq.queue, error, failures)
-                await asyncio.sleep(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
+                await asyncio.sleep(backoff(pauses.first_failure, pauses.longest_failure, failures))
                 continue
             if failures:
                 log.info(
@@ -130,9 +128,9 @@ class QueueFetcher(Generic[M]):
             self._accept(result)
             if (
                 result.status is PullStatus.NO_NEW_MSG
-                and time.monotonic() - pq.pulled_at < SHORTEST_POLL
+                and time.monotonic() - pq.pulled_at < pauses.shortest_poll
             ):
-                await asyncio.sleep(SHORTEST_POLL)
+                await asyncio.sleep(pauses.shortest_poll)
 
     def _accept(self, result: PullResult[M]) -> None:
         pq = self.pq

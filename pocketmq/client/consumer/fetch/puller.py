@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.consumer.fetch.shared_polls import HOLD_SLACK, SharedPolls
+from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
 from pocketmq.client.errors import RemotingError, error_for
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
@@ -72,14 +72,17 @@ class Puller(Generic[M]):
         *,
         suspend: float,
         share_polls: bool,
+        hold_slack: float,
     ) -> None:
         """`suspend`: seconds that long polls are held; `share_polls`: those to one broker go
-        together where it serves that (`shared_polls.py`)."""
+        together where it serves that (`shared_polls.py`); `hold_slack`: seconds that an answer may
+        take beyond the time of holding."""
         self._instance = instance
         self._polls = None
         if share_polls and suspend > 0:
-            self._polls = SharedPolls(instance.pool, instance.batching, suspend)
+            self._polls = SharedPolls(instance.pool, instance.batching, suspend, hold_slack)
         self._suspend = suspend
+        self._hold_slack = hold_slack
         self.group = group
         self._message_type = message_type
         self._replicas: dict[MessageQueue, int] = {}
@@ -106,7 +109,7 @@ class Puller(Generic[M]):
             await self._address(queue),
             RequestCode.PULL_MESSAGE,
             self._header(queue, offset, expression, max_messages, suspend),
-            timeout=suspend + HOLD_SLACK if timeout is None else timeout,
+            timeout=suspend + self._hold_slack if timeout is None else timeout,
         )
         return await self._answered(asking, queue, expression)
 

@@ -39,10 +39,8 @@ LEAST_GATHERED = 16
 #: A round lasts so many times as long as a poll that is alone is held: it costs the broker no more
 #: to hold on, but each renewal costs the same for every child.
 ROUND = 2
-#: A held pull is answered some time after its suspend time, seconds.
-HOLD_SLACK = 15.0
-#: Polls without news wait so long for each other before they go on, seconds. Meanwhile, the broker
-#: can tell the news to others.
+#: Polls without news wait so long for each other before they go on, seconds. In that time, the
+#: broker can give the news to others.
 PAUSE = 0.005
 #: A poll that would be held for less goes on until the end of the next round, seconds.
 SHORTEST_HOLD = 0.5
@@ -111,12 +109,16 @@ class _Poll:
 
 
 class SharedPolls:
-    """The long polls of one consumer; all are held for `suspend` seconds at most."""
+    """The long polls of one consumer; all are held for `suspend` seconds at most, and answered
+    within `slack` seconds after that."""
 
-    def __init__(self, pool: ConnectionPool, batching: BatchProtocol, suspend: float) -> None:
+    def __init__(
+        self, pool: ConnectionPool, batching: BatchProtocol, suspend: float, slack: float
+    ) -> None:
         self._pool = pool
         self._batching = batching
         self._suspend = suspend
+        self._slack = slack
         #: By address, then by topic and queue id.
         self._known: dict[str, dict[tuple[str, int], _Queue]] = {}
         self._opaques = count()
@@ -209,7 +211,7 @@ class SharedPolls:
 
     async def _carry(self, address: str, polls: Sequence[_Poll]) -> None:
         hold = self._hold(address)
-        timeout = hold / 1000 + HOLD_SLACK
+        timeout = hold / 1000 + self._slack
         if len(polls) == 1:
             await self._ask_one(address, polls[0], hold)
             return
@@ -278,7 +280,7 @@ class SharedPolls:
     async def _ask_one(self, address: str, poll: _Poll, hold: int) -> None:
         if poll.answer.done():
             return
-        timeout = hold / 1000 + HOLD_SLACK
+        timeout = hold / 1000 + self._slack
         try:
             answer = await self._pool.request(address, _PULL, poll.bounded(hold), timeout=timeout)
         except RemotingError as error:

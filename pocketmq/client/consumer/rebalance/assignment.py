@@ -22,6 +22,7 @@ from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
@@ -35,9 +36,6 @@ from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 __all__ = ["Assignment", "FetchOptions", "ReadingListener"]
 
 log = logging.getLogger(__name__)
-
-#: A topic that does not exist yet is asked for this often, seconds.
-MISSING_TOPIC_PERIOD = 1.0
 
 M = TypeVar("M", bound=MessageExt)
 
@@ -75,6 +73,7 @@ class Assignment(Generic[M]):
         arrived: Callable[[ProcessQueue[M]], None],
         listener: ReadingListener,
         share_again: Callable[[], None],
+        pauses: Pauses,
     ) -> None:
         """`arrived` is called when the buffer of a queue is not empty any more, `share_again` when
         a topic exists that was missing."""
@@ -90,6 +89,7 @@ class Assignment(Generic[M]):
         self._limiter = limiter
         self._options = options
         self._share_again = share_again
+        self._pauses = pauses
         self._listener = listener
         self.arrived = arrived
         self.recovered = listener.reading_recovered
@@ -147,7 +147,7 @@ class Assignment(Generic[M]):
         told = fields(topic=topic, group=self._group)
         log.info("topic %s does not exist yet, waiting for it", topic, extra=told)
         while True:
-            await asyncio.sleep(MISSING_TOPIC_PERIOD)
+            await asyncio.sleep(self._pauses.missing_topic)
             if self.subscriptions.get(topic) is not subscription:
                 return
             try:
@@ -184,6 +184,7 @@ class Assignment(Generic[M]):
                 self,
                 self._limiter,
                 self._options.batch,
+                self._pauses,
             )
             fetcher.pq.paused = self.pause_new
         return fetcher

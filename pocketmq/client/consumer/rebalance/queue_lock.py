@@ -32,7 +32,6 @@ RENEWAL_PERIOD = 20.0
 LOCK_LIFE = 30.0
 #: And for so long at the broker, seconds.
 LOCK_MEMORY = 60.0
-LOCK_TIMEOUT = 1.0
 
 
 class Locks(NamedTuple):
@@ -45,9 +44,16 @@ class Locks(NamedTuple):
 
 
 class QueueLocks:
-    """Locks of one client in one group; `clock` gives seconds."""
+    """Locks of one client in one group; `clock` gives seconds, `timeout` bounds each request."""
 
-    def __init__(self, instance: ClientInstance, group: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        clock: Callable[[], float],
+        timeout: float,
+    ) -> None:
+        self._timeout = timeout
         self._instance = instance
         self._group = group
         self._clock = clock
@@ -68,7 +74,7 @@ class QueueLocks:
                     self._instance.routes.master(broker),
                     RequestCode.LOCK_BATCH_MQ,
                     body=body.encode(),
-                    timeout=LOCK_TIMEOUT,
+                    timeout=self._timeout,
                     broker=broker,
                 )
                 ok = LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
@@ -104,7 +110,7 @@ class QueueLocks:
                     self._instance.routes.master(broker),
                     RequestCode.UNLOCK_BATCH_MQ,
                     body=body.encode(),
-                    timeout=LOCK_TIMEOUT,
+                    timeout=self._timeout,
                     broker=broker,
                 )
             except RemotingError as error:

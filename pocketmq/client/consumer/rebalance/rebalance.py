@@ -33,8 +33,6 @@ __all__ = ["REBALANCE_PERIOD", "NotInGroup", "Rebalancer"]
 log = logging.getLogger(__name__)
 
 REBALANCE_PERIOD = 20.0
-#: After a round in which something could not be asked, seconds.
-RETRY_PERIOD = 1.0
 CONSUMER_LIST_TIMEOUT = 3.0
 #: A group that no broker knows from the beginning is told of after so many rounds.
 PATIENCE = 5
@@ -67,12 +65,16 @@ class Rebalancer:
         strategy: Strategy,
         assign: Callable[[str, Sequence[MessageQueue]], Awaitable[bool]],
         on_group: Callable[[NotInGroup | None], object] | None = None,
+        *,
+        retry_period: float,
     ) -> None:
+        """`retry_period`: after a round in which something could not be asked, seconds."""
         self._instance = instance
         self._group = group
         self._strategy = strategy
         self._assign = assign
         self._on_group = on_group
+        self._retry_period = retry_period
         self._known = False
         self._lost = False
         self._missing = 0
@@ -94,7 +96,7 @@ class Rebalancer:
     async def run(self) -> None:
         """Rounds for ever; ends by cancellation."""
         while True:
-            period = REBALANCE_PERIOD if await self.round() else RETRY_PERIOD
+            period = REBALANCE_PERIOD if await self.round() else self._retry_period
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await self._wake.wait()
