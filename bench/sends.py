@@ -84,7 +84,7 @@ Way = Callable[[Producer, list[Message]], Awaitable[None]]
 WAYS: dict[str, tuple[Way, dict[str, Any]]] = {
     "send, one by one": (one_by_one, {}),
     "send, 1000 tasks": (gathered, {}),
-    "send, 1000 tasks, not sharing": (gathered, {"coalesce": False}),
+    "send, 1000 tasks, not sharing": (gathered, {"accumulate": False}),
     "send, 1000 tasks, lingering": (gathered, {"linger_ms": 1}),
     "send_batch of 1000": (batched, {}),
     "post": (posted, {}),

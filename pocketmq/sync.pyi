@@ -107,7 +107,7 @@ class Admin:
     def group_offset(self, group: str, queue: MessageQueue) -> int | None: ...
     def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None: ...
     def reset_offsets(
-        self, group: str, topic: str, to: datetime | Literal["begin", "end"]
+        self, group: str, topic: str, to: datetime | int | Literal["begin", "end"]
     ) -> dict[MessageQueue, int]: ...
     def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None: ...
     def messages_by_key(
@@ -161,7 +161,7 @@ class Producer:
         attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
         linger_ms: float | timedelta = 0,
-        coalesce: bool = True,
+        accumulate: bool = True,
         max_buffered_bytes: int = ...,
         compression: str | None = "zlib",
         compress_over: int = 4096,

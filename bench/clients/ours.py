@@ -43,16 +43,16 @@ async def one(namesrv: str, topic: str, messages: int, _: int) -> tuple[float, i
 
 async def many(namesrv: str, topic: str, messages: int, in_flight: int) -> tuple[float, int]:
     """So many in flight."""
-    return await _many(namesrv, topic, messages, in_flight, coalesce=True)
+    return await _many(namesrv, topic, messages, in_flight, accumulate=True)
 
 
 async def each(namesrv: str, topic: str, messages: int, in_flight: int) -> tuple[float, int]:
     """So many in flight, each by itself."""
-    return await _many(namesrv, topic, messages, in_flight, coalesce=False)
+    return await _many(namesrv, topic, messages, in_flight, accumulate=False)
 
 
 async def _many(
-    namesrv: str, topic: str, messages: int, in_flight: int, *, coalesce: bool
+    namesrv: str, topic: str, messages: int, in_flight: int, *, accumulate: bool
 ) -> tuple[float, int]:
     failed = 0
     left = iter(range(messages))
@@ -66,7 +66,7 @@ async def _many(
                 failed += 1
 
     async with Producer(
-        "bench_ours", namesrv=namesrv, timeout=TIMEOUT, coalesce=coalesce
+        "bench_ours", namesrv=namesrv, timeout=TIMEOUT, accumulate=accumulate
     ) as producer:
         for _ in range(FIRST):
             await producer.send(Message(topic, BODY))

@@ -174,7 +174,8 @@ class ClientInstance:
                 if left < pause:
                     raise
                 if failures == 1:
-                    log.warning("waiting up to %.1f s to start: %s", left, error)
+                    told = fields(error, client_id=self.client_id)
+                    log.warning("waiting up to %.1f s to start: %s", left, error, extra=told)
                 await asyncio.sleep(pause)
             else:
                 return

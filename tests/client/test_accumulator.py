@@ -376,7 +376,7 @@ async def test_sends_that_share_no_request(
 
 
 async def test_sharing_requests_can_be_off(cluster: FakeCluster) -> None:
-    async with Producer("PG", namesrv=cluster.namesrv, coalesce=False) as p:
+    async with Producer("PG", namesrv=cluster.namesrv, accumulate=False) as p:
         await asyncio.gather(*(p.send(Message("T", b"x")) for _ in range(5)))
     assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 5
 

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -160,7 +161,11 @@ async def test_who_is_connected_and_how_far_a_group_is(real: RealCluster) -> Non
             queue: progress.consumer_offset for queue, progress in stats.items()
         } == dict.fromkeys(queues, 1)
         assert await admin.lag("shop") == await admin.lag("shop", "t") == 5
-        assert await admin.lag("nobody") == 0
+        for topic in (None, "t"):
+            with pytest.raises(
+                SubscriptionGroupNotExist, match="no broker has a consumer group 'nobody'"
+            ):
+                await admin.lag("nobody", topic)
         assert await admin.topics_of_group("shop") == ["t"]
         assert await admin.groups_of_topic("t") == ["shop"]
 
@@ -180,8 +185,14 @@ async def test_offsets_of_groups_are_reset_and_cloned(real: RealCluster) -> None
         assert await admin.reset_offsets("shop", "t", "begin") == dict.fromkeys(queues, 0)
         later = datetime(2100, 1, 1, tzinfo=UTC)
         assert await admin.reset_offsets("shop", "t", later) == ends
-        with pytest.raises(ValueError, match="not a time"):
-            await admin.reset_offsets("shop", "t", "middle")  # type: ignore[arg-type]
+        half = {queue: min(3, end) for queue, end in ends.items()}
+        assert await admin.reset_offsets("shop", "t", 3) == half
+        assert await admin.lag("shop", "t") == 6 - sum(half.values())
+        assert await admin.reset_offsets("shop", "t", 10**9) == ends
+        wrong: Any
+        for wrong in ("middle", -1, 1.5, True, None):
+            with pytest.raises((TypeError, ValueError), match="to must be"):
+                await admin.reset_offsets("shop", "t", wrong)
         with pytest.raises(TopicNotExist):
             await admin.reset_offsets("shop", "nope", "end")
 

@@ -110,7 +110,7 @@ async def test_a_queue_is_a_queue_of_the_topic(cluster: FakeCluster) -> None:
         ({"linger_ms": -5}, "linger_ms must be 0 or more"),
         ({"attempt_timeout": 0}, "attempt_timeout must be above 0"),
         ({"max_in_flight": 0}, "max_in_flight must be 1 or more, not 0"),
-        ({"coalesce": 1}, "coalesce must be True or False, not 1"),
+        ({"accumulate": 1}, "accumulate must be True or False, not 1"),
         ({"retrys": 3}, r"Producer has no option 'retrys'; did you mean 'retries'\?"),
         ({"credential": None}, r"no option 'credential'; did you mean 'credentials'\?"),
         ({"start_timeout": -1}, "start_timeout must be 0 or more"),

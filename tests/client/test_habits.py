@@ -172,7 +172,7 @@ async def test_a_send_is_as_much_work_with_thousands_pending(cluster: FakeCluste
     cluster.put("T", "a")
     cluster.put("slow", "b")
     async with Producer(
-        "G", namesrv=cluster.namesrv, timeout=60, retries=0, coalesce=False
+        "G", namesrv=cluster.namesrv, timeout=60, retries=0, accumulate=False
     ) as producer:
 
         async def send() -> None:

@@ -43,7 +43,7 @@ async def test_records_carry_them(cluster: FakeCluster, caplog: pytest.LogCaptur
         with pytest.raises(SendError):
             await posted
         await until(lambda: caplog.records)
-    [record] = [record for record in caplog.records if "gathered" in record.message]
+    [record] = [record for record in caplog.records if "accumulated" in record.message]
     assert formatter.format(record) == "T 1 13 a"
 
 

@@ -164,7 +164,7 @@ async def test_two_hundred_sends_connect_a_few_times(cluster: FakeCluster) -> No
         connects += 1
         writer.close()
 
-    async with Producer("PG", namesrv=cluster.namesrv, timeout=1.5, coalesce=False) as p:
+    async with Producer("PG", namesrv=cluster.namesrv, timeout=1.5, accumulate=False) as p:
         await p.send(Message("T", b"x"))
         broker = cluster["a"]
         await broker.stop()

@@ -110,15 +110,15 @@ async def test_a_fault_of_one_code_leaves_its_like_in_a_batch_alone(rocketmq: Ro
     assert (failed.remark, served.code) == ("made to fail by the test", 0)
 
 
-@pytest.mark.parametrize("coalesce", [True, False])
-async def test_sends_at_the_same_moment_fail(rocketmq: RocketMQ, coalesce: bool) -> None:
+@pytest.mark.parametrize("accumulate", [True, False])
+async def test_sends_at_the_same_moment_fail(rocketmq: RocketMQ, accumulate: bool) -> None:
     await rocketmq.create_topic("orders", queues=1)
     messages = [Message("orders", b"never")] * 10
-    async with producer_of(rocketmq, coalesce=coalesce) as producer:
+    async with producer_of(rocketmq, accumulate=accumulate) as producer:
         await producer.queues("orders")
         with contextlib.ExitStack() as faults:
             faults.enter_context(rocketmq.fail(SEND))
-            if coalesce:
+            if accumulate:
                 faults.enter_context(rocketmq.fail(RequestCode.SEND_BATCH_MESSAGE))
             sends = (producer.send(message) for message in messages)
             results = await asyncio.gather(*sends, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pocketmq.client.admin.servers import Servers
-from pocketmq.client.errors import RemoteSystemError
+from pocketmq.client.errors import RemoteSystemError, SubscriptionGroupNotExist
 from pocketmq.client.validation import consumer_group
 from pocketmq.remoting.bodies.consumer import (
     Connection,
@@ -155,7 +155,14 @@ class GroupAdmin(Servers):
         return stats
 
     async def lag(self, group: str, topic: str | None = None) -> int:
-        """How many stored messages a group has not consumed yet, in one topic or in all."""
+        """Count the stored messages that a group has not consumed yet, in one topic or in all.
+
+        Raises:
+            SubscriptionGroupNotExist: no broker knows the group.
+            TopicNotExist: there is no such topic.
+        """
+        if self._namespace.wrap(consumer_group(group)) not in await self.groups():
+            raise SubscriptionGroupNotExist(f"no broker has a consumer group {group!r}")
         progress = (await self.consume_stats(group, topic)).offset_table.values()
         return sum(max(queue.broker_offset - queue.consumer_offset, 0) for queue in progress)
 

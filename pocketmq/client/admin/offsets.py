@@ -12,12 +12,13 @@ from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import QueueOffsets, milliseconds
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import Seconds
+from pocketmq.client.parameters import Seconds, one_of, whole
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
+from pocketmq.remoting.properties_file import parse_properties
 
 __all__ = ["OffsetAdmin"]
 
@@ -61,17 +62,28 @@ class OffsetAdmin(Servers):
         await self._store(group).store(self._queue(queue), offset)
 
     async def reset_offsets(
-        self, group: str, topic: str, to: datetime | Literal["begin", "end"]
+        self, group: str, topic: str, to: datetime | int | Literal["begin", "end"]
     ) -> dict[MessageQueue, int]:
-        """Let a group, running or not, go on elsewhere in every queue of a topic: at a store time,
-        or at an end of each queue. Returns the new offsets.
+        """Let a group, running or not, go on elsewhere in every queue of a topic.
 
-        Raises TopicNotExist, SubscriptionGroupNotExist. Where a broker can only tell connected
-        consumers and none is, the offsets are stored instead.
+        `to` is a store time, "begin", "end", or a queue offset, which is the same number in every
+        queue, within the bounds of each. A broker with `useServerSideResetOffset=false` can only
+        tell connected consumers to go to a time. If none is connected, or `to` is a queue offset,
+        the offsets are stored there instead; a running consumer overwrites those.
+
+        Returns:
+            The new offsets.
+
+        Raises:
+            TopicNotExist: there is no such topic.
+            SubscriptionGroupNotExist: there is no such group.
+            TypeError, ValueError: `to` is none of those.
         """
         check_topic_name(topic)
-        if not isinstance(to, datetime) and to not in ("begin", "end"):
-            raise ValueError(f"not a time, 'begin' or 'end': {to!r}")
+        if not isinstance(to, datetime | str):
+            return await self._reset_to(group, topic, whole("to", to))
+        if isinstance(to, str):
+            one_of("to", to, ["begin", "end"])
         timestamp = {"begin": 0, "end": -1}[to] if isinstance(to, str) else milliseconds(to)
         header = ResetOffsetRequestHeader(
             topic=self._namespace.wrap(topic),
@@ -98,6 +110,33 @@ class OffsetAdmin(Servers):
             for table in tables
             for queue, offset in sorted(table.items())
         }
+
+    async def _reset_to(self, group: str, topic: str, offset: int) -> dict[MessageQueue, int]:
+        table: dict[MessageQueue, int] = {}
+        for name, address in (await self._masters_of(topic)).items():
+            settings = await self._each({name: address}, RequestCode.GET_BROKER_CONFIG)
+            config = parse_properties(bytes(settings[name].body).decode())
+            itself = config.get("useServerSideResetOffset") == "true"
+            for queue in await self.queues(topic):
+                if queue.broker_name != name:
+                    continue
+                low, high = await self.min_offset(queue), await self.max_offset(queue)
+                table[queue] = max(min(offset, high), low)
+                if itself:
+                    header = ResetOffsetRequestHeader(
+                        topic=self._namespace.wrap(topic),
+                        group=self._namespace.wrap(consumer_group(group)),
+                        timestamp=-1,
+                        is_force=True,
+                        queue_id=queue.queue_id,
+                        offset=table[queue],
+                    )
+                    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+                    await self._each({name: address}, code, header)
+                else:
+                    # Such a broker only tells consumers to go to a time.
+                    await self.set_group_offset(group, queue, table[queue])
+        return table
 
     async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None:
         """Let group `target` stand where `source` does, in one topic or in all of the source's."""

@@ -1,4 +1,4 @@
-"""Gathering: messages that wait a moment for company and travel as one batch.
+"""The accumulator: messages that wait a moment for others and travel as one batch.
 
 A message joins the growing batch of its topic, or of its queue where one is chosen. The batch
 leaves when it is full or its first message has waited for `linger` seconds. Batches of a topic
@@ -8,8 +8,8 @@ and a slow broker gets fewer, larger ones.
 
 Without lingering a batch is what is added in one turn of the event loop.
 
-One future and one timer serve a whole batch, and what has not been answered is bounded in bytes:
-who would go beyond waits. Reference: ProduceAccumulator.
+One future and one timer serve a whole batch. Unanswered messages are bounded in bytes: senders
+beyond the limit wait. Reference: ProduceAccumulator.
 """
 
 from __future__ import annotations
@@ -22,14 +22,26 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.client.errors import SHUT_DOWN, NotRunning, RemotingClosed, RemotingError, once_more
+from pocketmq.client.errors import (
+    SHUT_DOWN,
+    NotRunning,
+    RemotingClosed,
+    RemotingError,
+    SendError,
+    once_more,
+)
+from pocketmq.client.in_flight import InFlight
 from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.batch import BatchPart, batch_properties
+from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.sender import Sender
+from pocketmq.client.validation import goes_alone
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import ResponseCode
 
-__all__ = ["Accumulator", "Posted"]
+__all__ = ["SMALL_BODY", "Accumulator", "ConcurrentSends", "Posted"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +52,12 @@ MAX_BATCH_BYTES = 120_000
 MIN_BATCH_BYTES = 8192
 #: What a message of small body weighs in memory beside it, bytes.
 OVERHEAD = 300
+
+#: Bytes of a body from which on a request of its own costs little in comparison.
+SMALL_BODY = 4096
+
+#: What brokers say of a batch larger than their maxMessageSize: ours, and the official one.
+_TOO_LARGE = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR)
 
 SendBatch = Callable[[BatchPart, MessageQueue | None], Awaitable[list[SendResult]]]
 Key = tuple[str, MessageQueue | None]
@@ -298,7 +316,7 @@ class Accumulator:
             count = len(batch.part.msg_ids)
             topic, queue = batch.key
             log.warning(
-                "%d gathered messages to topic %s: %s",
+                "%d accumulated messages to topic %s were not stored: %s",
                 count,
                 topic,
                 error,
@@ -327,3 +345,48 @@ class Accumulator:
             if not room.done():
                 room.set_result(None)
                 return
+
+
+class ConcurrentSends:
+    """Sends of one producer that begin at the same moment share a batch of its accumulator.
+
+    A send that is the only one under way is an ordinary one. Others are accumulated for the rest of
+    the turn of the event loop, and none waits longer. Tasks that each send one message after the
+    other are answered together and go on together, so they soon share their requests; the more are
+    under way, the larger these are. `in_flight` counts the sends.
+
+    `below`: only bodies of fewer bytes; larger ones may be worth compressing, which no batch is.
+    """
+
+    def __init__(
+        self, accumulator: Accumulator, sender: Sender, in_flight: InFlight, below: int
+    ) -> None:
+        self._accumulator = accumulator
+        self._sender = sender
+        self._in_flight = in_flight
+        self._below = min(below, SMALL_BODY)
+
+    def takes(self, message: Message) -> bool:
+        """Whether a checked message, whose send is under way, may share a request."""
+        return (
+            self._in_flight.count > 1
+            and len(message.body) < self._below
+            and not self._accumulator.full
+            and not goes_alone(message)
+        )
+
+    async def send(self, message: Message, deadline: float) -> SendResult:
+        """Send a message that it takes. Together with others it may be too large for a broker that
+        takes each of them: then it goes again, by itself, and later batches are smaller.
+
+        `deadline`, of that one alone, in seconds of time.monotonic. Raises SendError, NoRouteInfo,
+        and InvalidMessage for its properties.
+        """
+        posted = self._accumulator.add(message, None)
+        try:
+            return await posted
+        except SendError as error:
+            if error.code not in _TOO_LARGE or posted.count == 1:
+                raise
+        self._accumulator.limit(posted.size // 2)
+        return await self._sender.send(prepare(message, posted.msg_id), None, deadline)

@@ -64,7 +64,7 @@ class BatchPart(msgspec.Struct):
             text,
             self.msg_ids,
             flag,
-            gathered=True,
+            shared=True,
         )
 
     def outgoing(self, extra: str = "") -> PreparedMessage:
@@ -79,7 +79,7 @@ class BatchPart(msgspec.Struct):
             extra + wait_property(self.wait_stored),
             self.msg_ids,
             batch=True,
-            gathered=True,
+            shared=True,
         )
 
 

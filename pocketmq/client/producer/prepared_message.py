@@ -85,7 +85,7 @@ class Compression(msgspec.Struct, frozen=True):
 class PreparedMessage(msgspec.Struct):
     """What every attempt of one send puts on the wire.
 
-    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `gathered`: it
+    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `shared`: it
     shares a request with what else is sent to its broker at the same time (client.batching).
     """
 
@@ -97,7 +97,7 @@ class PreparedMessage(msgspec.Struct):
     flag: int = 0
     sys_flag: int = 0
     batch: bool = False
-    gathered: bool = False
+    shared: bool = False
 
     def header(
         self, group: str, template: str, template_queues: int, queue: MessageQueue

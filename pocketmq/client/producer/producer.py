@@ -26,9 +26,8 @@ from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.log_fields import fields
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import Seconds, flag, one_of, seconds, seconds_or_none, whole
-from pocketmq.client.producer.accumulator import Accumulator
+from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, ConcurrentSends
 from pocketmq.client.producer.batch_sender import BatchSender
-from pocketmq.client.producer.coalescing import SMALL_BODY, Coalescing
 from pocketmq.client.producer.delivery import RetryPolicy
 from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
@@ -85,12 +84,12 @@ class Producer:
     - `linger_ms`: have `send` wait so long for company in a batch (autoBatch, batchMaxDelayMs);
       0: send at once. `max_buffered_bytes`: lingered or posted messages not answered yet, beyond
       which further ones wait (totalBatchMaxBytes).
-    - `coalesce`: let small messages that are sent at the same moment share a batch; none waits for
-      company (client.producer.coalescing). False: a request for each message.
+    - `accumulate`: let small messages that are sent at the same moment share a batch; none waits
+      for others (client.producer.accumulator). False: a request for each message.
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
       `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
     - `max_message_size`: bytes of a body before compression (maxMessageSize). `batch_bytes`: body
-      size at which the next batch begins; what lingers, is posted or coalesced: 120,000 at most.
+      size at which the next batch begins; what lingers, is posted or accumulated: 120,000 at most.
     - `max_in_flight`: sends under way; further ones wait for a place within their timeout.
     - `hooks`: called around sends (client.producer.hooks); `producer.hooks` may be changed.
     - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
@@ -116,7 +115,7 @@ class Producer:
         attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
         linger_ms: float | timedelta = 0,
-        coalesce: bool = True,
+        accumulate: bool = True,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         compression: str | None = "zlib",
         compress_over: int = 4096,
@@ -161,7 +160,7 @@ class Producer:
         ):
             whole(name, number, 1)
         for name, value in (
-            ("coalesce", coalesce),
+            ("accumulate", accumulate),
             ("send_latency_enable", send_latency_enable),
             ("start_detector_enable", start_detector_enable),
         ):
@@ -228,14 +227,14 @@ class Producer:
         )
         self._lingers = linger > 0
         self._accumulator = Accumulator(
-            self._calls.send_gathered,
+            self._calls.send_accumulated,
             self._instance.spawn,
             linger=linger,
             max_bytes=batch_bytes,
             max_buffered=max_buffered_bytes,
         )
-        below = 0 if not coalesce else compress_over if compression else SMALL_BODY
-        self._coalescing = Coalescing(self._accumulator, self._sender, self._in_flight, below)
+        below = 0 if not accumulate else compress_over if compression else SMALL_BODY
+        self._concurrent = ConcurrentSends(self._accumulator, self._sender, self._in_flight, below)
         self._replies = RequestReply(self._instance, self._calls.send_one)
         self.detector = Detector(
             self.selector, self._routes.masters, self._sender.probe, self._routes.poll
@@ -358,8 +357,8 @@ class Producer:
         if not (self._calls.running and self._in_flight.try_enter()):
             await self._calls.enter(deadline)
         try:
-            if timeout is None and queue is None and self._coalescing.takes(message):
-                return await self._coalescing.send(message, deadline)
+            if timeout is None and queue is None and self._concurrent.takes(message):
+                return await self._concurrent.send(message, deadline)
             return await self._sender.send(prepare(message, new_unique_id()), queue, deadline)
         finally:
             self._in_flight.leave()

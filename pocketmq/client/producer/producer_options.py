@@ -26,7 +26,7 @@ class ProducerOptions(ClientOptions, total=False):
     attempt_timeout: float | None
     queue_selector: str | Selector
     linger_ms: float
-    coalesce: bool
+    accumulate: bool
     max_buffered_bytes: int
     compression: str | None
     compress_over: int

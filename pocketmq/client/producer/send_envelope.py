@@ -227,8 +227,10 @@ class SendEnvelope:
         outgoing = prepare(message, new_unique_id())
         return await self._sender.send(outgoing, None, self.deadline(None))
 
-    async def send_gathered(self, part: BatchPart, queue: MessageQueue | None) -> list[SendResult]:
-        """Send a batch that the accumulator has gathered."""
+    async def send_accumulated(
+        self, part: BatchPart, queue: MessageQueue | None
+    ) -> list[SendResult]:
+        """Send a batch of the accumulator."""
         return self._unwrapped(await self._batches.send_part(part, queue, self.deadline(None)))
 
     async def _add(
