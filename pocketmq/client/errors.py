@@ -279,8 +279,8 @@ class TransactionNotPrepared(ClientError):
 
 
 def once_more(error: RemotingError) -> RemotingError:
-    """The same error for somebody else who waits: raising the one that all share would have it keep
-    what each of them has at hand."""
+    """Copy the error for one more caller: the traceback of a shared one would keep alive what every
+    caller that raised it holds."""
     own: RemotingError = type(error).__new__(type(error), *error.args)
     own.args = error.args  # those that are also OSErrors lose them
     own.__dict__.update(error.__dict__)

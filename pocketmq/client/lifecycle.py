@@ -67,7 +67,7 @@ class Lifecycle:
             raise NotRunning("client", SHUT_DOWN)
 
     async def shutdown(self) -> None:
-        """Close, or wait until it is closed; a caller who is cancelled only waits no more."""
+        """Close, or wait until it is closed; cancelling a caller does not cancel the shutdown."""
         if self._closing is None:
             self.running = False
             # In a task of its own, so that a caller who is cancelled leaves nothing half closed.

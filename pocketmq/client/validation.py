@@ -95,7 +95,7 @@ def positive(name: str, seconds: float) -> float:
 
 
 def check_topic_name(topic: str) -> None:
-    """Raises InvalidName for what can not name a topic."""
+    """Raise InvalidName for a text that cannot name a topic."""
     try:
         check_topic(topic)
     except IllegalName as error:
@@ -245,10 +245,10 @@ def check_batchable(message: Message) -> None:
     if not goes_alone(message):
         return
     if is_delayed(message):
-        raise InvalidMessage("a message with a delay level or timer can not be sent in a batch")
+        raise InvalidMessage("a message with a delay level or timer cannot be sent in a batch")
     raise InvalidMessage(
         f"topic {message.topic}: messages to retry topics, or with the property "
-        f"{names.INNER_MULTI_DISPATCH}, can not be sent in a batch"
+        f"{names.INNER_MULTI_DISPATCH}, cannot be sent in a batch"
     )
 
 

@@ -277,7 +277,7 @@ async def test_only_requests_can_be_replied_to(
     async with Producer("PG", namesrv=cluster.namesrv) as p:
         await p.send(Message("T", b"x"))
         [message] = received(cluster["a"])
-        with pytest.raises(InvalidMessage, match="is no request"):
+        with pytest.raises(InvalidMessage, match="is not a request"):
             await p.reply(message, b"x")
 
 

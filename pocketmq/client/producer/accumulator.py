@@ -127,7 +127,7 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
     def __await__(self) -> Generator[Any, None, SendResult]:
         batch = self._batch
         if not batch.done.done():
-            # A future of its own: who stops waiting does not end the wait of the others.
+            # A future of its own: one caller that stops waiting does not end the wait of others.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             batch.waiters.append(waiter)
             yield from waiter

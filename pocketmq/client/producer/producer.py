@@ -68,30 +68,34 @@ _running_loop = asyncio.get_running_loop
 
 
 class Producer:
-    """Sends messages for one producer group.
+    """Send messages for one producer group.
 
-    Options, with the reference's names in brackets:
+    The constructor touches no event loop. `start` and `shutdown` are idempotent; `async with` calls
+    both. Options, with the reference's names in brackets:
 
-    - `namesrv`: "host:port;host:port", a list, or the URL of a list (client.name_server_list);
-      default the environment's NAMESRV_ADDR.
-    - `timeout`: seconds for a send, all attempts together (sendMsgTimeout).
-    - `retries`: attempts after the first (retryTimesWhenSendFailed); after those, every queue not
-      tried yet is tried once. 0: one attempt.
+    - `namesrv`: "host:port;host:port", a list, or the URL of a list (client.name_server_list); None
+      reads the environment's NAMESRV_ADDR.
+    - `timeout`: seconds for one call, all attempts together (sendMsgTimeout).
+    - `retries`: attempts after the first, of those that reached a broker
+      (retryTimesWhenSendFailed); after those, each queue not tried yet is tried once. An attempt
+      that finds no connection, or loses it, does not count. 0: hand a message over once at most.
     - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
       left of `timeout` (sendMsgMaxTimeoutPerRequest).
     - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
       or a function (client.producer.queue_choice).
-    - `linger_ms`: have `send` wait so long for company in a batch (autoBatch, batchMaxDelayMs);
-      0: send at once. `max_buffered_bytes`: lingered or posted messages not answered yet, beyond
-      which further ones wait (totalBatchMaxBytes).
+    - `linger_ms`: let `send` wait so long for other messages to share a batch with (autoBatch,
+      batchMaxDelayMs); 0: send at once.
     - `accumulate`: let small messages that are sent at the same moment share a batch; none waits
       for others (client.producer.accumulator). False: a request for each message.
-    - `compression`: "zlib", "lz4", "zstd" or None, for bodies from `compress_over` bytes on, at
-      `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are never compressed.
-    - `max_message_size`: bytes of a body before compression (maxMessageSize). `batch_bytes`: body
-      size at which the next batch begins; what lingers, is posted or accumulated: 120,000 at most.
-    - `max_in_flight`: sends under way; further ones wait for a place within their timeout.
-    - `hooks`: called around sends (client.producer.hooks); `producer.hooks` may be changed.
+    - `max_buffered_bytes`: lingering or posted messages without an answer; further ones wait
+      (totalBatchMaxBytes).
+    - `compression`: "zlib", "lz4", "zstd" or None, for bodies of at least `compress_over` bytes, at
+      `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are not compressed.
+    - `max_message_size`: bytes of a body before compression (maxMessageSize).
+    - `batch_bytes`: body size at which the next batch begins; 120,000 at most for lingering, posted
+      and accumulated messages.
+    - `max_in_flight`: calls under way; further ones wait within their timeout.
+    - `hooks`: called around sends (client.producer.hooks); you may change `producer.hooks`.
     - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
@@ -102,7 +106,10 @@ class Producer:
     - `selection`: "penalised" or "round-robin" (client.selector.penalty).
     - what every client takes: credentials, TLS, namespace … (client.options).
 
-    The constructor touches no event loop; `start` and `shutdown` may be called again in vain.
+    Raises:
+        TypeError, ValueError: an option is unknown, or its value is not allowed.
+        InvalidName: the group, the namespace or an address is not well formed.
+        NoNameServer: no address of a name server is given anywhere.
     """
 
     def __init__(
@@ -288,7 +295,13 @@ class Producer:
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin; raises NotRunning after a shutdown, NoNameServer for a list that is not there."""
+        """Begin.
+
+        Raises:
+            NotRunning: the producer was shut down.
+            NoNameServer: the list of name servers cannot be read, or none of them could be reached
+                within `start_timeout`.
+        """
         await self._life.start()
 
     async def _begin(self) -> None:
@@ -330,13 +343,19 @@ class Producer:
     ) -> SendResult:
         """Send one message and return where it was stored.
 
-        With `queue` it goes to that queue, with `key` to the queue of that key, in one attempt:
-        messages of equal keys stay in order as long as each is awaited before the next, or lingers.
-        Else the selector chooses, and failed attempts are repeated on other brokers. `timeout` in
-        seconds is the total, and keeps the message from lingering.
+        `queue` sends it to that queue, `key` to the queue of that key: messages of equal keys stay
+        in order if you await each before the next, or let them linger. Otherwise the selector
+        chooses a queue, and failed attempts are repeated on other brokers. `timeout` is for all
+        attempts together, and keeps the message from lingering.
 
-        Raises InvalidMessage or InvalidName before anything is sent, NoRouteInfo when the topic has
-        no route and can not be created, SendError when every attempt failed.
+        Raises:
+            InvalidMessage, InvalidName, TypeError, ValueError: an argument is wrong; nothing was
+                sent.
+            NotRunning: the producer is not started, was shut down, or runs in another event loop.
+            NoRouteInfo: the topic has no route and cannot be created.
+            NoNameServer: no name server answered.
+            SendTimeout: no broker took the message within `timeout`.
+            SendError: the attempts are used up, or an answer is final.
         """
         if type(message) is not Message:
             check_type(message)
@@ -370,13 +389,17 @@ class Producer:
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> Awaitable[SendResult]:
-        """Put a message on its way in a batch with others; awaiting what is returned waits for it.
+        """Put a message on its way in a batch with others; await what is returned for its result.
 
             results = [await each for each in [await producer.post(m) for m in messages]]
 
         Batches leave as `linger_ms` and `batch_bytes` say (client.producer.accumulator). The call
-        itself waits only while `max_buffered_bytes` are not answered. What no batch may hold
-        (delays, timers, retries) goes by itself. Raises what `send` raises before it sends.
+        itself waits only while `max_buffered_bytes` have no answer. A message that cannot be in a
+        batch (with a delay, a timer, or to a retry topic) goes alone.
+
+        Raises:
+            InvalidMessage, InvalidName, TypeError: an argument is wrong.
+            NotRunning: as for `send`.
         """
         if type(message) is not Message or type(message.topic) is not str:
             check_type(message)
@@ -394,7 +417,7 @@ class Producer:
         return self._accumulator.add(message, None)
 
     async def flush(self) -> None:
-        """Send what lingers now, and wait until every message posted so far was answered."""
+        """Send what lingers now, and wait until every message posted so far has its answer."""
         await self._accumulator.flush()
 
     async def send_oneway(
@@ -405,8 +428,12 @@ class Producer:
         key: ShardingKey | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        """Hand one message to the connection of a broker; nobody says whether it arrived.
-        Raises what `send` raises; SendError only when no broker could be connected."""
+        """Hand one message to the connection of a broker, which sends no answer.
+
+        Raises:
+            SendTimeout: no broker could be connected within `timeout`.
+            InvalidMessage, NoRouteInfo and others: as for `send`.
+        """
         check_type(message)
         await self._calls.send_oneway(message, queue=queue, key=key, timeout=timeout)
 
@@ -422,10 +449,12 @@ class Producer:
 
         They are split by topic, by wait_stored and at `batch_bytes`. Each batch goes to one queue,
         in order; different ones may go to different queues. With `queue` or `key` (all messages of
-        one topic) the batches follow one another in it, up to the first failure.
+        one topic) the batches follow one another in it, up to the first failure. `timeout` is for
+        all of them together.
 
-        Raises InvalidMessage before anything is sent when any message is wrong, BatchSendError when
-        some were not stored. `timeout` in seconds is the total.
+        Raises:
+            InvalidMessage, TypeError: a message is wrong; nothing was sent.
+            BatchSendError: some messages were not stored.
         """
         check_messages(messages)
         return await self._calls.send_batch(messages, queue=queue, key=key, timeout=timeout)
@@ -438,10 +467,13 @@ class Producer:
         key: ShardingKey | None = None,
         timeout: Seconds | None = None,
     ) -> MessageExt:
-        """Send a message that somebody is to reply to, and return the reply.
+        """Send a message that a consumer is to reply to, and return the reply.
 
-        `timeout` in seconds is for both together. Raises what `send` raises, and RequestTimeout
-        when the message was stored and no reply came.
+        `timeout` is for both together.
+
+        Raises:
+            RequestTimeout: the message was stored, but no reply came.
+            SendError and others: as for `send`.
         """
         check_type(message)
         timeout = self.timeout if timeout is None else seconds("timeout", timeout)
@@ -452,17 +484,23 @@ class Producer:
     ) -> SendResult:
         """Answer a received message that was sent by `request`.
 
-        Raises InvalidMessage for a message that nobody waits for, else what `send` raises.
+        Raises:
+            InvalidMessage: the message is not a request.
+            SendError and others: as for `send`.
         """
         return await self._replies.reply(request, body, timeout)
 
     async def recall(
         self, topic: str, recall_handle: str, *, timeout: Seconds | None = None
     ) -> str:
-        """Take back a message with a timer that is not due yet: its unique id.
+        """Take back a message with a timer that is not due yet; return its unique id.
 
-        `recall_handle` is that of its SendResult. Raises InvalidMessage for what is no handle,
-        BrokerNotFound, and the broker's error (too late, or it allows no recalls).
+        `recall_handle` is that of its SendResult.
+
+        Raises:
+            InvalidMessage: the text is not a recall handle.
+            BrokerNotFound: no route names the broker of the handle.
+            RemotingError: the broker's answer: it is too late, or `recallMessageEnable` is off.
         """
         self._instance.check_running("producer")
         check_topic_name(topic)
@@ -473,7 +511,11 @@ class Producer:
         return msg_id
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues a message of this topic may be sent to (fetchPublishMessageQueues)."""
+        """List the queues a message of this topic may be sent to (fetchPublishMessageQueues).
+
+        Raises:
+            NoRouteInfo, NoNameServer: the topic had no route within the producer's `timeout`.
+        """
         self._instance.check_running("producer")
         check_topic_name(topic)
         queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))

@@ -76,7 +76,7 @@ def choose(
     queue = selector(queues, message, key)
     if queue not in queues:
         raise InvalidMessage(
-            f"the selector chose {queue} for key {key!r}, which is no queue of {message.topic}"
+            f"the selector chose {queue} for key {key!r}, which is not a queue of {message.topic}"
         )
     return queue
 

@@ -114,7 +114,7 @@ class RequestReply:
         cluster = request.properties.get(names.CLUSTER)
         if cluster is None or not is_request(request):
             raise InvalidMessage(
-                f"message {request.msg_id} of topic {request.topic} is no request: it lacks the "
+                f"message {request.msg_id} of topic {request.topic} is not a request: it lacks the "
                 f"property {names.CLUSTER} or {names.REPLY_TO_CLIENT}"
             )
         extra = f"{names.MSG_TYPE}\x01{REPLY_TYPE}\x02"
@@ -170,7 +170,7 @@ class RequestReply:
         try:
             message = _received(request.header, bytes(request.body))
         except (CompressionError, ValueError) as error:
-            log.warning("a reply can not be read: %s", error)
+            log.warning("a reply cannot be read: %s", error)
             return Response(ResponseCode.SYSTEM_ERROR, "process reply message fail")
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
         waiting = self._waiting.get(correlation_id)

@@ -197,7 +197,7 @@ class TransactionProducer(Producer):
     ) -> SendResult:
         """Send a message that no consumer sees until its transaction is committed."""
         if is_delayed(message):
-            raise InvalidMessage("a message in a transaction can not have a delay or a timer")
+            raise InvalidMessage("a message in a transaction cannot have a delay or a timer")
         return await self._calls.send_one(
             SendKind.HALF,
             message,
@@ -264,7 +264,7 @@ class TransactionProducer(Producer):
             record = decode(request.body, check_crc=False)
             message = MessageExt.from_record(record, request.header.bname or "")
         except (RecordError, CompressionError) as error:
-            log.warning("a half message to check can not be read: %s", error)
+            log.warning("a half message to check cannot be read: %s", error)
             return
         group = message.properties.get(names.PGROUP)
         if group != self._sender.group:
