@@ -28,5 +28,5 @@ from pocketmq._lazy import attach
 
 __getattr__, __dir__ = attach(
     __name__,
-    extras={"embedded": "server", "spark": "spark", "telemetry": "otel"},
+    extras={"embedded": "server", "open_store": "arrow", "spark": "spark", "telemetry": "otel"},
 )
