@@ -261,6 +261,7 @@ ONE_SUBCLASS = {
     "Producer": "a TransactionProducer is a Producer for applications as well",
     "StoreConfig": "broker.conf holds the store's settings beside the broker's own",
     "SyncClient": "the other blocking clients are made from it at run time",
+    "ClientOptions": "keyword arguments of every client; those of a producer are more",
     "EmbeddedServer": "public by itself; the test plugin adds faults and a clock",
     "ResetOffsetBody": "two bodies of the protocol, one of which has more fields",
 }
