@@ -1,8 +1,8 @@
 """Whatever a call gets, only documented errors come out of it, and soon.
 
-Every public method of the clients is called with odd values in the place of each argument. What
-comes out is a result, a ValueError, a TypeError or one of our errors; never what the inside of a
-client happens to stumble over.
+Every public method of the consumers and of Router is called with odd values in the place of each
+argument. What comes out is a result, a ValueError, a TypeError or one of our errors; never an
+error of the client's insides.
 """
 
 from __future__ import annotations
@@ -239,3 +239,15 @@ def test_help_shows_the_public_interface_only() -> None:
         "namesrv", "pause", "poll", "position", "pull", "queues", "resume", "seek", "shutdown",
         "start", "subscribe", "unassign",
     }  # fmt: skip
+
+
+async def test_messages_that_cannot_be_sent(cluster: FakeCluster) -> None:
+    """A Message takes what it is given; the send says what is wrong with it."""
+    wrong = []
+    async with Producer("G", namesrv=cluster.namesrv, timeout=1) as client:
+        for arguments in odd_calls(inspect.signature(Message)):
+            message = Message(**({"topic": "T", "body": b"x"} | arguments))
+            told = await outcome(client.send, {"message": message})
+            if told is not None:
+                wrong.append(f"{arguments}: {told}")
+    assert wrong == []
