@@ -33,6 +33,8 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["RocketMQDataSource", "SparkUnavailable", "session"]
+
 OLDEST_JAVA = 17
 
 #: Lines that Java and Spark write to stderr at every start. They tell nothing about your job.

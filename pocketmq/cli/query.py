@@ -21,7 +21,6 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, directory
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.remoting.service import ExitCode
-from pocketmq.spark import SparkUnavailable, session
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
@@ -80,7 +79,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the rows; 0 when Spark could answer."""
+    """Print the rows; return 0 when Spark could answer."""
+    from pocketmq.spark import SparkUnavailable
+
     try:
         # Stores are looked at before Spark starts: that takes seconds.
         stores = _snapshots(options.store)
@@ -125,13 +126,9 @@ class _EnoughSeen(Exception):
 
 
 def _snapshots(roots: Sequence[Path]) -> list[StoreSnapshot]:
-    """The stores as they are now. Raises StoreError, SparkUnavailable."""
-    try:
-        from pocketmq.store.scan.tail import take_snapshot
-    except ImportError:
-        raise SparkUnavailable(
-            "PyArrow is not installed; type: pip install 'pocketmq[spark]'"
-        ) from None
+    """Return the stores as they are now. Raises StoreError."""
+    from pocketmq.store.scan.tail import take_snapshot
+
     try:
         return [take_snapshot(root) for root in roots]
     except OSError as error:
@@ -157,6 +154,8 @@ def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
 
 
 def _session() -> SparkSession:
+    from pocketmq.spark import session
+
     # The session reads times in statements as UTC; PySpark gives them in this process's time zone.
     os.environ["TZ"] = "UTC"
     if sys.platform != "win32":

@@ -212,7 +212,7 @@ def test_it_works_beside_modules_of_the_user(full: Environment, users: Path) -> 
 
 
 def test_commands_work_beside_modules_of_the_user(full: Environment, users: Path) -> None:
-    assert "name server, broker and client" in succeed(
+    assert "servers, messages, and administration" in succeed(
         full.python, "-m", "pocketmq", "--help", cwd=users
     )
     assert "usage: pocketmq serve" in succeed(
@@ -254,7 +254,7 @@ def test_commands_for_clients_need_the_base_install_only(
     pocketmq = base.python.with_name("pocketmq")
     assert "usage: pocketmq" in succeed(pocketmq, "--help", cwd=users)
     (users / "lines").write_text("one\ntwo\n")
-    succeed(pocketmq, "send", "-n", namesrv, "-t", "numbers", "lines", cwd=users)
+    succeed(pocketmq, "send", "-n", namesrv, "numbers", "-f", "lines", cwd=users)
     shown = succeed(pocketmq, "pull", "-n", namesrv, "-t", "numbers", cwd=users)
     assert sorted(shown.split()) == ["one", "two"]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from pocketmq.client.options import ClientOptions
+from pocketmq.client.parameters import Seconds
 from pocketmq.client.producer.hooks import AnySendHook
 from pocketmq.client.producer.queue_choice import Selector
 from pocketmq.client.selector.filters import QueueFilter
@@ -21,11 +23,11 @@ class ProducerOptions(ClientOptions, total=False):
     """
 
     namesrv: str | Sequence[str] | None
-    timeout: float
+    timeout: Seconds
     retries: int
-    attempt_timeout: float | None
+    attempt_timeout: Seconds | None
     queue_selector: str | Selector
-    linger_ms: float
+    linger_ms: float | timedelta
     accumulate: bool
     max_buffered_bytes: int
     compression: str | None
