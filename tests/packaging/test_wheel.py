@@ -255,7 +255,7 @@ def test_commands_for_clients_need_the_base_install_only(
     assert "usage: pocketmq" in succeed(pocketmq, "--help", cwd=users)
     (users / "lines").write_text("one\ntwo\n")
     succeed(pocketmq, "send", "-n", namesrv, "numbers", "-f", "lines", cwd=users)
-    shown = succeed(pocketmq, "pull", "-n", namesrv, "-t", "numbers", cwd=users)
+    shown = succeed(pocketmq, "pull", "-n", namesrv, "numbers", cwd=users)
     assert sorted(shown.split()) == ["one", "two"]
 
 
