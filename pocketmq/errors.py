@@ -1,6 +1,8 @@
-"""Everything that clients raise: one tree under `RemotingError`.
+"""Everything that clients raise: one tree under `RemotingError`, and `PayloadError`.
 
-`pocketmq.client.errors` says when each is raised.
+`pocketmq.client.errors` says when each is raised. `PayloadError`, a `ValueError`, is raised for the
+body of a message that is not what its type says.
 """
 
 from pocketmq.client.errors import *  # noqa: F403 - its `__all__` is the list
+from pocketmq.message.payload import PayloadError as PayloadError

@@ -103,6 +103,18 @@ def test_each_name_is_listed_once() -> None:
     assert {k: v for k, v in ours.items() if len(v) > 1} == {}
 
 
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("errors", {"PayloadError", "SendTimeout"}),
+        ("hooks", {"AfterSendHook", "BeforeSendHook", "SendHook"}),
+        ("types", {"ClientOptions", "ProducerOptions"}),
+    ],
+)
+def test_names_of_signatures_and_docs_are_public(module: str, names: set[str]) -> None:
+    assert names <= starred(f"pocketmq.{module}")
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
         _ = pocketmq.Consumer  # type: ignore[attr-defined]
