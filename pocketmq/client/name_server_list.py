@@ -83,10 +83,12 @@ class NameServerList:
     """The addresses, and the URL they are fetched from if there is one.
 
     Making one reads nothing: with a URL, `addresses` is empty until `fetch`. Raises NoNameServer
-    when no address is given anywhere, InvalidName for one that is not well formed.
+    when no address is given anywhere, InvalidName for one that is not well formed, TypeError for
+    what is neither a text nor a list of texts.
     """
 
     def __init__(self, namesrv: str | Sequence[str] | None, unit_name: str = "") -> None:
+        check_namesrv(namesrv)
         given = namesrv if namesrv else os.environ.get(NAMESRV_ADDR, "")
         self.url: str | None = None
         self.addresses: list[str] = []

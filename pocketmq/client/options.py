@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import inspect
 import ssl
-from collections.abc import Iterable
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from pocketmq.client.credentials import Credentials
-from pocketmq.client.parameters import Seconds, unknown_option
+from pocketmq.client.parameters import (
+    Seconds,
+    flag,
+    instance,
+    seconds_or_none,
+    shown,
+    text,
+    unknown_option,
+)
 
 __all__ = ["ClientOptions", "check_options"]
 
@@ -40,8 +48,15 @@ class ClientOptions(TypedDict, total=False):
     start_timeout: Seconds | None
 
 
-def check_options(client: type, given: Iterable[str]) -> None:
-    """Raise TypeError for the first keyword that no client takes; it names the nearest option."""
+def check_options(client: type, given: ClientOptions) -> None:
+    """Check the names and the values of the options that a client was given.
+
+    Raises:
+        TypeError: no client takes one of them (the text names the nearest option), or a value has
+            the wrong type.
+        ValueError: a value is out of range.
+    """
+    values: Mapping[str, Any] = dict(given)
     unknown = [name for name in given if name not in ClientOptions.__annotations__]
     if unknown:
         known = {
@@ -53,3 +68,14 @@ def check_options(client: type, given: Iterable[str]) -> None:
         raise unknown_option(
             client.__name__, unknown[0], known | set(ClientOptions.__annotations__)
         )
+    for name in ("instance_name", "unit_name", "namespace"):
+        if name in given:
+            text(name, values[name], empty=True)
+    if values.get("credentials") is not None:
+        instance("credentials", values["credentials"], Credentials)
+    tls = values.get("tls", False)
+    if not isinstance(tls, bool | ssl.SSLContext):
+        raise TypeError(f"tls must be True, False or an SSLContext, not {shown(tls)}")
+    if "vip_channel" in given:
+        flag("vip_channel", values["vip_channel"])
+    seconds_or_none("start_timeout", values.get("start_timeout"))

@@ -8,23 +8,32 @@ value and what is allowed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, TypeVar
+
+from pocketmq.message.message import MessageQueue
 
 __all__ = [
     "Seconds",
     "flag",
     "function",
+    "functions",
+    "instance",
+    "message_queue",
     "milliseconds",
+    "numbers",
     "one_of",
     "point_in_time",
     "seconds",
     "seconds_or_none",
     "shown",
+    "store_time",
     "text",
+    "text_or_none",
     "texts",
+    "texts_by_name",
     "unknown_option",
     "whole",
 ]
@@ -38,6 +47,9 @@ LONGEST = 100 * 365.25 * 86_400.0
 EARLIEST_MS = 946_684_800_000
 #: Points in time after this one (2200-01-01 UTC, Unix ms) are a wrong unit as well.
 LATEST_MS = 7_258_118_400_000
+#: Brokers keep offsets in eight bytes, and ids and counts in four.
+MOST_OFFSET = 2**63 - 1
+MOST_INT = 2**31 - 1
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +125,20 @@ def point_in_time(name: str, value: int | datetime) -> int:
     )
 
 
+def store_time(name: str, value: datetime) -> int:
+    """Check a `datetime` from 1970 on (without a time zone: local time); return Unix ms."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} must be a datetime, not {shown(value)}")
+    try:
+        result = int(value.timestamp() * 1000)
+    except (OverflowError, ValueError, OSError) as error:
+        raise ValueError(f"{name} {value!r} is out of range: {error}") from None
+    # Brokers take the number -1 for "the end".
+    if result < 0:
+        raise ValueError(f"{name} must be a datetime from 1970 on, not {shown(value)}")
+    return result
+
+
 def whole(name: str, value: int, low: int = 0, high: int | None = None) -> int:
     """Check a whole number from `low` to `high`, both included; no upper bound if None."""
     allowed = f"a whole number from {low} to {high}" if high is not None else f"{low} or more"
@@ -140,11 +166,62 @@ def text(name: str, value: str, *, empty: bool = False) -> str:
     return value
 
 
+def text_or_none(name: str, value: str | None) -> str | None:
+    """Check a text, not an empty one, that may be None."""
+    return None if value is None else text(name, value)
+
+
 def texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
     """Check a list, tuple or set of texts, none of them empty."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list of texts, not {shown(values)}")
     return tuple(text(f"each of {name}", value) for value in values)
+
+
+def texts_by_name(name: str, values: Mapping[str, str]) -> Mapping[str, str]:
+    """Check a mapping of texts to texts; a value may be empty."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} must be a mapping of texts, not {shown(values)}")
+    for key, value in values.items():
+        text(f"each key of {name}", key)
+        text(f"{name}[{shown(key)}]", value, empty=True)
+    return values
+
+
+def numbers(name: str, values: Sequence[float]) -> Sequence[float]:
+    """Check a list of numbers, each of them 0 or more."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} must be a list of numbers, not {shown(values)}")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"each of {name} must be a number, not {shown(value)}")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"each of {name} must be a number, 0 or more, not {shown(value)}")
+    return values
+
+
+def instance(name: str, value: T, kind: type[T]) -> T:
+    """Check that the value is an object of a class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, not {shown(value)}")
+    return value
+
+
+def message_queue(name: str, value: MessageQueue) -> MessageQueue:
+    """Check a MessageQueue, and that its fields have values that a queue can have."""
+    if (
+        not isinstance(value, MessageQueue)
+        or not isinstance(value.topic, str)
+        or not isinstance(value.broker_name, str)
+        or isinstance(value.queue_id, bool)
+        or not isinstance(value.queue_id, int)
+    ):
+        raise TypeError(
+            f"{name} must be a MessageQueue(topic, broker_name, queue_id), not {shown(value)}"
+        )
+    whole(f"the queue id of {name}", value.queue_id, 0, MOST_INT)
+    text(f"the topic of {name}", value.topic)
+    return value
 
 
 def one_of(name: str, value: T, allowed: Sequence[T]) -> T:
@@ -161,6 +238,15 @@ def function(name: str, value: F) -> F:
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {shown(value)}")
     return value
+
+
+def functions(name: str, values: Sequence[F]) -> Sequence[F]:
+    """Check that the values are a list of what can be called."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} must be a list of functions, not {shown(values)}")
+    for value in values:
+        function(f"each of {name}", value)
+    return values
 
 
 def unknown_option(what: str, given: str, known: Iterable[str]) -> TypeError:

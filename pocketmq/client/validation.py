@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pocketmq.client.errors import InvalidMessage, InvalidName
-from pocketmq.client.parameters import shown
+from pocketmq.client.parameters import shown, text
 from pocketmq.message import properties as names
 from pocketmq.message.limits import (
     MAX_PROPERTIES,
@@ -31,6 +31,7 @@ __all__ = [
     "check_property",
     "check_tags",
     "check_topic_name",
+    "check_trace",
     "check_type",
     "consumer_group",
     "goes_alone",
@@ -102,6 +103,13 @@ def check_topic_name(topic: str) -> None:
         raise InvalidName(str(error)) from None
 
 
+def check_trace(trace: bool | str) -> bool | str:
+    """Check the option `trace`: a bool, or the name of a topic; raises TypeError, InvalidName."""
+    if not isinstance(trace, bool):
+        check_topic_name(text("trace", trace))
+    return trace
+
+
 def check_message(message: Message, max_message_size: int) -> None:
     """Raises InvalidName for the topic and InvalidMessage for the rest.
 
@@ -127,14 +135,14 @@ def check_message(message: Message, max_message_size: int) -> None:
         )
 
 
-def check_type(message: object) -> None:
-    """Raise TypeError for what is not a Message."""
+def check_type(message: object, name: str = "message") -> None:
+    """Raise TypeError for what is not a Message; `name` is what the error calls it."""
     if isinstance(message, MessageExt):
         raise TypeError(
             f"a received message cannot be sent as it is: send message.to_message() of {message!r}"
         )
     if not isinstance(message, Message):
-        raise TypeError(f"message must be a Message, not {shown(message)}")
+        raise TypeError(f"{name} must be a Message, not {shown(message)}")
     if not isinstance(message.topic, str):
         check_topic_name(message.topic)
 
@@ -147,7 +155,7 @@ def check_messages(messages: object) -> None:
         raise TypeError(f"messages must be a list of Message, not {shown(messages)}")
     for message in messages:
         if type(message) is not Message:
-            check_type(message)
+            check_type(message, "each of messages")
 
 
 def check_tags(tags: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pocketmq.client.errors import InvalidMessage, InvalidName
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
-from pocketmq.message.message import Message, MessageExt
+from pocketmq.message.message import Message, MessageExt, MessageQueue
 from tests.client.fake_cluster import FakeCluster
 
 WRONG_MESSAGES: list[tuple[dict[str, Any], str]] = [
@@ -62,7 +62,7 @@ async def test_only_messages_are_sent(cluster: FakeCluster) -> None:
             with pytest.raises(TypeError, match="messages must be a list of Message, not"):
                 await p.send_batch(wrong)
         wrong = [b"x"]
-        with pytest.raises(TypeError, match="message must be a Message, not b'x'"):
+        with pytest.raises(TypeError, match="each of messages must be a Message, not b'x'"):
             await p.send_batch(wrong)
 
 
@@ -97,8 +97,22 @@ async def test_a_recall_needs_a_handle(cluster: FakeCluster) -> None:
 async def test_a_queue_is_a_queue_of_the_topic(cluster: FakeCluster) -> None:
     wrong: Any = 3
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        with pytest.raises(InvalidMessage, match="queue must be a MessageQueue of topic T, not 3"):
-            await p.send(Message("T", b"x"), queue=wrong)
+        for call in (p.send, p.post, p.send_oneway, p.request):
+            with pytest.raises(TypeError, match=r"queue must be a MessageQueue\(.*\), not 3"):
+                await call(Message("T", b"x"), queue=wrong)
+            other = MessageQueue("U", "a", 0)
+            with pytest.raises(InvalidMessage, match="must be a MessageQueue of topic T, not"):
+                await call(Message("T", b"x"), queue=other)
+
+
+async def test_a_key_is_a_text_or_a_number(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        wrong: Any
+        for wrong in (True, 1.5, ["k"], b"k"):
+            for call in (p.send, p.post, p.send_oneway, p.request):
+                with pytest.raises(TypeError, match=r"key must be a text \(str\) or a whole"):
+                    await call(Message("T", b"x"), key=wrong)
+    assert cluster["a"].seen[310] + cluster["b"].seen[310] == 0
 
 
 @pytest.mark.parametrize(
@@ -108,6 +122,17 @@ async def test_a_queue_is_a_queue_of_the_topic(cluster: FakeCluster) -> None:
         ({"retries": "2"}, "retries must be a whole number, 0 or more, not '2'"),
         ({"compression": "gzip"}, "compression must be one of .*'zlib', None, not 'gzip'"),
         ({"linger_ms": -5}, "linger_ms must be 0 or more"),
+        ({"linger_ms": timedelta(seconds=-1)}, "linger_ms must be 0 or more"),
+        ({"queue_selector": 3}, r"queue_selector must be a text \(str\), not 3"),
+        ({"selection": "best"}, "selection must be one of 'penalised', 'round-robin', not 'best'"),
+        ({"filters": ["a"]}, "each of filters must be a function, not 'a'"),
+        ({"latency_max_ms": ["a"]}, "each of latency_max_ms must be a number, not 'a'"),
+        ({"hooks": [3]}, "each of hooks must have a method before_send or after_send, not 3"),
+        ({"trace": 3}, r"trace must be a text \(str\), not 3"),
+        ({"tls": "yes"}, "tls must be True, False or an SSLContext, not 'yes'"),
+        ({"credentials": "me"}, "credentials must be a Credentials, not 'me'"),
+        ({"vip_channel": 1}, "vip_channel must be True or False, not 1"),
+        ({"namespace": 3}, r"namespace must be a text \(str\), not 3"),
         ({"attempt_timeout": 0}, "attempt_timeout must be above 0"),
         ({"max_in_flight": 0}, "max_in_flight must be 1 or more, not 0"),
         ({"accumulate": 1}, "accumulate must be True or False, not 1"),

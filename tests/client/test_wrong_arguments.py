@@ -1,15 +1,15 @@
 """Whatever a call gets, only documented errors come out of it, and soon.
 
-Every public method of the consumers and of Router is called with odd values in the place of each
-argument. What comes out is a result, a ValueError, a TypeError or one of our errors; never an
-error of the client's insides.
+Every public method of the producers, of the consumers, of Router and of Admin is called with odd
+values in the place of each argument. What comes out is a result, one of our errors, or a ValueError
+or TypeError that names the argument; never an error of the client's insides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,13 +20,25 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.consumer.router import Router
 from pocketmq.client.errors import NotRunning, RemotingError
+from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer import Producer
-from pocketmq.message.message import Message, MessageQueue
+from pocketmq.client.producer.producer_options import ProducerOptions
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.message import Message, MessageExt, MessageQueue
 from tests.client.fake_cluster import FakeCluster
+from tests.client.real_cluster import RealCluster
 
+#: Seconds for one call; those that find no topic or no broker wait so long.
+TIMEOUT = 0.02
 QUEUE = MessageQueue("T", "a", 0)
 #: What documented errors are; RemotingError is the root of ours.
 DOCUMENTED = (ValueError, TypeError, RemotingError)
+#: A message that was received, and that is a request.
+RECEIVED = MessageExt(
+    "T", b"x", b"CLUSTER\x01c\x02REPLY_TO_CLIENT\x01x\x02", 0, 0, 5, 99, 0, 1, bytes(8), 2,
+    bytes(8), 0, 0, 100, 0, "b0",
+)  # fmt: skip
 
 ODD: list[Any] = [
     None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", "T", "begin", "no topic",
@@ -39,19 +51,29 @@ ODD: list[Any] = [
 
 #: A good value for each parameter without a default.
 GOOD: dict[str, Any] = {
+    "body": b"x",
     "broker": "a",
+    "check": lambda message: TransactionState.UNKNOWN,
+    "client_id": "c",
     "config": "x",
     "group": "G",
+    "half": SendResult(SendStatus.SEND_OK, "ID", "0" * 32, QUEUE, 0),
     "key": "k",
+    "local": lambda message, half: TransactionState.COMMIT,
     "message": Message("T", b"x"),
     "messages": [Message("T", b"x")],
+    "msg_id": "ID",
+    "name": "TOPIC_PUT_NUMS",
     "namespace": "ORDER_TOPIC_CONFIG",
     "offset": 0,
     "position": "end",
     "queue": QUEUE,
+    "recall_handle": "x",
+    "request": RECEIVED,
     "route": None,
     "settings": {"a": "b"},
     "source": "G",
+    "state": TransactionState.COMMIT,
     "target": "G2",
     "time": datetime(2026, 1, 1, tzinfo=UTC),
     "to": "end",
@@ -59,6 +81,8 @@ GOOD: dict[str, Any] = {
     "value": "v",
     "what": "T",
 }
+#: What is another one for Admin.
+GOOD_FOR_ADMIN = GOOD | {"broker": "b0", "message": RECEIVED, "queue": MessageQueue("T", "b0", 0)}
 #: Calls that would end the client, or wait as they should.
 LEFT_OUT = {"run", "shutdown", "start"}
 
@@ -69,25 +93,32 @@ def methods(kind: type) -> Iterator[tuple[str, inspect.Signature]]:
             yield name, inspect.signature(function)
 
 
-def odd_calls(signature: inspect.Signature) -> Iterator[dict[str, Any]]:
-    """Arguments that are good but for one."""
+def odd_calls(
+    signature: inspect.Signature, options: type = ClientOptions, values: Mapping[str, Any] = GOOD
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Arguments that are good but for one, and its name; `options` are what `**` stands for."""
     parameters = [
         parameter
         for name, parameter in signature.parameters.items()
         if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
     good = {
-        parameter.name: GOOD.get(parameter.name)
+        parameter.name: values.get(parameter.name)
         for parameter in parameters
         if parameter.default is inspect.Parameter.empty
     }
-    for parameter in parameters:
+    names = [parameter.name for parameter in parameters]
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values()):
+        names += [name for name in options.__annotations__ if name not in names]
+    for name in names:
         for odd in ODD:
-            yield good | {parameter.name: odd}
+            yield name, good | {name: odd}
 
 
-async def outcome(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
-    """What was wrong, if anything was."""
+async def outcome(
+    call: Callable[..., Any], arguments: dict[str, Any], name: str = ""
+) -> str | None:
+    """What was wrong, if anything was; `name` is that of the argument that is odd."""
     try:
         async with asyncio.timeout(40):
             result = call(**arguments)
@@ -96,7 +127,10 @@ async def outcome(call: Callable[..., Any], arguments: dict[str, Any]) -> str | 
     except TimeoutError as error:
         return None if isinstance(error, RemotingError) else "it took too long"
     except DOCUMENTED as error:
-        return None if str(error) else f"{type(error).__name__} without a text"
+        named = name in str(error) or isinstance(error, RemotingError)
+        if not str(error) or not named:
+            return f"{type(error).__name__} that does not name {name}: {error}"
+        return None
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -104,15 +138,24 @@ async def outcome(call: Callable[..., Any], arguments: dict[str, Any]) -> str | 
 
 async def wrong_outcomes(client: Any) -> list[str]:
     wrong = []
+    values = GOOD_FOR_ADMIN if isinstance(client, Admin) else GOOD
+    strict = isinstance(client, Producer | Admin)
     for name, signature in methods(type(client)):
-        for arguments in odd_calls(signature):
-            told = await outcome(getattr(client, name), arguments)
+        for odd, arguments in odd_calls(signature, values=values):
+            # What a function raises comes out as it is.
+            named = odd if strict and odd != "local" else ""
+            told = await outcome(getattr(client, name), arguments, named)
             if told is not None:
                 wrong.append(f"{name}({arguments}): {told}")
     return wrong
 
 
+def transaction_producer(**options: Any) -> TransactionProducer:
+    return TransactionProducer("G", check=GOOD["check"], **options)
+
+
 async def test_pull_consumer(cluster: FakeCluster) -> None:
+    cluster["a"].store("T", 0, b"x")  # so that no pull waits for one
     async with PullConsumer("G", namesrv=cluster.namesrv, auto_commit=False) as client:
         await client.assign([QUEUE])
         assert await wrong_outcomes(client) == []
@@ -123,39 +166,88 @@ async def test_push_consumer(cluster: FakeCluster) -> None:
         assert await wrong_outcomes(client) == []
 
 
-async def test_clients_that_are_not_started() -> None:
-    for client in (PullConsumer("G", namesrv="127.0.0.1:1"), PushConsumer("G"), Router()):
+async def test_producer(cluster: FakeCluster) -> None:
+    async with Producer("G", namesrv=cluster.namesrv, timeout=TIMEOUT) as client:
         assert await wrong_outcomes(client) == []
-        if not isinstance(client, Router):
+
+
+async def test_producer_in_a_namespace_that_lingers(cluster: FakeCluster) -> None:
+    cluster.put("N%T")
+    async with Producer(
+        "G", namesrv=cluster.namesrv, timeout=TIMEOUT, namespace="N", linger_ms=1
+    ) as client:
+        assert await wrong_outcomes(client) == []
+
+
+async def test_transaction_producer(cluster: FakeCluster) -> None:
+    async with transaction_producer(namesrv=cluster.namesrv, timeout=TIMEOUT) as client:
+        assert await wrong_outcomes(client) == []
+
+
+async def test_admin(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv, timeout=TIMEOUT) as client:
+        await client.create_topic("T")
+        await client.create_group("G")
+        assert await wrong_outcomes(client) == []
+
+
+async def test_clients_that_are_not_started() -> None:
+    address = "127.0.0.1:1"
+    clients: list[Any] = [
+        PullConsumer("G", namesrv=address), PushConsumer("G"), Router(),
+        Producer("G", namesrv=address), transaction_producer(namesrv=address),
+        Admin(namesrv=address),
+    ]  # fmt: skip
+    for client in clients:
+        assert await wrong_outcomes(client) == []
+        if isinstance(client, PullConsumer | PushConsumer):
             with pytest.raises(NotRunning):
                 await anext(client)
 
 
-@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer])
-async def test_constructors_of_consumers(kind: type) -> None:
+@pytest.mark.parametrize("kind", [Producer, TransactionProducer, Admin])
+async def test_each_argument_is_checked_before_anything_is_sent(kind: Any) -> None:
+    """A client that is not started sends nothing; yet it says which argument is wrong."""
+    group = {"group": "G"} if kind is Producer else {"group": "G", "check": GOOD["check"]}
+    client = kind(**({} if kind is Admin else group), namesrv="127.0.0.1:1")
+    wrong = next(odd for odd in ODD if type(odd) is object)
+    values = GOOD_FOR_ADMIN if kind is Admin else GOOD
+    for name, signature in methods(kind):
+        for odd, arguments in odd_calls(signature, values=values):
+            if arguments[odd] is wrong:
+                with pytest.raises((TypeError, ValueError), match=odd) as raised:
+                    await getattr(client, name)(**arguments)
+                assert "object" in str(raised.value), (name, odd)
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer, Producer, TransactionProducer, Admin])
+async def test_constructors(kind: type) -> None:
+    options = ProducerOptions if kind is TransactionProducer else ClientOptions
+    strict = issubclass(kind, Producer | Admin)
     wrong = []
-    for arguments in odd_calls(inspect.signature(kind)):
-        told = await outcome(kind, arguments)
+    for odd, arguments in odd_calls(inspect.signature(kind), options):
+        given = arguments if odd == "namesrv" else {"namesrv": "127.0.0.1:1"} | arguments
+        told = await outcome(kind, given, odd if strict else "")
         if told is not None:
             wrong.append(f"{arguments}: {told}")
     assert wrong == []
 
 
-async def test_a_consumer_that_was_made_starts_or_says_why(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer, Producer, TransactionProducer, Admin])
+async def test_a_client_that_was_made_starts_or_says_why(cluster: FakeCluster, kind: Any) -> None:
     """What the constructor accepts does not fail at the start in an undocumented way."""
     wrong = []
-    kinds: tuple[Any, ...] = (PullConsumer, PushConsumer)
-    for kind in kinds:
-        for arguments in odd_calls(inspect.signature(kind)):
-            given = {"namesrv": cluster.namesrv, "start_timeout": 0} | arguments
-            try:
-                client = kind(**given)
-            except DOCUMENTED:
-                continue
-            told = await outcome(client.start, {})
-            if told is not None:
-                wrong.append(f"{arguments}: {told}")
-            await client.shutdown()
+    options = ProducerOptions if kind is TransactionProducer else ClientOptions
+    for _, arguments in odd_calls(inspect.signature(kind), options):
+        given = {"namesrv": cluster.namesrv, "start_timeout": 0} | arguments
+        try:
+            client = kind(**given)
+        except DOCUMENTED:
+            continue
+        told = await outcome(client.start, {})
+        if told is not None:
+            wrong.append(f"{arguments}: {told}")
+        await client.shutdown()
     assert wrong == []
 
 
@@ -245,7 +337,7 @@ async def test_messages_that_cannot_be_sent(cluster: FakeCluster) -> None:
     """A Message takes what it is given; the send says what is wrong with it."""
     wrong = []
     async with Producer("G", namesrv=cluster.namesrv, timeout=1) as client:
-        for arguments in odd_calls(inspect.signature(Message)):
+        for _, arguments in odd_calls(inspect.signature(Message)):
             message = Message(**({"topic": "T", "body": b"x"} | arguments))
             told = await outcome(client.send, {"message": message})
             if told is not None:

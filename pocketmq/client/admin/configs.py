@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemotingError
+from pocketmq.client.parameters import text, texts_by_name
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.admin import ViewBrokerStatsDataRequestHeader
@@ -28,7 +29,7 @@ class ConfigAdmin(Servers):
 
     async def config(self, namespace: str) -> dict[str, str]:
         """Every key of a namespace; empty when there is no such namespace."""
-        header = GetKVListByNamespaceRequestHeader(namespace=namespace)
+        header = GetKVListByNamespaceRequestHeader(namespace=text("namespace", namespace))
         try:
             answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
         except RemotingError as error:
@@ -39,7 +40,9 @@ class ConfigAdmin(Servers):
 
     async def get_config(self, namespace: str, key: str) -> str | None:
         """One value; None when there is none."""
-        header = GetKVConfigRequestHeader(namespace=namespace, key=key)
+        header = GetKVConfigRequestHeader(
+            namespace=text("namespace", namespace), key=text("key", key)
+        )
         try:
             answer = await self._ask(RequestCode.GET_KV_CONFIG, header)
         except RemotingError as error:
@@ -52,21 +55,27 @@ class ConfigAdmin(Servers):
         """Set a value at every name server."""
         await self._tell(
             RequestCode.PUT_KV_CONFIG,
-            PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
+            PutKVConfigRequestHeader(
+                namespace=text("namespace", namespace),
+                key=text("key", key),
+                value=text("value", value, empty=True),
+            ),
         )
 
     async def delete_config(self, namespace: str, key: str) -> None:
         """Remove a value from every name server; it is no error when there is none."""
         await self._tell(
             RequestCode.DELETE_KV_CONFIG,
-            DeleteKVConfigRequestHeader(namespace=namespace, key=key),
+            DeleteKVConfigRequestHeader(
+                namespace=text("namespace", namespace), key=text("key", key)
+            ),
         )
 
     # Settings of the servers, by their official names
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """The settings of a broker group's master; raises BrokerNotFound."""
-        masters = await self._masters(broker=broker)
+        masters = await self._masters(broker=text("broker", broker))
         answers = await self._each(masters, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(answers[broker].body).decode())
 
@@ -80,7 +89,7 @@ class ConfigAdmin(Servers):
         """Change settings of one `broker`, or of every master of `cluster`, or of every master
         there is; which of them take effect at once is the broker's. Returns the names of the
         brokers. Raises NoPermission for a setting that may not be changed."""
-        body = format_properties(settings).encode()
+        body = format_properties(texts_by_name("settings", settings)).encode()
         masters = await self._masters(cluster, broker)
         return list(await self._each(masters, RequestCode.UPDATE_BROKER_CONFIG, body=body))
 
@@ -91,14 +100,14 @@ class ConfigAdmin(Servers):
 
     async def update_namesrv_config(self, settings: Mapping[str, str]) -> None:
         """Change settings of every name server; NoPermission for one that may not be changed."""
-        body = format_properties(settings).encode()
+        body = format_properties(texts_by_name("settings", settings)).encode()
         await self._tell(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
 
     # Figures
 
     async def broker_runtime(self, broker: str) -> dict[str, str]:
         """The runtime figures of a broker group's master, as `mqadmin brokerStatus` prints them."""
-        masters = await self._masters(broker=broker)
+        masters = await self._masters(broker=text("broker", broker))
         answers = await self._each(masters, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode(answers[broker].body).table
 
@@ -108,10 +117,13 @@ class ConfigAdmin(Servers):
         Such as TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of "topic@group", BROKER_PUT_NUMS of a
         cluster. Raises RemoteSystemError when no broker has it.
         """
+        header = ViewBrokerStatsDataRequestHeader(
+            stats_name=text("name", name), stats_key=text("key", key)
+        )
         answers = await self._each(
             await self._masters(),
             RequestCode.VIEW_BROKER_STATS_DATA,
-            ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key),
+            header,
             absent=ResponseCode.SYSTEM_ERROR,
         )
         return {broker: BrokerStatsData.decode(answer.body) for broker, answer in answers.items()}

@@ -6,6 +6,7 @@ import msgspec
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemoteSystemError, SubscriptionGroupNotExist
+from pocketmq.client.parameters import flag, instance, text
 from pocketmq.client.validation import consumer_group
 from pocketmq.remoting.bodies.consumer import (
     Connection,
@@ -61,6 +62,8 @@ class GroupAdmin(Servers):
         names of the brokers.
         """
         name = self._namespace.wrap(consumer_group(group))
+        if config is not None:
+            instance("config", config, SubscriptionGroupConfig)
         named = msgspec.structs.replace(config or SubscriptionGroupConfig(), group_name=name)
         answers = await self._each(
             await self._masters(cluster, broker),
@@ -75,7 +78,8 @@ class GroupAdmin(Servers):
         """Delete a consumer group on every master of `cluster` (of all clusters), with its offsets
         if asked."""
         header = DeleteSubscriptionGroupRequestHeader(
-            group_name=self._namespace.wrap(consumer_group(group)), clean_offset=clean_offsets
+            group_name=self._namespace.wrap(consumer_group(group)),
+            clean_offset=flag("clean_offsets", clean_offsets),
         )
         await self._each(await self._masters(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
@@ -100,7 +104,9 @@ class GroupAdmin(Servers):
 
     async def producers(self, group: str) -> list[Connection]:
         """The producers of a group that are connected; none for a group that nobody knows."""
-        header = GetProducerConnectionListRequestHeader(producer_group=self._namespace.wrap(group))
+        header = GetProducerConnectionListRequestHeader(
+            producer_group=self._namespace.wrap(text("group", group))
+        )
         try:
             answers = await self._each(
                 await self._masters(),
@@ -118,7 +124,8 @@ class GroupAdmin(Servers):
     async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
         """What a connected consumer says of itself; raises ConsumerNotOnline, RemoteSystemError."""
         header = GetConsumerRunningInfoRequestHeader(
-            consumer_group=self._namespace.wrap(consumer_group(group)), client_id=client_id
+            consumer_group=self._namespace.wrap(consumer_group(group)),
+            client_id=text("client_id", client_id),
         )
         answers = await self._each(
             await self._masters(),
@@ -130,10 +137,11 @@ class GroupAdmin(Servers):
 
     async def topics_of_group(self, group: str) -> list[str]:
         """The topics in which a group has offsets, sorted."""
+        header = QueryTopicsByConsumerRequestHeader(
+            group=self._namespace.wrap(consumer_group(group))
+        )
         answers = await self._each(
-            await self._masters(),
-            RequestCode.QUERY_TOPICS_BY_CONSUMER,
-            QueryTopicsByConsumerRequestHeader(group=self._namespace.wrap(consumer_group(group))),
+            await self._masters(), RequestCode.QUERY_TOPICS_BY_CONSUMER, header
         )
         names = {n for answer in answers.values() for n in TopicList.decode(answer.body).topic_list}
         return sorted(map(self._namespace.unwrap, names))
@@ -143,7 +151,7 @@ class GroupAdmin(Servers):
         and how many messages a second it consumes, over all brokers."""
         header = GetConsumeStatsRequestHeader(
             consumer_group=self._namespace.wrap(consumer_group(group)),
-            topic=None if topic is None else self._namespace.wrap(topic),
+            topic=None if topic is None else self._topic(topic),
         )
         masters = await (self._masters() if topic is None else self._masters_of(topic))
         stats = ConsumeStats()
@@ -161,7 +169,10 @@ class GroupAdmin(Servers):
             SubscriptionGroupNotExist: no broker knows the group.
             TopicNotExist: there is no such topic.
         """
-        if self._namespace.wrap(consumer_group(group)) not in await self.groups():
+        name = self._namespace.wrap(consumer_group(group))
+        if topic is not None:
+            text("topic", topic)
+        if name not in await self.groups():
             raise SubscriptionGroupNotExist(f"no broker has a consumer group {group!r}")
         progress = (await self.consume_stats(group, topic)).offset_table.values()
         return sum(max(queue.broker_offset - queue.consumer_offset, 0) for queue in progress)

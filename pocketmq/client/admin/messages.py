@@ -6,6 +6,7 @@ from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult
 from pocketmq.client.errors import QueryNotFound, RemoteSystemError
+from pocketmq.client.parameters import MOST_INT, MOST_OFFSET, instance, text, whole
 from pocketmq.client.route import MASTER_ID
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
@@ -32,6 +33,8 @@ class MessageAdmin(Servers):
     ) -> list[MessageExt]:
         """The messages of a topic with an index key, oldest first, at most `max_messages` of each
         broker. Raises TopicNotExist."""
+        text("key", key)
+        whole("max_messages", max_messages, 1, MOST_INT)
         found = await self._query(topic, key, max_messages, unique=False)
         return [message for message in found if key in message.keys]
 
@@ -40,6 +43,7 @@ class MessageAdmin(Servers):
 
         One message, unless the producer stored it again in a second attempt. Raises TopicNotExist.
         """
+        text("msg_id", msg_id)
         stored = await self._query(topic, msg_id, 64, unique=True)
         found = [message for message in stored if message.msg_id == msg_id]
         if found:
@@ -52,6 +56,7 @@ class MessageAdmin(Servers):
 
         None where it is no such id, its broker is not of this cluster, or nothing is there.
         """
+        text("msg_id", msg_id, empty=True)
         try:
             place = decode_offset_msg_id(msg_id)
         except InvalidMessageId:
@@ -86,10 +91,13 @@ class MessageAdmin(Servers):
     ) -> PullResult[MessageExt]:
         """The messages of a queue from an offset on, without a consumer group: nothing is
         committed. Go on at the result's next_begin_offset. Raises TopicNotExist."""
+        whole("offset", offset, 0, MOST_OFFSET)
+        whole("max_messages", max_messages, 1, MOST_INT)
+        wrapped = self._queue(queue)
         await self.topic_route(queue.topic)
         puller = Puller(self._instance, TOOLS_GROUP, MessageExt, suspend=0.0, share_polls=False)
         result = await puller.pull(
-            self._queue(queue),
+            wrapped,
             offset,
             EVERYTHING,
             max_messages=max_messages,
@@ -107,6 +115,7 @@ class MessageAdmin(Servers):
         attempts left, it becomes a dead letter again. `message` comes from a method of this class.
         Raises SubscriptionGroupNotExist, BrokerNotFound.
         """
+        instance("message", message, MessageExt)
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
             group=self._namespace.wrap(consumer_group(group)),

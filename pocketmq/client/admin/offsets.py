@@ -10,9 +10,9 @@ from typing import Literal, Unpack
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.offsets import QueueOffsets, milliseconds
+from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import Seconds, one_of, whole
+from pocketmq.client.parameters import MOST_OFFSET, Seconds, one_of, shown, store_time, text, whole
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
@@ -46,7 +46,8 @@ class OffsetAdmin(Servers):
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
         """The first message stored at or after `time`; the end when there is none."""
-        return await self._offsets.at_time(self._queue(queue), milliseconds(time))
+        timestamp = store_time("time", time)
+        return await self._offsets.at_time(self._queue(queue), timestamp)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
         """Store time of the oldest message, ms; None when there is none."""
@@ -59,6 +60,7 @@ class OffsetAdmin(Servers):
     async def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store where a group stands. A running consumer of the group overwrites it with its own;
         the group must exist, else SubscriptionGroupNotExist."""
+        whole("offset", offset, 0, MOST_OFFSET)
         await self._store(group).store(self._queue(queue), offset)
 
     async def reset_offsets(
@@ -80,11 +82,18 @@ class OffsetAdmin(Servers):
             TypeError, ValueError: `to` is none of those.
         """
         check_topic_name(topic)
-        if not isinstance(to, datetime | str):
-            return await self._reset_to(group, topic, whole("to", to))
+        consumer_group(group)
+        if isinstance(to, bool) or not isinstance(to, int | str | datetime):
+            raise TypeError(
+                f"to must be a datetime, a queue offset (int), 'begin' or 'end', not {shown(to)}"
+            )
+        if isinstance(to, int):
+            return await self._reset_to(group, topic, whole("to", to, 0, MOST_OFFSET))
         if isinstance(to, str):
             one_of("to", to, ["begin", "end"])
-        timestamp = {"begin": 0, "end": -1}[to] if isinstance(to, str) else milliseconds(to)
+            timestamp = 0 if to == "begin" else -1
+        else:
+            timestamp = store_time("to", to)
         header = ResetOffsetRequestHeader(
             topic=self._namespace.wrap(topic),
             group=self._namespace.wrap(consumer_group(group)),
@@ -141,9 +150,9 @@ class OffsetAdmin(Servers):
     async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None:
         """Let group `target` stand where `source` does, in one topic or in all of the source's."""
         header = CloneGroupOffsetRequestHeader(
-            src_group=self._namespace.wrap(consumer_group(source)),
-            dest_group=self._namespace.wrap(consumer_group(target)),
-            topic=None if topic is None else self._namespace.wrap(topic),
+            src_group=self._namespace.wrap(consumer_group(text("source", source))),
+            dest_group=self._namespace.wrap(consumer_group(text("target", target))),
+            topic=None if topic is None else self._topic(topic),
         )
         masters = await (self._masters() if topic is None else self._masters_of(topic))
         await self._each(masters, RequestCode.CLONE_GROUP_OFFSET, header)

@@ -20,8 +20,8 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import Seconds, seconds
+from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.parameters import Seconds, message_queue, seconds, text, text_or_none
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
@@ -48,6 +48,7 @@ class Servers:
         timeout: Seconds = 5.0,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(type(self), options)
         self.timeout = seconds("timeout", timeout)
         self._instance = ClientInstance(namesrv, **options)
         self._namespace = self._instance.namespace
@@ -81,25 +82,27 @@ class Servers:
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Where a topic's queues are; raises TopicNotExist."""
-        header = GetRouteInfoRequestHeader(
-            topic=self._namespace.wrap(topic), accept_standard_json_only=True
-        )
+        header = GetRouteInfoRequestHeader(topic=self._topic(topic), accept_standard_json_only=True)
         answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         return TopicRouteData.decode(answer.body)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read; none while it does not exist."""
+        name = self._topic(topic)
         self._instance.check_running("admin")
-        route = await self._instance.routes.for_subscribe(
-            self._namespace.wrap(topic), timeout=self.timeout
-        )
+        route = await self._instance.routes.for_subscribe(name, timeout=self.timeout)
         queues = () if route is None else route.subscribe
         return tuple(map(self._namespace.unwrap_queue, queues))
 
     def _queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the servers know it."""
+        """The queue as the servers know it; raises TypeError, ValueError for what is no queue."""
+        message_queue("queue", queue)
         self._instance.check_running("admin")
         return self._namespace.wrap_queue(queue)
+
+    def _topic(self, topic: str) -> str:
+        """The topic as the servers know it. Its name may be one that no client can create."""
+        return self._namespace.wrap(text("topic", topic))
 
     # Name servers
 
@@ -136,6 +139,8 @@ class Servers:
         self, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, str]:
         """Of one broker group, of a cluster, or all; BrokerNotFound when that is none."""
+        text_or_none("cluster", cluster)
+        text_or_none("broker", broker)
         info = await self.cluster_info()
         if broker is not None:
             names = {broker}

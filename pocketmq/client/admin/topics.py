@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pocketmq.client.admin.servers import Servers
+from pocketmq.client.parameters import MOST_INT, flag, text, texts_by_name, whole
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import TBW102
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -35,7 +36,7 @@ class TopicAdmin(Servers):
         if cluster is None:
             answer = await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
-            header = GetTopicsByClusterRequestHeader(cluster=cluster)
+            header = GetTopicsByClusterRequestHeader(cluster=text("cluster", cluster))
             answer = await self._ask(RequestCode.GET_TOPICS_BY_CLUSTER, header)
         return sorted(TopicList.decode(answer.body).topic_list)
 
@@ -58,16 +59,20 @@ class TopicAdmin(Servers):
         names of the brokers. Raises BrokerNotFound when no broker is concerned.
         """
         check_topic_name(topic)
+        whole("queues", queues, 0, MOST_INT)
+        if read_queues is not None:
+            whole("read_queues", read_queues, 0, MOST_INT)
+        added = {} if attributes is None else texts_by_name("attributes", attributes)
         header = CreateTopicRequestHeader(
             topic=self._namespace.wrap(topic),
             default_topic=TBW102,
             read_queue_nums=queues if read_queues is None else read_queues,
             write_queue_nums=queues,
-            perm=perm,
+            perm=whole("perm", perm, 0, 7),
             topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0,
-            order=order,
-            attributes=",".join(f"+{name}={value}" for name, value in (attributes or {}).items()),
+            order=flag("order", order),
+            attributes=",".join(f"+{name}={value}" for name, value in added.items()),
         )
         masters = await self._masters(cluster, broker)
         return list(await self._each(masters, RequestCode.UPDATE_AND_CREATE_TOPIC, header))
@@ -88,10 +93,11 @@ class TopicAdmin(Servers):
 
     async def topic_configs(self, topic: str) -> dict[str, TopicConfig]:
         """A topic's configuration on each broker that has it; raises TopicNotExist."""
+        header = GetTopicConfigRequestHeader(topic=self._topic(topic))
         answers = await self._each(
             await self._masters(),
             RequestCode.GET_TOPIC_CONFIG,
-            GetTopicConfigRequestHeader(topic=self._namespace.wrap(topic)),
+            header,
             absent=ResponseCode.TOPIC_NOT_EXIST,
         )
         return {name: TopicConfig.decode(answer.body) for name, answer in answers.items()}

@@ -30,7 +30,6 @@ from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull_session import PullOptions, PullSession
 from pocketmq.client.consumer.rebalance.assignment import FetchOptions
 from pocketmq.client.consumer.subscription import Kind
-from pocketmq.client.consumer.trace_sender import check_trace
 from pocketmq.client.consumer.whereabouts import Whereabouts
 from pocketmq.client.errors import NotRunning, RemotingError
 from pocketmq.client.name_server_list import check_namesrv
@@ -38,9 +37,12 @@ from pocketmq.client.namespace import Namespace
 from pocketmq.client.offsets import Position, check_position
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import (
+    MOST_INT,
+    MOST_OFFSET,
     Seconds,
     flag,
     function,
+    message_queue,
     seconds,
     seconds_or_none,
     shown,
@@ -48,7 +50,7 @@ from pocketmq.client.parameters import (
     whole,
 )
 from pocketmq.client.route import TopicRoute
-from pocketmq.client.validation import check_topic_name, consumer_group
+from pocketmq.client.validation import check_topic_name, check_trace, consumer_group
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["PullConsumer"]
@@ -405,7 +407,7 @@ class PullConsumer:
             self._namespace.wrap_queue(_queue("queue", queue)),
             whole("offset", offset, 0, MOST_OFFSET),
             Expression.of(tags, sql),
-            max_messages=whole("max_messages", max_messages, 1, MOST_MESSAGES),
+            max_messages=whole("max_messages", max_messages, 1, MOST_INT),
             suspend=seconds("suspend", suspend),
             timeout=seconds_or_none("timeout", timeout),
         )
@@ -539,24 +541,9 @@ class PullConsumer:
         return [self._read_here(queue) for queue in _queues("queues", queues)]
 
 
-#: Brokers keep offsets in eight bytes, and the number of messages of a pull in four.
-MOST_OFFSET = 2**63 - 1
-MOST_MESSAGES = 2**31 - 1
-
-
 def _queue(name: str, queue: MessageQueue) -> MessageQueue:
     """Check that this is a MessageQueue with values that a queue can have."""
-    if (
-        not isinstance(queue, MessageQueue)
-        or not isinstance(queue.topic, str)
-        or not isinstance(queue.broker_name, str)
-        or isinstance(queue.queue_id, bool)
-        or not isinstance(queue.queue_id, int)
-    ):
-        raise TypeError(
-            f"{name} must be a MessageQueue(topic, broker_name, queue_id), not {shown(queue)}"
-        )
-    whole(f"the queue id of {name}", queue.queue_id, 0, MOST_MESSAGES)
+    message_queue(name, queue)
     check_topic_name(queue.topic)
     return queue
 

@@ -43,7 +43,6 @@ from pocketmq.client.consumer.rebalance.strategies import Strategy, average
 from pocketmq.client.consumer.router import Router, checked_route, merged, routes_of
 from pocketmq.client.consumer.running_info import MIB
 from pocketmq.client.consumer.stop_signals import StopSignals
-from pocketmq.client.consumer.trace_sender import check_trace
 from pocketmq.client.consumer.whereabouts import Whereabouts
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.log_fields import fields
@@ -60,7 +59,7 @@ from pocketmq.client.parameters import (
     text,
     whole,
 )
-from pocketmq.client.validation import consumer_group
+from pocketmq.client.validation import check_trace, consumer_group
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 

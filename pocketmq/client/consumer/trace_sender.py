@@ -9,13 +9,11 @@ from collections.abc import Sequence
 
 from pocketmq.client.log_fields import fields
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import text
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.trace import ConsumeTrace, TraceDispatcher
-from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import TRACE_TOPIC
 
-__all__ = ["TraceSender", "check_trace"]
+__all__ = ["TraceSender"]
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +21,6 @@ log = logging.getLogger(__name__)
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 #: Shutdown does not wait longer than this for the last records, seconds.
 LAST_FLUSH_TIMEOUT = 3.0
-
-
-def check_trace(trace: bool | str) -> bool | str:
-    """Check the option `trace`: a bool, or the name of a topic; raises TypeError, InvalidName."""
-    if not isinstance(trace, bool):
-        check_topic_name(text("trace", trace))
-    return trace
 
 
 class TraceSender:

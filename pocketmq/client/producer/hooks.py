@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from pocketmq.client.log_fields import fields
+from pocketmq.client.parameters import shown
 from pocketmq.client.producer.result import SendResult
 from pocketmq.message.message import Message
 
@@ -117,7 +118,7 @@ class HookList(list[AnySendHook]):
     """The hooks of one producer, in the order they are called; may be changed at any time."""
 
     def __init__(self, hooks: Iterable[AnySendHook] = ()) -> None:
-        super().__init__(hooks)
+        super().__init__(_checked(hooks))
         self._late: set[asyncio.Task[None]] = set()
 
     async def before(self, context: SendContext) -> None:
@@ -173,6 +174,17 @@ class HookList(list[AnySendHook]):
                     yield hook, result
 
 
+def _checked(hooks: Iterable[AnySendHook]) -> Iterable[AnySendHook]:
+    if isinstance(hooks, str | bytes) or not isinstance(hooks, Iterable):
+        raise TypeError(f"hooks must be a list of hooks, not {shown(hooks)}")
+    for hook in hooks:
+        if not any(callable(getattr(hook, name, None)) for name in _METHODS):
+            allowed = " or ".join(_METHODS)
+            raise TypeError(f"each of hooks must have a method {allowed}, not {shown(hook)}")
+        yield hook
+
+
+_METHODS = ("before_send", "after_send")
 FAILED_AFTER = "hook %r failed after a send"
 
 

@@ -75,7 +75,9 @@ class Compression(msgspec.Struct, frozen=True):
         try:
             compress(b"", kind, level)
         except (ValueError, zlib.error) as error:
-            raise ValueError(f"compression {name!r} has no level {level}: {error}") from None
+            raise ValueError(
+                f"compression_level: compression {name!r} has no level {level}: {error}"
+            ) from None
         return cls(kind, threshold, level)
 
     def applies(self, body: bytes | bytearray | memoryview) -> bool:

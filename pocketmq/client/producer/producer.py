@@ -25,16 +25,29 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.log_fields import fields
 from pocketmq.client.options import ClientOptions, check_options
-from pocketmq.client.parameters import Seconds, flag, one_of, seconds, seconds_or_none, whole
+from pocketmq.client.parameters import (
+    MOST_INT,
+    Seconds,
+    flag,
+    functions,
+    numbers,
+    one_of,
+    seconds,
+    seconds_or_none,
+    shown,
+    text,
+    whole,
+)
 from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, ConcurrentSends
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.delivery import RetryPolicy
 from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
+from pocketmq.client.producer.recall import broker_of
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.client.producer.result import SendResult
-from pocketmq.client.producer.send_envelope import SendEnvelope, check_queue
+from pocketmq.client.producer.send_envelope import SendEnvelope, check_queue, check_target
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.remote_switches import RemoteSwitches
 from pocketmq.client.selector.detector import Detector
@@ -52,6 +65,7 @@ from pocketmq.client.validation import (
     check_message,
     check_messages,
     check_topic_name,
+    check_trace,
     check_type,
     goes_alone,
     producer_group,
@@ -148,11 +162,9 @@ class Producer:
         self.group = producer_group(group)
         self.hooks = HookList(hooks)
         timeout = seconds("timeout", timeout)
-        linger = (
-            0.001 * seconds("linger_ms", linger_ms)
-            if not isinstance(linger_ms, timedelta)
-            else linger_ms.total_seconds()
-        )
+        linger = seconds("linger_ms", linger_ms)
+        if not isinstance(linger_ms, timedelta):
+            linger *= 0.001
         whole("retries", retries)
         one_of("compression", compression, [*COMPRESSIONS, None])
         for name, number in (
@@ -172,6 +184,14 @@ class Producer:
             ("start_detector_enable", start_detector_enable),
         ):
             flag(name, value)
+        check_trace(trace)
+        text("template_topic", template_topic)
+        whole("compression_level", compression_level, -MOST_INT, MOST_INT)
+        functions("filters", filters)
+        numbers("latency_max_ms", latency_max_ms)
+        numbers("not_available_duration_ms", not_available_duration_ms)
+        if not isinstance(selection, Selection):
+            one_of("selection", selection, [each.value for each in Selection])
         self._max_message_size = max_message_size
         self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = time.monotonic
@@ -367,7 +387,9 @@ class Producer:
             )
         # What send_one does, without its frames, for the send that everyone makes.
         check_message(message, self._max_message_size)
-        check_queue(queue, message.topic)
+        if queue is not None:
+            check_target(queue, None)
+            check_queue(queue, message.topic)
         deadline = self._clock() + (
             self._calls.timeout if timeout is None else seconds("timeout", timeout)
         )
@@ -476,6 +498,7 @@ class Producer:
             SendError and others: as for `send`.
         """
         check_type(message)
+        check_target(queue, key)
         timeout = self.timeout if timeout is None else seconds("timeout", timeout)
         return await self._replies.request(message, queue=queue, key=key, timeout=timeout)
 
@@ -486,8 +509,13 @@ class Producer:
 
         Raises:
             InvalidMessage: the message is not a request.
+            TypeError: `request` is not a MessageExt, or `body` is not bytes.
             SendError and others: as for `send`.
         """
+        if not isinstance(request, MessageExt):
+            raise TypeError(f"request must be a message that was received, not {shown(request)}")
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise TypeError(f"body must be bytes, not {shown(body)}")
         return await self._replies.reply(request, body, timeout)
 
     async def recall(
@@ -502,9 +530,10 @@ class Producer:
             BrokerNotFound: no route names the broker of the handle.
             RemotingError: the broker's answer: it is too late, or `recallMessageEnable` is off.
         """
-        self._instance.check_running("producer")
         check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
+        broker_of(recall_handle)
+        self._instance.check_running("producer")
         msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
         if self._trace is not None:
             self._trace.append(recalled(self.group, topic, msg_id))
@@ -516,7 +545,7 @@ class Producer:
         Raises:
             NoRouteInfo, NoNameServer: the topic had no route within the producer's `timeout`.
         """
-        self._instance.check_running("producer")
         check_topic_name(topic)
+        self._instance.check_running("producer")
         queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))
         return tuple(map(self._namespace.unwrap_queue, queues)) if self._namespace else queues

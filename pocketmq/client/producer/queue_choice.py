@@ -20,6 +20,7 @@ from functools import lru_cache
 from struct import Struct
 
 from pocketmq.client.errors import InvalidMessage
+from pocketmq.client.parameters import text
 from pocketmq.message.message import Message, MessageQueue
 
 __all__ = ["Selector", "ShardingKey", "by_consistent_hash", "by_hash", "choose", "selector_named"]
@@ -57,15 +58,16 @@ _SELECTORS: dict[str, Selector] = {"hash": by_hash, "consistent": by_consistent_
 
 
 def selector_named(selector: str | Selector) -> Selector:
-    """A selector as it is, or the one named "hash" or "consistent"; raises ValueError."""
+    """A selector as it is, or the one named "hash" or "consistent"; raises TypeError,
+    ValueError."""
     if callable(selector):
         return selector
     try:
-        return _SELECTORS[selector]
+        return _SELECTORS[text("queue_selector", selector)]
     except KeyError:
         known = ", ".join(map(repr, _SELECTORS))
         raise ValueError(
-            f"queue selector {selector!r} is none of {known}, nor a function"
+            f"queue_selector {selector!r} is none of {known}, nor a function"
         ) from None
 
 

@@ -24,7 +24,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.namespace import Namespace
-from pocketmq.client.parameters import Seconds, seconds, shown
+from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
@@ -38,7 +38,7 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["SendEnvelope", "check_queue"]
+__all__ = ["SendEnvelope", "check_queue", "check_target"]
 
 R = TypeVar("R")
 
@@ -116,6 +116,7 @@ class SendEnvelope:
     ) -> SendResult:
         """Send one message. `extra`: properties text of RocketMQ's own; `sys_flag`: bits to set;
         `entered`: it has its place among the sends under way already."""
+        check_target(queue, key)
 
         async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
             message, target = await self._addressed(messages[0], queue, key, deadline)
@@ -139,6 +140,7 @@ class SendEnvelope:
         timeout: Seconds | None,
     ) -> None:
         """Hand one message to a connection."""
+        check_target(queue, key)
 
         async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
             message, target = await self._addressed(messages[0], queue, key, deadline)
@@ -159,6 +161,7 @@ class SendEnvelope:
         timeout: Seconds | None,
     ) -> list[SendResult]:
         """Send messages in batches."""
+        check_target(queue, key)
 
         async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
             messages = [self._wrap(message) for message in messages]
@@ -192,6 +195,7 @@ class SendEnvelope:
         key: ShardingKey | None,
     ) -> Posted:
         """Let one message linger."""
+        check_target(queue, key)
         self.check_running()
         if not self._hooks:
             return await self._add(accumulator, message, queue, key)
@@ -216,6 +220,7 @@ class SendEnvelope:
     ) -> Coroutine[Any, Any, SendResult]:
         """The send of a posted message that goes by itself, to be awaited later; it has its place
         already. Raises what is wrong with the message before it has one."""
+        check_target(queue, key)
         wrapped = self._wrap(message)
         check_message(wrapped, self._max_message_size)
         prepare(wrapped, "", extra=self._namespace.property)
@@ -305,7 +310,20 @@ class SendEnvelope:
         return [self._unwrap(result) for result in results] if self._namespace else results
 
 
+def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
+    """Check where a message is to go, as far as that goes without its topic.
+
+    Raises:
+        TypeError, ValueError: the queue is not a MessageQueue, or the key is not a text or a whole
+            number.
+    """
+    if queue is not None:
+        message_queue("queue", queue)
+    if key is not None and (isinstance(key, bool) or not isinstance(key, str | int)):
+        raise TypeError(f"key must be a text (str) or a whole number (int), not {shown(key)}")
+
+
 def check_queue(queue: MessageQueue | None, topic: str) -> None:
     """Raises InvalidMessage unless the queue, if there is one, is of the topic."""
-    if queue is not None and (not isinstance(queue, MessageQueue) or queue.topic != topic):
+    if queue is not None and queue.topic != topic:
         raise InvalidMessage(f"queue must be a MessageQueue of topic {topic}, not {shown(queue)}")

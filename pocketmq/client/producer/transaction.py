@@ -24,14 +24,16 @@ from typing import NamedTuple, Self, Unpack
 
 from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
 from pocketmq.client.log_fields import fields
+from pocketmq.client.parameters import function, instance, shown
 from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import ShardingKey
 from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.producer.send_envelope import check_target
 from pocketmq.client.trace import store_host
 from pocketmq.client.trace_record import EndTransactionRecord
-from pocketmq.client.validation import is_delayed
+from pocketmq.client.validation import check_type, is_delayed
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.compression import CompressionError
@@ -154,7 +156,7 @@ class TransactionProducer(Producer):
 
     def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(group, **options)
-        self._check = check
+        self._check = function("check", check)
         self._checks = 0
         self._instance.dispatcher.register(
             RequestCode.CHECK_TRANSACTION_STATE,
@@ -169,7 +171,13 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> Transaction:
-        """A transaction for this message, to be entered with `async with`."""
+        """A transaction for this message, to be entered with `async with`.
+
+        Raises:
+            TypeError, ValueError: an argument is wrong.
+        """
+        check_type(message)
+        check_target(queue, key)
         return Transaction(self, message, queue, key)
 
     async def send_in_transaction(
@@ -183,19 +191,30 @@ class TransactionProducer(Producer):
         """Send a half message, run `local(message, half)` and tell the broker what it returns.
 
         None means UNKNOWN. Raises what `send` raises, TransactionNotPrepared, and what `local`
-        raises, which leaves the state UNKNOWN.
+        raises, which leaves the state UNKNOWN. So does a result that is neither a TransactionState
+        nor None, which raises TypeError.
         """
+        function("local", local)
         async with self.transaction(message, queue=queue, key=key) as transaction:
             state = local(message, transaction.half)
             if inspect.isawaitable(state):
                 state = await state
-            transaction.state = TransactionState.UNKNOWN if state is None else state
+            if state is None:
+                state = TransactionState.UNKNOWN
+            elif not isinstance(state, TransactionState):
+                raise TypeError(
+                    f"local must return a TransactionState or None, not {shown(state)}: "
+                    f"the transaction is UNKNOWN now, and the broker will ask for it"
+                )
+            transaction.state = state
         return TransactionResult(transaction.half, transaction.state)
 
     async def send_half(
         self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
     ) -> SendResult:
         """Send a message that no consumer sees until its transaction is committed."""
+        check_type(message)
+        check_target(queue, key)
         if is_delayed(message):
             raise InvalidMessage("a message in a transaction cannot have a delay or a timer")
         return await self._calls.send_one(
@@ -209,6 +228,9 @@ class TransactionProducer(Producer):
 
     async def end(self, message: Message, half: SendResult, state: TransactionState) -> None:
         """Tell the broker the state, one way: what does not arrive, it will ask for."""
+        check_type(message)
+        instance("half", half, SendResult)
+        instance("state", state, TransactionState)
         header = EndTransactionRequestHeader(
             producer_group=self._sender.group,
             tran_state_table_offset=half.queue_offset,
@@ -220,6 +242,7 @@ class TransactionProducer(Producer):
             bname=half.queue.broker_name,
         )
         try:
+            self._instance.check_running("producer")
             deadline = self._calls.deadline(None)
             await self._sender.tell(half.queue, RequestCode.END_TRANSACTION, header, deadline)
         except RemotingError as error:
