@@ -1,16 +1,12 @@
-"""pandas, polars and DuckDB over the files of a broker: python examples/read_store.py STORE [TOPIC]
-
-No Java, no broker: pip install 'pocketmq[arrow]' pandas polars duckdb
-"""
+"""pandas, polars and DuckDB over a broker's files: python examples/read_store.py STORE TOPIC"""
 
 import sys
 
 import duckdb
 
-from pocketmq.store.open_store import open_store
+from pocketmq import open_store
 
-directory = sys.argv[1]
-topic = sys.argv[2] if len(sys.argv) > 2 else "orders"
+directory, topic = sys.argv[1:]
 
 with open_store(directory) as store:
     print("topics:", *store.topics)

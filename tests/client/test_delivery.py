@@ -253,7 +253,10 @@ async def test_no_pause_lasts_longer_than_the_send() -> None:
         await world.send(timeout=1.0)
     assert world.clock() - began < 1.0
     assert isinstance(caught.value, SendTimeout)
-    assert len(caught.value.tries) == len(world.pauses) < 20
+    # The last attempt may use up the time, so that no pause follows it.
+    tries = len(caught.value.tries)
+    assert tries - len(world.pauses) in (0, 1)
+    assert tries < 20
 
 
 @pytest.mark.parametrize("how", ["dead", "busy"])

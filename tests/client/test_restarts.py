@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import (
     NoNameServer,
     NoRouteInfo,
@@ -265,7 +265,7 @@ async def test_a_start_may_wait_for_a_name_server(cluster: FakeCluster) -> None:
 async def test_a_start_that_finds_no_name_server_says_so(unused_port: str) -> None:
     for client in (
         Producer("PG", namesrv=unused_port, start_timeout=0.1),
-        PullConsumer("G", namesrv=unused_port, start_timeout=0.1),
+        PushConsumer("G", {"T": "*"}, namesrv=unused_port, start_timeout=0.1),
     ):
         with pytest.raises(NoNameServer, match=unused_port):
             await client.start()

@@ -159,7 +159,7 @@ def test_read_store_while_the_broker_runs(namesrv: str, store: Path, tmp_path: P
     for package in ("pandas", "polars", "duckdb"):
         pytest.importorskip(package, reason=f"pip install {package}")
     run("send.py", namesrv=namesrv, cwd=tmp_path)
-    lines = run("read_store.py", store, cwd=tmp_path).splitlines()
+    lines = run("read_store.py", store, "orders", cwd=tmp_path).splitlines()
     assert lines[0].startswith("topics:")
     assert "orders" in lines[0].split()
     assert lines[1].startswith("pandas: ")

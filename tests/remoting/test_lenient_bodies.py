@@ -200,7 +200,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("text", [b"abc", b'"abc"', b"[]", b"null", b"1", b'{"counter":1}{}'])
     def test_no_object(self, text: bytes) -> None:
-        with pytest.raises(BodyError, match="no DataVersion"):
+        with pytest.raises(BodyError, match="not a DataVersion"):
             DataVersion.decode(text)
 
     def test_a_long_body_has_to_be_spelled_exactly(self) -> None:

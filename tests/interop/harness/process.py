@@ -121,7 +121,7 @@ class Process:
             self._child.kill()
         self._finish()
 
-    def terminate(self, timeout: float = 15.0) -> int:
+    def terminate(self, timeout: float = 60.0) -> int:
         """SIGTERM; returns the exit code. A process that ignores it is killed and an error."""
         if self.running:
             self._child.send_signal(signal.SIGTERM)
