@@ -42,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     listing = actions.add_parser(
         "list",
         help="the dead letters of a group, or the groups that have any",
-        description="Prints the dead letters of a group that were not sent again yet. Without a "
+        description="Prints the dead letters of a group that were not resent yet. Without a "
         "group: the groups that have dead letters, and how many.",
     )
     listing.add_argument("group", metavar="GROUP", nargs="?")
@@ -50,7 +50,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     resend = actions.add_parser(
         "resend",
         help="send the dead letters of a group again",
-        description="Sends the dead letters of a group again that were not sent again yet, oldest "
+        description="Resends the dead letters of a group that were not resent yet, oldest "
         "first. Only this group gets them, once more: a message that fails again is a dead letter "
         "again. With --as-new each becomes a new message of the topic that it came from, with all "
         "its attempts, and every group that reads the topic gets it.",
@@ -82,7 +82,7 @@ class DeadLetters:
         self.topic = f"{DLQ_PREFIX}{group}"
 
     async def bounds(self) -> dict[MessageQueue, tuple[int, int]]:
-        """The first dead letter of each queue that was not sent again, and the end."""
+        """The first dead letter of each queue that was not resent, and the end."""
         if self.topic not in await self._admin.topics():
             return {}
         bounds = {}
@@ -133,8 +133,8 @@ async def _list(admin: Admin, options: argparse.Namespace) -> None:
         print_table(rows)
     else:
         await existing_group(admin, options.group)
-        kind = "" if options.all else " that was not sent again"
-        print(f"group {options.group} has no dead letter{kind}", file=sys.stderr)
+        kind = "" if options.all else " left to resend"
+        print(f"group {options.group} has no dead letters{kind}", file=sys.stderr)
 
 
 def _row(message: MessageExt, as_json: bool) -> dict[str, Any]:
@@ -185,7 +185,7 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     if options.id is not None and not sent:
         raise CommandError(f"group {group} has no dead letter with the id {options.id}")
     if not sent:
-        print(f"group {group} has no dead letter that was not sent again", file=sys.stderr)
+        print(f"group {group} has no dead letters left to resend", file=sys.stderr)
         return ExitCode.OK
     to = "as new messages" if options.as_new else f"to group {group}"
     print(f"sent {counted(sent, 'dead letter')} again {to}")

@@ -38,10 +38,11 @@ _JSON_SHUFFLED: Final = 64
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 _DESCRIPTION: Final = (
-    "Runs Spark SQL over the files of a store as they lie there; no broker is needed, and one may "
+    "Runs Spark SQL over the files of a store as they are; no broker is needed, and one may "
     "be writing to it. Each topic is a table; names with other characters than letters, digits and "
     "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Topics whose names "
-    "differ only by upper and lower case, which Spark does not tell apart, are no tables. Columns: "
+    "differ only by upper and lower case, which Spark does not tell apart, are not available as "
+    "tables. Columns: "
     "topic, queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
     "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times are in UTC, in "
     "the statement and in what is printed."
@@ -190,8 +191,8 @@ def _create_views(
             continue
         if len(alike) > 1:
             print(
-                f"Topics {', '.join(alike)} are no tables: Spark does not tell upper from lower "
-                "case in names.",
+                f"Topics {', '.join(alike)} are not available as tables: Spark does not tell upper "
+                "from lower case in names.",
                 file=sys.stderr,
             )
             continue

@@ -23,7 +23,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "reset",
         description="Lets a consumer group continue at another place in every queue of a topic, or "
-        "in one. Consumers that run are told by their brokers, and jump; an offset by its number "
+        "in one. Running consumers are told by their brokers and jump; a numeric offset "
         "can only be set while none runs.",
     )
     parser.add_argument("group", metavar="GROUP")

@@ -94,7 +94,7 @@ def _decoder_of(kind: Any) -> Decoder:
             return decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise PayloadError(
-                f"the body is not a {name}: {error} (body: {_shown(body)})"
+                f"the body does not fit {name}: {error} (body: {_shown(body)})"
             ) from None
 
     return decoded
@@ -106,7 +106,7 @@ def _of_model(validate: Callable[[bytes], Any], name: str) -> Decoder:
             return validate(body)
         except ValueError as error:  # pydantic's ValidationError is one
             raise PayloadError(
-                f"the body is not a {name}: {_wrong_fields(error)} (body: {_shown(body)})"
+                f"the body does not fit {name}: {_wrong_fields(error)} (body: {_shown(body)})"
             ) from None
 
     return decoded

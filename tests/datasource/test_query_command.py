@@ -167,7 +167,7 @@ def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> 
     ended = query("SELECT body FROM `orders-x`", "--json", "--store", root)
     assert ended.returncode == ExitCode.USAGE
     assert ended.stdout == ""
-    assert "Topics Orders-x, orders-x are no tables: Spark does not tell" in ended.stderr
+    assert "Topics Orders-x, orders-x are not available as tables" in ended.stderr
     ended = query("SELECT body FROM OTHER", "--json", "--store", root)
     assert ended.stdout == '{"body":"other"}\n', ended.stderr
     assert "no tables" not in ended.stderr

@@ -51,7 +51,7 @@ def plain(default: Any) -> Any:
     return default.value if isinstance(default, Enum) else default
 
 
-@pytest.mark.parametrize(("page", "name", "rows"), tables(), ids=lambda value: value[:30])
+@pytest.mark.parametrize(("page", "name", "rows"), [*tables()], ids=lambda value: value[:30])
 def test_every_option_is_in_the_table_with_its_default(page: str, name: str, rows: str) -> None:
     table = {row["option"].strip("`"): row for row in read(rows)}
     known = options(name)
