@@ -5,6 +5,7 @@ from __future__ import annotations
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult
+from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import QueryNotFound, RemoteSystemError
 from pocketmq.client.parameters import MOST_INT, MOST_OFFSET, instance, text, whole
 from pocketmq.client.route import MASTER_ID
@@ -95,7 +96,14 @@ class MessageAdmin(Servers):
         whole("max_messages", max_messages, 1, MOST_INT)
         wrapped = self._queue(queue)
         await self.topic_route(queue.topic)
-        puller = Puller(self._instance, TOOLS_GROUP, MessageExt, suspend=0.0, share_polls=False)
+        puller = Puller(
+            self._instance,
+            TOOLS_GROUP,
+            MessageExt,
+            suspend=0.0,
+            share_polls=False,
+            hold_slack=Pauses().hold_slack,
+        )
         result = await puller.pull(
             wrapped,
             offset,

@@ -14,12 +14,8 @@ __all__ = ["PlainStopSignals", "StopSignals"]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopSignals:
-    """While it is entered, the first signal calls `stop`, each further one `hurry`, in the loop.
-
-    Signals that the program handles or ignores itself are left alone; so are all of them outside
-    the main thread, and in event loops that cannot handle signals.
-    """
+class _Requests:
+    """Tells the first request to stop from the further ones."""
 
     def __init__(
         self, stop: Callable[[], object], hurry: Callable[[], object], *, enabled: bool = True
@@ -30,6 +26,21 @@ class StopSignals:
         self._asked = False
         self._before: dict[signal.Signals, Any] = {}
 
+    def _requested(self) -> None:
+        if self._asked:
+            self._hurry()
+        else:
+            self._asked = True
+            self._stop()
+
+
+class StopSignals(_Requests):
+    """While it is entered, the first signal calls `stop`, each further one `hurry`, in the loop.
+
+    Signals that the program handles or ignores itself are left alone; so are all of them outside
+    the main thread, and in event loops that cannot handle signals.
+    """
+
     def __enter__(self) -> Self:
         if self._enabled:
             self._loop = asyncio.get_running_loop()
@@ -37,7 +48,7 @@ class StopSignals:
                 before = signal.getsignal(number)
                 if _is_default(before):
                     try:
-                        self._loop.add_signal_handler(number, self._asked_for)
+                        self._loop.add_signal_handler(number, self._requested)
                     except (NotImplementedError, RuntimeError, ValueError):
                         continue
                     self._before[number] = before
@@ -49,32 +60,16 @@ class StopSignals:
             signal.signal(number, before)
         self._before.clear()
 
-    def _asked_for(self) -> None:
-        if self._asked:
-            self._hurry()
-        else:
-            self._asked = True
-            self._stop()
 
-
-class PlainStopSignals:
+class PlainStopSignals(_Requests):
     """The same without an event loop, for a main thread that waits for another one."""
-
-    def __init__(
-        self, stop: Callable[[], object], hurry: Callable[[], object], *, enabled: bool = True
-    ) -> None:
-        self._stop = stop
-        self._hurry = hurry
-        self._enabled = enabled and threading.current_thread() is threading.main_thread()
-        self._asked = False
-        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if self._enabled:
             for number in SIGNALS:
                 before = signal.getsignal(number)
                 if _is_default(before):
-                    signal.signal(number, self._asked_for)
+                    signal.signal(number, lambda *_: self._requested())
                     self._before[number] = before
         return self
 
@@ -82,13 +77,6 @@ class PlainStopSignals:
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before.clear()
-
-    def _asked_for(self, number: int, frame: object) -> None:
-        if self._asked:
-            self._hurry()
-        else:
-            self._asked = True
-            self._stop()
 
 
 def _is_default(handler: Any) -> bool:

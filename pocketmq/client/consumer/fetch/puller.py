@@ -72,7 +72,7 @@ class Puller(Generic[M]):
         *,
         suspend: float,
         share_polls: bool,
-        hold_slack: float = 15.0,
+        hold_slack: float,
     ) -> None:
         """`suspend`: seconds that long polls are held; `share_polls`: those to one broker go
         together where it serves that (`shared_polls.py`); `hold_slack`: seconds that an answer may
