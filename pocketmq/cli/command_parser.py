@@ -19,7 +19,7 @@ _LONG_OPTION = re.compile(r"--[a-z][a-z-]*")
 class CommandParser(argparse.ArgumentParser):
     """A parser of the command line, or of one command.
 
-    Options can not be abbreviated, so that a script does not break when an option is added.
+    Options cannot be abbreviated, so that a script does not break when an option is added.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

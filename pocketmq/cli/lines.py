@@ -55,7 +55,7 @@ class LineReader:
         self._max_line = max_line
 
     async def __aiter__(self) -> AsyncIterator[Lines]:
-        """Raises LineTooLong, and OSError for a file that can not be read."""
+        """Raises LineTooLong, and OSError for a file that cannot be read."""
         for path in self._paths:
             file = sys.stdin.fileno() if path == STDIN else os.open(path, os.O_RDONLY)
             source = "stdin" if path == STDIN else path

@@ -29,12 +29,12 @@ class ClientOptions(TypedDict, total=False):
 
     - `instance_name`, `unit_name`: parts of the clientId. Brokers tell clients apart by it, so two
       that run at the same time, also in one process, need different ones; they have by default.
-    - `credentials`: signs every request (client.credentials).
+    - `credentials`: signs every request (`pocketmq.client.credentials`).
     - `tls`: True to encrypt connections and to trust what the system trusts, or an SSLContext; to
       brokers and name servers alike (useTLS).
     - `vip_channel`: send, and ask for nearly all but messages, at the port two below the broker's
       own (vipChannelEnabled; client.vip_channel).
-    - `namespace`: prefixes topics and groups (client.namespace).
+    - `namespace`: prefixes topics and groups (`pocketmq.client.namespace`).
     - `start_timeout`: seconds (or a timedelta) that `start` waits for a name server; then it raises
       NoNameServer. With None, `start` does not wait, but calls do. Default: None; consumers: 30.
     """

@@ -32,5 +32,5 @@ class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ConfigAdmin):
     `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR. `timeout`:
     seconds for each request. `options`: those of every client (client.options); with a namespace,
     topics and groups are those of the namespace. Every method raises NotRunning outside `async
-    with` (or `start` and `shutdown`), and otherwise the errors of client.errors.
+    with` (or `start` and `shutdown`), and otherwise the errors of `pocketmq.client.errors`.
     """

@@ -96,11 +96,11 @@ class Producer:
     - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
       left of `timeout` (sendMsgMaxTimeoutPerRequest).
     - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
-      or a function (client.producer.queue_choice).
+      or a function (`pocketmq.client.producer.queue_choice`).
     - `linger_ms`: let `send` wait so long for other messages to share a batch with (autoBatch,
       batchMaxDelayMs); 0: send at once.
     - `accumulate`: let small messages that are sent at the same moment share a batch; none waits
-      for others (client.producer.accumulator). False: a request for each message.
+      for others (`pocketmq.client.producer.accumulator`). False: a request for each message.
     - `max_buffered_bytes`: lingering or posted messages without an answer; further ones wait
       (totalBatchMaxBytes).
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies of at least `compress_over` bytes, at
@@ -117,8 +117,8 @@ class Producer:
     - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
       the switches of RIP-63 (client.selector.switches says how the name server overrides them).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
-    - `selection`: "penalised" or "round-robin" (client.selector.penalty).
-    - what every client takes: credentials, TLS, namespace … (client.options).
+    - `selection`: "penalised" or "round-robin" (`pocketmq.client.selector.penalty`).
+    - what every client takes: credentials, TLS, namespace … (`pocketmq.client.options`).
 
     Raises:
         TypeError, ValueError: an option is unknown, or its value is not allowed.
