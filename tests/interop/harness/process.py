@@ -112,8 +112,12 @@ class Process:
                 self._changed.wait(left)
 
     def tail(self, count: int = 60) -> str:
-        """The last lines of the log, under a heading, for failure messages."""
-        return "\n".join([f"--- {self.name} ({self.log})", *self._lines[-count:]])
+        """The last lines of the log, under a heading, for failure messages.
+
+        Without what a JVM says of its logging: those lines bury everything else.
+        """
+        lines = [line for line in self._lines if "|-INFO in " not in line]
+        return "\n".join([f"--- {self.name} ({self.log})", *lines[-count:]])
 
     def kill(self) -> None:
         """SIGKILL, and reap: what the machine's power button is to a process."""
