@@ -90,7 +90,7 @@ async def write_store(root: Path, size: int, body_size: int) -> None:
     store = MessageStore(StoreConfig(store_path_root_dir=str(root)), store_host=HOST)
     store.open()
     store.start()
-    new_id = UniqueIdFactory(lambda: NOW * 1_000_000, 1, HOST[:4])
+    new_id = UniqueIdFactory(lambda: NOW * 1_000_000, 1, HOST[:4]).new_id
     noise = random.Random(1).randbytes(body_size + 65_536)
     number = written = 0
     try:

@@ -119,13 +119,12 @@ def check_message(message: Message, max_message_size: int) -> None:
         check_type(message)
     topic = message.topic
     try:
-        checked = topic in _checked_topics
+        if topic not in _checked_topics:
+            _check_send_topic(topic)
     except TypeError:
-        checked = False  # a list, say
-    if not checked:
-        _check_send_topic(topic)
+        check_topic_name(topic)  # a list, say
     body = message.body
-    if not isinstance(body, _BODY_TYPES):
+    if type(body) is not bytes and not isinstance(body, _BODY_TYPES):
         raise InvalidMessage(f"the message body must be bytes, not {type(body).__name__}")
     if not body:
         raise InvalidMessage("the message body length is zero")
@@ -137,6 +136,8 @@ def check_message(message: Message, max_message_size: int) -> None:
 
 def check_type(message: object, name: str = "message") -> None:
     """Raise TypeError for what is not a Message; `name` is what the error calls it."""
+    if type(message) is Message and type(message.topic) is str:
+        return
     if isinstance(message, MessageExt):
         raise TypeError(
             f"a received message cannot be sent as it is: send message.to_message() of {message!r}"

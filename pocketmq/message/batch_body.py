@@ -19,7 +19,7 @@ from pocketmq.message.limits import MAX_PROPERTIES
 
 _HEAD: Final = Struct(">iiiii")
 _PROPERTIES_LENGTH: Final = Struct(">h")
-_pack_head: Final = _HEAD.pack
+_pack_head: Final = Struct(">i8xii").pack  # magic and CRC are zeros
 _pack_length: Final = _PROPERTIES_LENGTH.pack
 _unpack_head: Final = _HEAD.unpack_from
 _new_item: Final = tuple.__new__
@@ -61,7 +61,7 @@ class BatchBody:
             return 0
         self.size = whole
         self._pieces += (
-            _pack_head(size, 0, 0, flag, body_length),
+            _pack_head(size, flag, body_length),
             body,
             _pack_length(properties_length),
             properties,

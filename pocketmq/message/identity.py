@@ -108,7 +108,7 @@ class UniqueIdFactory:
             the hash of its class loader there); random when None.
     """
 
-    __slots__ = ("_clock", "_counter", "_month_end", "_month_start", "_now", "_prefix", "_stem")
+    __slots__ = ("_clock", "_counter", "_month_end", "_month_start", "_prefix", "_stem")
 
     def __init__(
         self, clock: Callable[[], int], pid: int, host: bytes, instance: int | None = None
@@ -121,16 +121,17 @@ class UniqueIdFactory:
         # next() of a count is one step under the interpreter lock: threads may share a factory.
         self._counter = count()
         self._month_start = self._month_end = 0
-        self._now = -1
-        self._stem = ""  # all but the counter, as it is in the millisecond `_now`
+        #: All but the counter, and the millisecond it holds for: its begin and end in Unix ns.
+        self._stem = (0, 0, "")
 
-    def __call__(self) -> str:
-        now = self._clock() // 1_000_000
-        if now != self._now:
-            self._stem = self._stem_at(now)
-            self._now = now
+    def new_id(self) -> str:
+        """Return an id that no other call returns."""
+        begin, end, stem = self._stem
+        now = self._clock()
+        if not begin <= now < end:
+            stem = self._stem_at(now // 1_000_000)
         number = next(self._counter)
-        return f"{self._stem}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
+        return f"{stem}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
 
     def _stem_at(self, now: int) -> str:
         if now >= self._month_end:
@@ -138,24 +139,35 @@ class UniqueIdFactory:
         elapsed = now - self._month_start
         if -_MAX_CLOCK_STEP_BACK_MS < elapsed < 0:
             elapsed = 0  # the clock was set back a little, over the turn of the month
-        return f"{self._prefix}{elapsed & 0xFFFFFFFF:08X}"
+        stem = f"{self._prefix}{elapsed & 0xFFFFFFFF:08X}"
+        self._stem = (now * 1_000_000, (now + 1) * 1_000_000, stem)
+        return stem
 
 
 def new_unique_id() -> str:
     """Return a unique id of this process (56 characters where the host only has IPv6, else 32)."""
-    return _process_factory()()
+    return (_process_factory or _begin_process()).new_id()
 
 
-@lru_cache(maxsize=1)
-def _process_factory() -> UniqueIdFactory:
+_process_factory: UniqueIdFactory | None = None
+
+
+def _begin_process() -> UniqueIdFactory:
+    global _process_factory
     ip = local_address()
     # Four bytes of the clock when the host has no address that sets it apart.
     host = pack_host(ip, 0)[:-4] if ip else (time.time_ns() // 1_000_000 & 0xFFFFFFFF).to_bytes(4)
-    return UniqueIdFactory(time.time_ns, os.getpid(), host)
+    _process_factory = UniqueIdFactory(time.time_ns, os.getpid(), host)
+    return _process_factory
+
+
+def _forget_process() -> None:
+    global _process_factory
+    _process_factory = None
 
 
 if hasattr(os, "register_at_fork"):  # a child must not go on with its parent's pid and counter
-    os.register_at_fork(after_in_child=_process_factory.cache_clear)
+    os.register_at_fork(after_in_child=_forget_process)
 
 
 def local_address() -> str | None:

@@ -74,14 +74,14 @@ def test_not_an_offset_message_id(text: str) -> None:
 
 def test_a_unique_id_takes_apart() -> None:
     clock = Clock(2026, 11, 1, 0, 0, 1)
-    make = UniqueIdFactory(clock, 0x1_2345, bytes([10, 1, 2, 3]), instance=0xABCDEF01)
+    make = UniqueIdFactory(clock, 0x1_2345, bytes([10, 1, 2, 3]), instance=0xABCDEF01).new_id
     assert make() == "0A0102032345ABCDEF01000003E80000"
     assert make() == "0A0102032345ABCDEF01000003E80001"
-    assert len(UniqueIdFactory(clock, 1, bytes(16))()) == 56
+    assert len(UniqueIdFactory(clock, 1, bytes(16)).new_id()) == 56
 
 
 def test_the_counter_wraps() -> None:
-    make = UniqueIdFactory(Clock(2026, 11, 1), 1, bytes(4))
+    make = UniqueIdFactory(Clock(2026, 11, 1), 1, bytes(4)).new_id
     ids = [make() for _ in range(0x1_0001)]
     assert ids[-1] == ids[0]
     assert len(set(ids)) == 0x1_0000
@@ -89,7 +89,7 @@ def test_the_counter_wraps() -> None:
 
 def test_the_time_starts_again_with_each_month() -> None:
     clock = Clock(2026, 12, 31, 23, 59, 59)
-    make = UniqueIdFactory(clock, 1, bytes(4), instance=0)
+    make = UniqueIdFactory(clock, 1, bytes(4), instance=0).new_id
 
     def elapsed() -> int:
         return int(make()[20:28], 16)

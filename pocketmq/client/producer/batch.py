@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pocketmq.client.producer.prepared_message import (
+    SHORT,
     PreparedMessage,
     message_properties,
     wait_property,
@@ -24,9 +25,6 @@ __all__ = ["BatchPart", "batch_properties", "split"]
 
 #: Messages in one batch at most: the answer names an id of 32 or 56 characters for each.
 MAX_BATCH_MESSAGES = 10_000
-
-#: Properties text that fits in any case, characters.
-SHORT = 30_000
 
 
 class BatchPart(msgspec.Struct):
@@ -122,6 +120,6 @@ def batch_properties(message: Message, msg_id: str) -> bytes:
     """The properties text of one message of a batch; raises InvalidMessage."""
     text = message_properties(message, msg_id)
     # The usual text is short and plain: then it fits, and it can be encoded.
-    if not text.isascii() or len(text) > SHORT:
+    if len(text) > SHORT or not text.isascii():
         check_properties_length(text + wait_property(message.wait_stored))
     return text.encode()

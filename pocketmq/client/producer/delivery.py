@@ -150,7 +150,7 @@ class Delivery:
             if elsewhere:
                 hopeful = selector.other_available(queues, queue.broker_name)
                 share = policy.share(share, len(failures), hopeful)
-            item = selector.began(queue.broker_name)
+            item = selector.began(queue.broker_name, now)
             try:
                 result = await attempt(queue, share)
             except EncodeError:

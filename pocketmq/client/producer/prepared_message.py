@@ -34,6 +34,7 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
 __all__ = [
     "COMPRESSIONS",
+    "SHORT",
     "Compression",
     "PreparedMessage",
     "compress_body",
@@ -48,10 +49,16 @@ COMPRESS_IN_THREAD = 64 * 1024
 
 MAX_DELAY_LEVEL = 18
 
+#: ASCII properties of so many characters fit into a message, whatever is added to them.
+SHORT = 30_000
+
 #: The names that `Compression.named` knows.
 COMPRESSIONS = tuple(kind.name.lower() for kind in CompressionType)
 
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
+_MSG_REGION, _TRACE_ON = names.MSG_REGION, names.TRACE_ON
+# Before Python 3.12 the member of an enum takes as long to look up as a message's whole check.
+_SEND = RequestCode.SEND_MESSAGE_V2
 
 
 class Compression(msgspec.Struct, frozen=True):
@@ -84,7 +91,7 @@ class Compression(msgspec.Struct, frozen=True):
         return len(body) >= self.threshold
 
 
-class PreparedMessage(msgspec.Struct):
+class PreparedMessage(msgspec.Struct, gc=False):
     """What every attempt of one send puts on the wire.
 
     `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `shared`: it
@@ -120,29 +127,29 @@ class PreparedMessage(msgspec.Struct):
 
     def result(self, answer: Command, queue: MessageQueue) -> SendResult:
         """The answer to a single message; raises the error of an error answer."""
-        status, stored, offset, offset_msg_id = self._read(answer, queue)
-        ext = answer.ext_fields
+        status, stored, offset, offset_msg_id = _read(answer, queue)
+        extra = answer.ext_fields.get
         return SendResult(
             status,
             self.msg_ids[0],
             offset_msg_id,
             stored,
             offset,
-            ext.get("transactionId"),
-            ext.get("recallHandle"),
-            ext.get(names.MSG_REGION, DEFAULT_REGION),
-            ext.get(names.TRACE_ON) != "false",
+            extra("transactionId"),
+            extra("recallHandle"),
+            extra(_MSG_REGION, DEFAULT_REGION),
+            extra(_TRACE_ON) != "false",
         )
 
     def results(self, answer: Command, queue: MessageQueue) -> list[SendResult]:
         """The answer to a batch, one for each message; raises the error of an error answer."""
-        status, stored, offset, joined = self._read(answer, queue)
+        status, stored, offset, joined = _read(answer, queue)
         ids = joined.split(",")
         if len(ids) != len(self.msg_ids):
             # An inner batch is one record: its messages share the one id.
             ids = [joined] * len(self.msg_ids)
-        region = answer.ext_fields.get(names.MSG_REGION, DEFAULT_REGION)
-        trace_on = answer.ext_fields.get(names.TRACE_ON) != "false"
+        region = answer.ext_fields.get(_MSG_REGION, DEFAULT_REGION)
+        trace_on = answer.ext_fields.get(_TRACE_ON) != "false"
         return [
             SendResult(
                 status,
@@ -158,23 +165,23 @@ class PreparedMessage(msgspec.Struct):
             for index, (msg_id, offset_msg_id) in enumerate(zip(self.msg_ids, ids, strict=True))
         ]
 
-    def _read(
-        self, answer: Command, queue: MessageQueue
-    ) -> tuple[SendStatus, MessageQueue, int, str]:
-        status = _STATUS_BY_CODE.get(answer.code)
-        if status is None:
-            raise error_for(answer.code, answer.remark, queue.broker_name)
-        ext = answer.ext_fields
-        try:
-            queue_id = int(ext["queueId"])
-            if queue_id != queue.queue_id:
-                queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-            return status, queue, int(ext["queueOffset"]), ext["msgId"]
-        except (KeyError, ValueError) as error:
-            raise BodyError(
-                f"the answer to a send lacks queueId, queueOffset or msgId: {ext}",
-                queue.broker_name,
-            ) from error
+
+def _read(answer: Command, queue: MessageQueue) -> tuple[SendStatus, MessageQueue, int, str]:
+    """The status, the queue, the queue offset and the offset message ids of an answer."""
+    status = _STATUS_BY_CODE.get(answer.code)
+    if status is None:
+        raise error_for(answer.code, answer.remark, queue.broker_name)
+    ext = answer.ext_fields
+    try:
+        queue_id = int(ext["queueId"])
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        return status, queue, int(ext["queueOffset"]), ext["msgId"]
+    except (KeyError, ValueError) as error:
+        raise BodyError(
+            f"the answer to a send lacks queueId, queueOffset or msgId: {ext}",
+            queue.broker_name,
+        ) from error
 
 
 def message_properties(message: Message, msg_id: str) -> str:
@@ -227,9 +234,10 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
     `extra` is properties text of RocketMQ's own, which a message may not set itself.
     """
     properties = message_properties(message, msg_id) + extra + wait_property(message.wait_stored)
-    check_properties_length(properties)
+    if len(properties) > SHORT or not properties.isascii():
+        check_properties_length(properties)
     return PreparedMessage(
-        RequestCode.SEND_MESSAGE_V2,
+        _SEND,
         message.topic,
         message.body,
         properties,

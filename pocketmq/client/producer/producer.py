@@ -377,8 +377,6 @@ class Producer:
             SendTimeout: no broker took the message within `timeout`.
             SendError: the attempts are used up, or an answer is final.
         """
-        if type(message) is not Message:
-            check_type(message)
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
         if key is not None or self.hooks or self._namespace.name:
@@ -423,15 +421,17 @@ class Producer:
             InvalidMessage, InvalidName, TypeError: an argument is wrong.
             NotRunning: as for `send`.
         """
-        if type(message) is not Message or type(message.topic) is not str:
+        plain = queue is None and key is None and not (self.hooks or self._namespace.name)
+        if plain:
+            check_message(message, self._max_message_size)
+        else:
             check_type(message)
         if goes_alone(message):
             alone = await self._calls.alone(message, queue, key)
             return self._accumulator.count(self._instance.spawn(alone, "send"))
-        if queue is not None or key is not None or self.hooks or self._namespace.name:
+        if not plain:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
-        check_message(message, self._max_message_size)
         if self._accumulator.full and _running_loop() is self._loop:
             await self._accumulator.room()
         if not self._calls.running or _running_loop() is not self._loop:

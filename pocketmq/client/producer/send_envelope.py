@@ -33,7 +33,7 @@ from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
-from pocketmq.client.validation import check_message
+from pocketmq.client.validation import check_message, check_type
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
@@ -116,6 +116,7 @@ class SendEnvelope:
     ) -> SendResult:
         """Send one message. `extra`: properties text of RocketMQ's own; `sys_flag`: bits to set;
         `entered`: it has its place among the sends under way already."""
+        check_type(message)
         check_target(queue, key)
 
         async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
@@ -167,6 +168,7 @@ class SendEnvelope:
             messages = [self._wrap(message) for message in messages]
             target = queue and self._namespace.wrap_queue(queue)
             if key is not None and messages:
+                check_message(messages[0], self._max_message_size)
                 target = await self._target(messages[0], target, key, deadline)
             if target is not None:
                 for message in messages:
@@ -296,7 +298,6 @@ class SendEnvelope:
     ) -> MessageQueue:
         if queue is not None:
             raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
-        check_message(message, self._max_message_size)
         queues = await self._sender.queues(message.topic, deadline)
         return choose(self._selector, queues, message, key)
 
@@ -319,7 +320,13 @@ def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
     """
     if queue is not None:
         message_queue("queue", queue)
-    if key is not None and (isinstance(key, bool) or not isinstance(key, str | int)):
+    # By the exact type first: every keyed message comes through here.
+    if (
+        key is not None
+        and type(key) is not str
+        and type(key) is not int
+        and (isinstance(key, bool) or not isinstance(key, (str, int)))
+    ):
         raise TypeError(f"key must be a text (str) or a whole number (int), not {shown(key)}")
 
 

@@ -85,7 +85,7 @@ class FaultItem:
         self.peak = IDLE_LATENCY
 
     def began(self, now: float) -> None:
-        """An attempt begins; who makes it takes 1 off `in_flight` when it has ended."""
+        """An attempt begins; whoever makes it takes 1 off `in_flight` when it has ended."""
         if not self.in_flight:
             self.busy_since = now
         self.in_flight += 1
@@ -160,7 +160,7 @@ class LatencyFaultTolerance:
         `isolate` counts the send as one of ISOLATION_LATENCY_MS. An isolation is only ever
         prolonged: a fast answer does not end it. `stale_after`: see FaultItem.observe.
         """
-        item = self.item(broker_name)
+        item = self._items.get(broker_name) or self.item(broker_name)
         now = self._clock()
         item.latency = latency
         counted = ISOLATION_LATENCY_MS / 1000 if isolate else latency

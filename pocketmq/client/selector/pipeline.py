@@ -184,10 +184,10 @@ class QueueSelector:
             name != broker_name and tolerance.is_available(name) for name in queues.brokers
         )
 
-    def began(self, broker_name: str) -> FaultItem:
-        """An attempt begins: who makes it takes 1 off `in_flight` again when it ends."""
+    def began(self, broker_name: str, now: float) -> FaultItem:
+        """An attempt begins; whoever makes it takes 1 off `in_flight` again when it ends."""
         item = self.tolerance.item(broker_name)
-        item.began(self.clock())
+        item.began(now)
         return item
 
     def answered(self, broker_name: str, latency: float) -> None:
