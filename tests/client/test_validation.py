@@ -132,7 +132,7 @@ def test_tags_and_keys_obey_the_same_rules() -> None:
 @pytest.mark.parametrize("level", [-1, 19, 1000])
 def test_delay_levels_end_at_18(level: int) -> None:
     with pytest.raises(InvalidMessage, match="delay_level"):
-        message_properties(message(delay_level=level), "ID")
+        prepare(message(delay_level=level), "ID")
 
 
 @pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, 1.0, 0.0, "1", None])

@@ -56,6 +56,7 @@ SHORT = 30_000
 COMPRESSIONS = tuple(kind.name.lower() for kind in CompressionType)
 
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
+_UNIQ_KEY = f"{names.UNIQ_KEY}\x01"
 _MSG_REGION, _TRACE_ON = names.MSG_REGION, names.TRACE_ON
 # Before Python 3.12 the member of an enum takes as long to look up as a message's whole check.
 _SEND = RequestCode.SEND_MESSAGE_V2
@@ -185,8 +186,9 @@ def _read(answer: Command, queue: MessageQueue) -> tuple[SendStatus, MessageQueu
 
 
 def message_properties(message: Message, msg_id: str) -> str:
-    """The properties text of one message, without WAIT; raises InvalidMessage."""
-    text = f"{names.UNIQ_KEY}\x01{msg_id}\x02"
+    """The properties text of one message, without its delay, which none in a batch has, and
+    without WAIT; raises InvalidMessage, also for the flag."""
+    text = f"{_UNIQ_KEY}{msg_id}\x02"
     tags = message.tags
     if tags is not None:
         check_tags(tags)
@@ -194,15 +196,18 @@ def message_properties(message: Message, msg_id: str) -> str:
     keys = message.keys
     if keys:
         text += f"{names.KEYS}\x01{joined_keys(keys)}\x02"
-    if message.delay_level or message.delay_ms or message.deliver_at or message.delay:
-        text += _delay_property(message)
     if message.properties:
         check_properties(message.properties)
         text += names.encode(message.properties)
     flag = message.flag
+    if flag or type(flag) is not int:
+        _check_flag(flag)
+    return text
+
+
+def _check_flag(flag: object) -> None:
     if not isinstance(flag, int) or not -0x8000_0000 <= flag <= 0x7FFF_FFFF:
         raise InvalidMessage(f"flag must be an integer of 32 bits, not {shown(flag)}")
-    return text
 
 
 def _delay_property(message: Message) -> str:
@@ -233,7 +238,10 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
 
     `extra` is properties text of RocketMQ's own, which a message may not set itself.
     """
-    properties = message_properties(message, msg_id) + extra + wait_property(message.wait_stored)
+    properties = message_properties(message, msg_id)
+    if message.delay_level or message.delay_ms or message.deliver_at or message.delay:
+        properties += _delay_property(message)
+    properties += extra + wait_property(message.wait_stored)
     if len(properties) > SHORT or not properties.isascii():
         check_properties_length(properties)
     return PreparedMessage(

@@ -193,7 +193,6 @@ class Producer:
         if not isinstance(selection, Selection):
             one_of("selection", selection, [each.value for each in Selection])
         self._max_message_size = max_message_size
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._clock = time.monotonic
         self._in_flight = InFlight(max_in_flight)
         self._instance = ClientInstance(
@@ -280,7 +279,7 @@ class Producer:
 
     def __del__(self) -> None:
         calls = getattr(self, "_calls", None)  # None where the constructor has failed
-        if calls is None or not calls.running:
+        if calls is None or calls.loop is None:
             return
         lost = self._accumulator.pending
         warnings.warn(f"{self!r} was never shut down", ResourceWarning, stacklevel=2, source=self)
@@ -325,8 +324,7 @@ class Producer:
         await self._life.start()
 
     async def _begin(self) -> None:
-        self._calls.running = True
-        self._calls.loop = self._loop = asyncio.get_running_loop()
+        self._calls.loop = asyncio.get_running_loop()
         self._instance.spawn(self.detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
@@ -336,7 +334,7 @@ class Producer:
         await self._life.shutdown()
 
     async def _close(self) -> None:
-        self._calls.running = False
+        self._calls.loop = None
         self._calls.why_not = SHUT_DOWN
         try:
             async with asyncio.timeout(self.timeout):
@@ -391,9 +389,9 @@ class Producer:
         deadline = self._clock() + (
             self._calls.timeout if timeout is None else seconds("timeout", timeout)
         )
-        if _running_loop() is not self._loop:
-            self._calls.check_running()
-        if not (self._calls.running and self._in_flight.try_enter()):
+        if _running_loop() is not self._calls.loop:
+            raise self._calls.not_running()
+        if not self._in_flight.try_enter():
             await self._calls.enter(deadline)
         try:
             if timeout is None and queue is None and self._concurrent.takes(message):
@@ -432,10 +430,11 @@ class Producer:
         if not plain:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
-        if self._accumulator.full and _running_loop() is self._loop:
-            await self._accumulator.room()
-        if not self._calls.running or _running_loop() is not self._loop:
+        if _running_loop() is not self._calls.loop:
             raise self._calls.not_running()
+        if self._accumulator.full:
+            await self._accumulator.room()
+            self._calls.check_running()
         return self._accumulator.add(message, None)
 
     async def flush(self) -> None:

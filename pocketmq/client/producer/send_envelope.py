@@ -64,11 +64,10 @@ class SendEnvelope:
         timeout: float,
         max_message_size: int,
     ) -> None:
-        self.running = False
-        #: Why not, while it is not.
-        self.why_not = NOT_STARTED
-        #: The event loop that the producer was started in.
+        #: The event loop that the producer runs in; None before the start and after the shutdown.
         self.loop: asyncio.AbstractEventLoop | None = None
+        #: Why it does not run, while it does not.
+        self.why_not = NOT_STARTED
         self._sender = sender
         self._batches = batches
         self._namespace = namespace
@@ -88,18 +87,18 @@ class SendEnvelope:
         """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
         self.check_running()
         await self._in_flight.enter(max(deadline - time.monotonic(), 0.0))
-        if not self.running:
+        if self.loop is None:
             self._in_flight.leave()
             raise self.not_running()
 
     def check_running(self) -> None:
         """Raise NotRunning before the start, after the shutdown, and in another event loop."""
-        if not self.running or asyncio.get_running_loop() is not self.loop:
+        if asyncio.get_running_loop() is not self.loop:
             raise self.not_running()
 
     def not_running(self) -> NotRunning:
         """The error for a call that `check_running` refuses."""
-        return NotRunning("producer", OTHER_LOOP if self.running else self.why_not)
+        return NotRunning("producer", self.why_not if self.loop is None else OTHER_LOOP)
 
     async def send_one(
         self,

@@ -148,7 +148,9 @@ class Sender:
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """The queues that may be sent to, waiting for a route until the deadline; raises
         NoRouteInfo, NoNameServer, RemotingTimeout."""
-        return (await self._publish_queues(topic, deadline)).queues
+        route = self._routes.writable(topic)
+        publish = await self._publish_queues(topic, deadline) if route is None else route.publish
+        return publish.queues
 
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
         """Take a delayed message back: its unique id. Raises InvalidMessage for what is no handle,
