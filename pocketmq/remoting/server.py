@@ -13,6 +13,11 @@ of one turn share one write into the log. With 64 clients that each wait for an 
 Back-pressure: while a client does not read its answers, the server does not execute its requests
 and does not read its socket, because a client can send any number of requests. Answers to requests
 that are already running still collect, up to a hard limit.
+
+Fairness: the requests of one read are executed for two milliseconds at most. The rest waits, its
+socket is not read, and such connections have their turns one after the other, one in each turn of
+the event loop. These turns are short while clients that send little want their answers. So a client
+that sends without end takes the time that others leave, and not theirs (`python -m bench.flood`).
 """
 
 import asyncio
@@ -20,7 +25,9 @@ import errno
 import itertools
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 
 from pocketmq.remoting.codes import ResponseCode
@@ -36,6 +43,16 @@ log = logging.getLogger("pocketmq.remoting.server")
 IDLE_TIMEOUT = 120.0
 MAX_CONNECTIONS = 20_000
 _STOP_GRACE = 1.0
+
+TURN = 0.002
+"""Seconds of one connection's requests that are executed in one go."""
+
+SHORT_TURN = 0.0002
+"""The same for a connection that sent more than that, while others send little at a time."""
+
+LIGHT = 0.01
+"""Seconds for which a client counts as one that sends little, after a read that took less than a
+short turn."""
 
 
 class CannotListen(OSError):
@@ -59,15 +76,18 @@ class ServerConnection(FrameStream):
         )
         self._server = server
         self._first: bytes | None = b""
-        # Frames that are not executed yet, because the client does not read its answers.
-        self._deferred: Iterator[bytes | memoryview] | None = None
+        # Frames that are not executed yet: it is the turn of others, or the client does not read
+        # its answers. Meanwhile the socket is not read.
+        self._waiting: Iterator[bytes | memoryview] | None = None
+        self._greedy = False  # its last read was more than fitted into one turn
+        self.queued = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._server.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deferred = None
+        self._waiting = None
         super().connection_lost(exc)
         self._server.connection_lost(self)
 
@@ -84,13 +104,37 @@ class ServerConnection(FrameStream):
                 return
             self._first = None
         frames = iter(self._splitter.feed(data))
-        if self._deferred is None:
-            self._process(frames)
+        if self._waiting is not None:
+            self._waiting = itertools.chain(self._waiting, frames)
+        elif not self.writable:
+            self._waiting = frames
         else:
-            self._deferred = itertools.chain(self._deferred, frames)
+            server = self._server
+            began = server.clock()
+            self._process(frames, began)
+            if self._waiting is not None:
+                self._greedy = True
+            elif self._greedy:
+                self._greedy = False
+            elif not self._splitter.begun and (ended := server.clock()) - began < SHORT_TURN:
+                server.light_until = ended + LIGHT
 
-    def _process(self, frames: Iterator[bytes | memoryview]) -> None:
-        """Execute frames in turn until they end, or the client is too slow for the answers."""
+    def take_turn(self) -> None:
+        """Execute some of the frames that wait."""
+        self.queued = False
+        if self.closed or not self.writable:
+            return
+        frames, self._waiting = self._waiting, None
+        if frames is not None:
+            self._process(frames, self._server.clock())
+        if self._waiting is None and self.writable and not self.closed:
+            self._transport.resume_reading()
+
+    def _process(self, frames: Iterator[bytes | memoryview], now: float) -> None:
+        """Execute frames until they end, this turn is over, or the client is too slow for the
+        answers; what is left waits."""
+        clock = self._server.clock
+        end = now + (SHORT_TURN if self._greedy and now < self._server.light_until else TURN)
         decode = self._decode
         dispatch = self.refuse if self.overloaded else self._dispatch
         # Answers that handlers give by reply() during this loop need no flush of their own.
@@ -120,9 +164,14 @@ class ServerConnection(FrameStream):
                 if self._out_size >= FLUSH_SIZE:
                     self._flush()
                     self._flush_due = True
-                    if self._deferred is not None:
-                        self._deferred = frames
+                    if not self.writable:
+                        self._waiting = frames
                         break
+                if clock() > end:
+                    self._waiting = frames
+                    self._transport.pause_reading()
+                    self._server.queue(self)
+                    break
         except FrameError as error:
             self.close(error.remark)
         except Exception:
@@ -181,15 +230,13 @@ class ServerConnection(FrameStream):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._deferred = iter(())
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        deferred, self._deferred = self._deferred, None
-        if deferred is not None:
-            self._process(deferred)
-        if self._deferred is None and not self.closed:
+        if self._waiting is not None:
+            self._server.queue(self)
+        elif not self.closed:
             self._transport.resume_reading()
 
 
@@ -207,6 +254,7 @@ class RemotingServer:
         name: what the server is, for log lines: "broker", "name server".
         before_answers: called each time before collected answers leave; if it raises, they do not,
             and the connection is dropped.
+        clock: seconds, to divide the time between clients.
 
     Attributes:
         on_connection_lost: callbacks, each called with the connection that is gone.
@@ -224,8 +272,10 @@ class RemotingServer:
         max_connections: int = MAX_CONNECTIONS,
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.dispatcher = dispatcher
+        self.clock = clock
         self.before_answers = before_answers
         self.host = host
         self.max_frame = max_frame
@@ -238,6 +288,10 @@ class RemotingServer:
         self.on_connection_lost: list[Callable[[ServerConnection], None]] = []
         self.decoder = RequestDecoder(dispatcher.header_types)
         self._flushing: list[ServerConnection] = []
+        # Connections with requests for which their turn was too short, in the order of the next.
+        self._waiting: deque[ServerConnection] = deque()
+        #: Until when clients are active that send little at a time, by `clock`.
+        self.light_until = 0.0
         self._port = port
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -314,6 +368,23 @@ class RemotingServer:
         flushing, self._flushing = self._flushing, []
         for connection in flushing:
             connection.flush()
+
+    def queue(self, connection: ServerConnection) -> None:
+        """Let a connection take its turn after those that wait already."""
+        if connection.queued:
+            return
+        connection.queued = True
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        # It leaves the queue last: if it queues again, that is behind the others and schedules
+        # nothing, as the queue is not empty.
+        self._waiting[0].take_turn()
+        self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)

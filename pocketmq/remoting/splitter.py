@@ -32,6 +32,11 @@ class FrameSplitter:
         self._gathered = bytearray()  # the begun frame, without its length bytes
         self._missing = 0  # bytes that it still lacks; 0 between frames
 
+    @property
+    def begun(self) -> bool:
+        """Whether the last read ended inside a frame."""
+        return bool(self._missing or self._cut)
+
     def feed(self, data: bytes) -> Iterator[bytes | memoryview]:
         """Yield the frames that `data` completes.
 

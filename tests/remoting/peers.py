@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from pocketmq.remoting.dispatch import Dispatcher
@@ -32,6 +32,7 @@ class Echo:
         self.arrived = asyncio.Event()
         self.release = asyncio.Event()
         self.large = b"x" * (256 << 10)
+        self.noted: Callable[[], object] = lambda: None
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.register(ECHO, self.echo)
@@ -44,6 +45,7 @@ class Echo:
     def _note(self, request: Request[Any]) -> None:
         self.seen.append(request)
         self.arrived.set()
+        self.noted()
 
     def echo(self, request: Request[Any]) -> Response:
         self._note(request)

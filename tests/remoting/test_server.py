@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER
 from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import PortInUse, RemotingServer, ServerConnection
+from pocketmq.remoting.server import (
+    LIGHT,
+    TURN,
+    PortInUse,
+    RemotingServer,
+    ServerConnection,
+)
 from tests.remoting.peers import (
     DEFER,
     ECHO,
@@ -350,11 +357,21 @@ def test_a_changed_byte_does_no_more_than_close_the_connection(
 def connected(processor: Echo, **options: Any) -> tuple[ServerConnection, FakeTransport]:
     dispatcher = Dispatcher()
     processor.register(dispatcher)
-    server = RemotingServer(dispatcher, **options)
+    # A clock that stands still, unless the test is about turns.
+    server = RemotingServer(dispatcher, **{"clock": lambda: 0.0, **options})
     connection = ServerConnection(server)
     transport = FakeTransport()
     connection.connection_made(transport)
     return connection, transport
+
+
+async def turns_until(condition: Callable[[], bool]) -> None:
+    """Let the event loop take turns until the condition holds."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("not within 1000 turns")
 
 
 async def received(connection: ServerConnection, data: bytes) -> None:
@@ -461,10 +478,95 @@ async def test_requests_wait_while_the_transport_is_full() -> None:
     await received(connection, frame(ECHO, 1) + frame(ECHO, 2))
     assert not echo.seen
     connection.resume_writing()
-    assert transport.reading
     assert connection.writable
+    await turns_until(lambda: transport.reading)
     connection.flush()
     assert [c.opaque for c in transport.commands()] == [1, 2]
+
+
+# Fairness
+
+
+def ticking() -> Callable[[], float]:
+    """A clock that shows a quarter of a turn more each time it is read."""
+    return itertools.count(0.0, TURN / 4).__next__
+
+
+async def test_a_client_that_sends_ahead_leaves_turns_to_others() -> None:
+    flood, transport = connected(echo := Echo(), clock=ticking())
+    other = ServerConnection(flood._server)
+    other.connection_made(other_transport := FakeTransport())
+
+    flood.data_received(b"".join(frame(ECHO, n) for n in range(100)))
+    assert len(echo.seen) < 10
+    assert not transport.reading
+    other.data_received(frame(ECHO, 4711))
+    assert echo.seen[-1].opaque == 4711
+    # What the transport had read already comes after what waits.
+    flood.data_received(frame(ECHO, 100))
+
+    await turns_until(lambda: transport.reading)
+    flood.flush()
+    assert [c.opaque for c in transport.commands()] == list(range(101))
+    assert [c.opaque for c in other_transport.commands()] == [4711]
+
+
+async def test_clients_that_send_ahead_take_turns() -> None:
+    one, transport = connected(echo := Echo(), clock=ticking())
+    other = ServerConnection(one._server)
+    other.connection_made(other_transport := FakeTransport())
+
+    for connection in (one, other):
+        connection.data_received(b"".join(frame(ECHO, n) for n in range(40)))
+    await turns_until(lambda: transport.reading and other_transport.reading)
+
+    turns = [
+        (who, len(list(run))) for who, run in itertools.groupby(r.connection for r in echo.seen)
+    ]
+    assert {who for who, _ in turns[::2]} == {one}
+    assert {who for who, _ in turns[1::2]} == {other}
+    assert max(count for _, count in turns) < 10
+
+
+async def test_turns_are_short_while_others_send_little() -> None:
+    now = 0.0
+    flood, transport = connected(echo := Echo(), clock=lambda: now)
+    other = ServerConnection(flood._server)
+    other.connection_made(FakeTransport())
+
+    async def turn(step: float) -> int:
+        """How many requests the flood gets in a turn if each takes `step` seconds."""
+        nonlocal now
+        before = len(echo.seen)
+        echo.noted = lambda: advance(step)
+        await asyncio.sleep(0)
+        return len(echo.seen) - before
+
+    def advance(step: float) -> None:
+        nonlocal now
+        now += step
+
+    echo.noted = lambda: advance(TURN)
+    flood.data_received(b"".join(frame(ECHO, n) for n in range(1000)))
+    assert await turn(TURN / 20) > 15
+    echo.noted = lambda: None
+    other.data_received(frame(ECHO, 1))
+    assert await turn(TURN / 20) < 5
+    now += LIGHT
+    assert await turn(TURN / 20) > 15
+    assert not transport.reading
+
+
+async def test_what_waits_for_its_turn_ends_with_the_connection() -> None:
+    flood, transport = connected(echo := Echo(), clock=ticking())
+    flood.data_received(b"".join(frame(ECHO, n) for n in range(100)))
+    seen = len(echo.seen)
+    flood.close("test")
+    await asyncio.sleep(0)
+    flood.connection_lost(None)
+    await asyncio.sleep(0)
+    assert len(echo.seen) == seen
+    assert transport.ended
 
 
 @pytest.mark.parametrize(

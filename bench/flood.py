@@ -1,0 +1,180 @@
+"""What a client that sends requests without end costs another one: `python -m bench.flood`.
+
+The flood writes requests of one kind as fast as the broker takes them, and reads the answers
+without looking at them. Beside it, another client sends one message at a time. The table shows how
+long that one waits for its answers: alone, and beside one and two such connections. The flood is a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import split_address
+from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.headers import GetMaxOffsetRequestHeader, PullMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from tests.interop.harness import ours
+from tests.interop.harness.official import PROJECT
+
+from .wake_flood import quantile
+from .work_directory import work_directory
+
+TOPIC, FLOODED = "bench_good", "bench_flooded"
+WRITE = 256 * 1024
+UNKNOWN = 9_999
+HEADING = ("flood", "connections", "its requests/s", "p50", "p99", "worst")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.flood", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement (4)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--flood", nargs=2, metavar=("ADDRESS", "KIND"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    if options.flood:
+        flood(*options.flood)
+        return 0
+    with ExitStack() as cleanup:
+        directory = cleanup.enter_context(work_directory("pocketmq-bench-"))
+        namesrv = ours.start_name_server(directory)
+        cleanup.callback(namesrv.process.kill)
+        broker = ours.start_broker(directory, namesrv.address, name="flooded")
+        cleanup.callback(broker.process.kill)
+        asyncio.run(create_topics(namesrv.address))
+        print(f"a message at a time beside a flood, times in ms\n\n| {' | '.join(HEADING)} |")
+        print(f"|{'---|' * len(HEADING)}")
+        show("none", 0, 0.0, good_client(broker.address, options.seconds))
+        for kind in options.kinds:
+            for count in (1, 2):
+                floods = [start_flood(broker.address, kind) for _ in range(count)]
+                try:
+                    time.sleep(0.5)
+                    waits = good_client(broker.address, options.seconds)
+                    rate = sum(float(each.communicate(timeout=30)[0]) for each in floods)
+                finally:
+                    for each in floods:
+                        each.kill()
+                        each.wait()
+                show(kind, count, rate, waits)
+    return 0
+
+
+async def create_topics(namesrv: str) -> None:
+    async with Admin(namesrv=namesrv) as admin:
+        for topic in (TOPIC, FLOODED):
+            await admin.create_topic(topic, queues=4)
+
+
+def show(kind: str, count: int, rate: float, waits: list[float]) -> None:
+    figures = (quantile(waits, 0.5), quantile(waits, 0.99), max(waits))
+    print(
+        f"| {kind} | {count} | {rate:,.0f} | {' | '.join(f'{each:.2f}' for each in figures)} |",
+        flush=True,
+    )
+
+
+def good_client(address: str, seconds: float) -> list[float]:
+    """How long each of its sends waited, in ms."""
+    request = KINDS["sends"](TOPIC)
+    waits: list[float] = []
+    with socket.create_connection(split_address(address)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        until = time.perf_counter() + seconds
+        while (begin := time.perf_counter()) < until:
+            connection.sendall(request)
+            length = int.from_bytes(_exactly(connection, 4))
+            _exactly(connection, length)
+            waits.append((time.perf_counter() - begin) * 1000)
+    return waits
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionError("the broker closed the connection")
+        data += more
+    return data
+
+
+# The flood
+
+
+def start_flood(address: str, kind: str) -> subprocess.Popen[str]:
+    """Its process. It ends with its input, and prints how many requests it wrote per second."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench.flood", "--flood", address, kind],
+        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def flood(address: str, kind: str) -> None:
+    """Write requests until the input ends."""
+    request = KINDS[kind](FLOODED)
+    count = WRITE // len(request)
+    block = request * count
+    connection = socket.create_connection(split_address(address))
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while True:
+            connection.sendall(block)
+            written += count
+
+    def read() -> None:
+        while connection.recv(WRITE):
+            pass
+
+    begin = time.perf_counter()
+    for work in (write, read):
+        threading.Thread(target=work, daemon=True).start()
+    sys.stdin.read()
+    print(written / (time.perf_counter() - begin))
+
+
+def _send(topic: str) -> bytes:
+    header = SendMessageRequestHeaderV2(
+        producer_group="bench", topic=topic, default_topic="TBW102", default_topic_queue_nums=4,
+        queue_id=0, sys_flag=0, born_timestamp=int(time.time() * 1000), flag=0,
+    )  # fmt: skip
+    return encode_command(RequestCode.SEND_MESSAGE_V2, 1, header=header, body=b"x" * 100)
+
+
+def _pull(topic: str) -> bytes:
+    header = PullMessageRequestHeader(
+        consumer_group="bench", topic=topic, queue_id=3, queue_offset=0, max_msg_nums=32,
+        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+    )  # fmt: skip
+    return encode_command(RequestCode.PULL_MESSAGE, 1, header=header)
+
+
+def _max_offset(topic: str) -> bytes:
+    header = GetMaxOffsetRequestHeader(topic=topic, queue_id=1)
+    return encode_command(RequestCode.GET_MAX_OFFSET, 1, header=header)
+
+
+KINDS = {
+    "unknown codes": lambda _: encode_command(UNKNOWN, 1),
+    "sends": _send,
+    "empty pulls": _pull,
+    "offset queries": _max_offset,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
