@@ -50,7 +50,8 @@ def producer(**options: Any) -> Producer:
     made._routes._published.add(TOPIC)
     made._pool.request = made._instance.batching.request = answer  # type: ignore[method-assign, assignment]
     made._calls.running = True
-    made._calls.loop = made._loop = asyncio.get_running_loop()
+    made._instance.binding.enter()
+    made._loop = made._instance.binding.loop
     return made
 
 

@@ -447,7 +447,7 @@ async def test_unassign(cluster: FakeCluster) -> None:
 
 
 async def test_no_name_server(unused_port: str) -> None:
-    async with PullConsumer("G", namesrv=unused_port, start_timeout=0) as c:
+    async with PullConsumer("G", namesrv=unused_port, start_timeout=None) as c:
         with pytest.raises(NoNameServer):
             await c.assign("T")
 

@@ -197,7 +197,11 @@ class Producer:
         self._clock = time.monotonic
         self._in_flight = InFlight(max_in_flight)
         self._instance = ClientInstance(
-            namesrv, template=template_topic, template_queues=template_queues, **client
+            namesrv,
+            owner="producer",
+            template=template_topic,
+            template_queues=template_queues,
+            **client,
         )
         self._namespace = self._instance.namespace
         self._instance.heartbeat.add_producer(self._namespace.wrap(group))
@@ -246,6 +250,7 @@ class Producer:
             self._namespace,
             self.hooks,
             self._in_flight,
+            self._instance.binding,
             selector_named(queue_selector),
             group=group,
             client_id=self.client_id,
@@ -326,7 +331,7 @@ class Producer:
 
     async def _begin(self) -> None:
         self._calls.running = True
-        self._calls.loop = self._loop = asyncio.get_running_loop()
+        self._loop = self._instance.binding.loop
         self._instance.spawn(self.detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
@@ -533,7 +538,7 @@ class Producer:
         check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
         broker_of(recall_handle)
-        self._instance.check_running("producer")
+        self._instance.check_running()
         msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
         if self._trace is not None:
             self._trace.append(recalled(self.group, topic, msg_id))
@@ -546,6 +551,6 @@ class Producer:
             NoRouteInfo, NoNameServer: the topic had no route within the producer's `timeout`.
         """
         check_topic_name(topic)
-        self._instance.check_running("producer")
+        self._instance.check_running()
         queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))
         return tuple(map(self._namespace.unwrap_queue, queues)) if self._namespace else queues

@@ -17,12 +17,12 @@ import msgspec
 
 from pocketmq.client.errors import (
     NOT_STARTED,
-    OTHER_LOOP,
     BatchSendError,
     InvalidMessage,
     NotRunning,
 )
 from pocketmq.client.in_flight import InFlight
+from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, Posted
@@ -57,6 +57,7 @@ class SendEnvelope:
         namespace: Namespace,
         hooks: HookList,
         in_flight: InFlight,
+        binding: LoopBinding,
         selector: Selector,
         *,
         group: str,
@@ -67,8 +68,7 @@ class SendEnvelope:
         self.running = False
         #: Why not, while it is not.
         self.why_not = NOT_STARTED
-        #: The event loop that the producer was started in.
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self._binding = binding
         self._sender = sender
         self._batches = batches
         self._namespace = namespace
@@ -93,13 +93,14 @@ class SendEnvelope:
             raise self.not_running()
 
     def check_running(self) -> None:
-        """Raise NotRunning before the start, after the shutdown, and in another event loop."""
-        if not self.running or asyncio.get_running_loop() is not self.loop:
+        """Raise NotRunning before the start, after the shutdown, and elsewhere than it started."""
+        if not self.running or asyncio.get_running_loop() is not self._binding.loop:
             raise self.not_running()
 
     def not_running(self) -> NotRunning:
         """The error for a call that `check_running` refuses."""
-        return NotRunning("producer", OTHER_LOOP if self.running else self.why_not)
+        why = self._binding.why_elsewhere if self.running else None
+        return NotRunning("producer", why or self.why_not)
 
     async def send_one(
         self,

@@ -242,7 +242,7 @@ class TransactionProducer(Producer):
             bname=half.queue.broker_name,
         )
         try:
-            self._instance.check_running("producer")
+            self._instance.check_running()
             deadline = self._calls.deadline(None)
             await self._sender.tell(half.queue, RequestCode.END_TRANSACTION, header, deadline)
         except RemotingError as error:

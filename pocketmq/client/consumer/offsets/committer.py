@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
@@ -39,6 +39,18 @@ class Committer:
         errors = [error for error in outcomes if error is not None]
         if strict and errors:
             raise errors[0]
+
+    async def last(self, commit: Awaitable[None], timeout: float) -> None:
+        """Wait up to `timeout` seconds for the commit of a shutdown."""
+        try:
+            async with asyncio.timeout(timeout):
+                await commit
+        except TimeoutError:
+            log.warning(
+                "final offset commit of group %s timed out: some messages will be redelivered",
+                self._group,
+                extra=fields(group=self._group),
+            )
 
     async def _store_one(self, pq: ProcessQueue[Any], offset: int) -> RemotingError | None:
         try:
