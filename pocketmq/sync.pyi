@@ -54,8 +54,10 @@ __all__ = [
     "TransactionProducer",
 ]
 P = TypeVar("P")
-B = TypeVar("B", bound=Callable[[list[ConsumedMessage]], object])
-H = TypeVar("H", bound=Callable[[ConsumedMessage], object])
+B = TypeVar(
+    "B", bound=Callable[[list[ConsumedMessage]], object] | Callable[[list[Message]], object]
+)
+H = TypeVar("H", bound=Callable[[ConsumedMessage], object] | Callable[[Message], object])
 
 class Admin:
     def topics(self, *, cluster: str | None = None) -> list[str]: ...
@@ -351,16 +353,6 @@ class PushConsumer:
     def client_id(self) -> str: ...
     @property
     def assignment(self) -> list[MessageQueue]: ...
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
-    ) -> Callable[[B], B]: ...
-    @overload
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
     def subscribe(
         self,
         topic: str,
@@ -388,6 +380,16 @@ class PushConsumer:
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def __iter__(self) -> Iterator[ConsumedMessage]: ...
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+    ) -> Callable[[B], B]: ...
+    @overload
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
 
 class TransactionProducer:
     def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None: ...

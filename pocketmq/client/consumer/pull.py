@@ -110,6 +110,7 @@ class PullConsumer:
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        self.group = group
         self.hooks = ConsumeHookList(hooks)
         common = ConsumerOptions.checked(
             type(self),
@@ -131,7 +132,6 @@ class PullConsumer:
         every = PullOptions(
             common, on_error if on_error is None else function("on_error", on_error)
         )
-        self.group = group
         self._namespace = Namespace(options.get("namespace", ""))
         self._sessions = Sessions(
             repr(self),

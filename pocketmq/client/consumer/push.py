@@ -26,7 +26,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Self, Unpack
 
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
@@ -39,7 +39,7 @@ from pocketmq.client.consumer.offsets.local_offset_store import default_director
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push_session import PushOptions, PushSession
 from pocketmq.client.consumer.rebalance.strategies import Strategy, average
-from pocketmq.client.consumer.router import Router, checked_route, merged, routes_of
+from pocketmq.client.consumer.router import Route, Router, Routing, checked_route, merged, routes_of
 from pocketmq.client.consumer.running_info import MIB
 from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.stop_signals import StopSignals
@@ -62,15 +62,11 @@ __all__ = ["PushConsumer"]
 
 log = logging.getLogger(__name__)
 
-P = TypeVar("P")
-H = TypeVar("H", bound=Handler)
-B = TypeVar("B", bound=BatchHandler)
-
 #: Times that a message may be redelivered; brokers keep it in four bytes.
 MOST_REDELIVERIES = 2**31 - 1
 
 
-class PushConsumer:
+class PushConsumer(Routing):
     """Consumes messages for one consumer group.
 
     Making one touches no event loop and no network. You can start a consumer again after its
@@ -153,6 +149,7 @@ class PushConsumer:
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        self.group = group
         self.orderly = flag("orderly", orderly)
         self.broadcast = flag("broadcast", broadcast)
         self.hooks = ConsumeHookList(hooks)
@@ -198,7 +195,6 @@ class PushConsumer:
             offset_directory=Path(offset_directory or default_directory()),
             shutdown_timeout=seconds("shutdown_timeout", shutdown_timeout),
         )
-        self.group = group
         self._own_routes = Router()
         self._routers = (routes_of(subscriptions, handler), self._own_routes)
         self._sessions = Sessions(
@@ -238,50 +234,13 @@ class PushConsumer:
 
     # Topics
 
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
-
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
-    ) -> Callable[[B], B]: ...
-
-    @overload
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
-
-    def on(
-        self,
-        topic: str,
-        tags: str = "*",
-        *,
-        sql: str | None = None,
-        batch: int | None = None,
-        payload: Any = None,
-    ) -> Callable[[Any], Any]:
-        """Have the decorated function work on a topic's messages; as Router.on, before `start`.
-
-        Raises:
-            InvalidName: the topic, the tags or the SQL condition are not well formed.
-            TypeError: an argument has the wrong type, or the function takes other arguments.
-            ValueError: the consumer runs, the topic has a handler already, or `batch` is out of
-                range.
-        """
-        decorate = self._own_routes.on(  # type: ignore[call-overload]
-            topic, tags, sql=sql, batch=batch, payload=payload
-        )
-
-        def checked(function: Any) -> Any:
-            if self._is_running:
-                raise ValueError("a running consumer takes new topics by subscribe()")
-            if any(topic == route.topic for route in self._routers[0]):
-                raise ValueError(f"topic {topic} is subscribed to already")
-            if callable(function):
-                self._adapt(function)  # raises for a function of the wrong kind
-            return decorate(function)
-
-        return checked
+    def _take(self, route: Route) -> None:
+        if self._is_running:
+            raise ValueError("a running consumer takes new topics by subscribe()")
+        if any(route.topic == other.topic for other in self._routers[0]):
+            raise ValueError(f"topic {route.topic} is subscribed to already")
+        self._adapt(route.function)  # raises for a function of the wrong kind
+        self._own_routes._take(route)
 
     async def subscribe(
         self,
