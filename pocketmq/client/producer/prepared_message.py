@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pocketmq.client.errors import InvalidMessage, error_for
-from pocketmq.client.parameters import milliseconds, point_in_time, seconds, shown, whole
+from pocketmq.client.parameters import point_in_time, seconds, shown, whole
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.validation import (
     check_properties,
@@ -25,7 +25,7 @@ from pocketmq.client.validation import (
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.limits import DEFAULT_REGION
-from pocketmq.message.message import Message, MessageQueue
+from pocketmq.message.message import Message, MessageQueue, in_milliseconds
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
@@ -187,7 +187,7 @@ def message_properties(message: Message, msg_id: str) -> str:
     keys = message.keys
     if keys:
         text += f"{names.KEYS}\x01{joined_keys(keys)}\x02"
-    if message.delay_level or message.delay_ms or message.deliver_at or message.delay:
+    if message.delay_level or message.deliver_at or message.delay:
         text += _delay_property(message)
     if message.properties:
         check_properties(message.properties)
@@ -199,21 +199,18 @@ def message_properties(message: Message, msg_id: str) -> str:
 
 
 def _delay_property(message: Message) -> str:
-    level, delay_ms, deliver_at = message.delay_level, message.delay_ms, message.deliver_at
-    if bool(level) + bool(delay_ms) + bool(deliver_at) + bool(message.delay) > 1:
-        raise InvalidMessage("only one of delay_level, delay_ms, deliver_at and delay may be set")
+    level, deliver_at = message.delay_level, message.deliver_at
+    if bool(level) + bool(deliver_at) + bool(message.delay) > 1:
+        raise InvalidMessage("only one of delay_level, deliver_at and delay may be set")
     try:
         if level:
             return f"{names.DELAY}\x01{whole('delay_level', level, 1, MAX_DELAY_LEVEL)}\x02"
         if deliver_at:
             return f"{names.TIMER_DELIVER_MS}\x01{point_in_time('deliver_at', deliver_at)}\x02"
-        if delay_ms:
-            delay_ms = milliseconds("delay_ms", delay_ms)
-        else:
-            delay_ms = round(seconds("delay", message.delay) * 1000)
+        delay = seconds("delay", message.delay)
     except (TypeError, ValueError) as error:
         raise InvalidMessage(str(error)) from None
-    return f"{names.TIMER_DELAY_MS}\x01{delay_ms}\x02"
+    return f"{names.TIMER_DELAY_MS}\x01{in_milliseconds(delay)}\x02"
 
 
 def wait_property(wait_stored: bool) -> str:
