@@ -109,7 +109,7 @@ class ClientInstance:
             sign=None if credentials is None else credentials.sign,
         )
         self.pool.on_connected.append(self._connected)
-        self.batching = BatchProtocol(self.pool)
+        self.batch_protocol = BatchProtocol(self.pool)
         self.name_servers = NameServers(self._list.addresses, self.pool)
         self.routes = RouteTable(
             self.name_servers, self.spawn, template=template, template_queues=template_queues
@@ -251,17 +251,17 @@ class ClientInstance:
         *,
         timeout: float = BROKER_TIMEOUT,
         broker: str | None = None,
-        gathered: bool = False,
+        batch: bool = False,
     ) -> Command:
         """A broker's success answer; an error answer is raised as its class. `address` is the
         broker's own, also where the VIP channel is used.
 
-        `gathered`, for what may be done twice: with others of its code that are asked of the broker
-        at the same time, as one request (client.batching).
+        `batch`, for what may be done twice: with others of its code that are asked of the broker at
+        the same time, as one request (client.batch_protocol).
         """
         target = self.vip_channel.address(address, code)
-        if gathered:
-            answer = await self.batching.request(
+        if batch:
+            answer = await self.batch_protocol.request(
                 target, code, header, body, timeout=timeout, repeatable=True
             )
         else:

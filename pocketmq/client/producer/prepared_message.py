@@ -88,7 +88,7 @@ class PreparedMessage(msgspec.Struct):
     """What every attempt of one send puts on the wire.
 
     `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `shared`: it
-    shares a request with what else is sent to its broker at the same time (client.batching).
+    shares a request with what else is sent to its broker at the same time (client.batch_protocol).
     """
 
     code: RequestCode
