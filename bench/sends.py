@@ -48,7 +48,7 @@ def producer(**options: Any) -> Producer:
     )
     made._routes._learn(TopicRoute(TOPIC, route))
     made._routes._published.add(TOPIC)
-    made._pool.request = made._instance.batching.request = answer  # type: ignore[method-assign, assignment]
+    made._pool.request = made._instance.batch_protocol.request = answer  # type: ignore[method-assign, assignment]
     made._calls.running = True
     made._instance.binding.enter()
     made._loop = made._instance.binding.loop

@@ -26,12 +26,9 @@ from pocketmq.client.producer.transaction import (
     LocalTransaction,
     Transaction,
     TransactionResult,
-    TransactionState,
 )
-from pocketmq.client.selector.detector import Detector
 from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.penalty import Selection
-from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
@@ -151,8 +148,6 @@ class Admin:
 class Producer:
     group: str
     hooks: HookList
-    selector: QueueSelector
-    detector: Detector
     def __init__(
         self,
         group: str,
@@ -182,7 +177,7 @@ class Producer:
         detect_timeout: int = 200,
         latency_max_ms: Sequence[float] = ...,
         not_available_duration_ms: Sequence[float] = ...,
-        selection: Selection | str = ...,
+        selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None: ...
     @property
@@ -325,7 +320,7 @@ class PushConsumer:
         broadcast: bool = False,
         offset_directory: Path | str | None = None,
         start: Position = "end",
-        strategy: Strategy = ...,
+        strategy: Strategy | None = None,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
         consume_timeout: Seconds = 900.0,
@@ -404,14 +399,8 @@ class TransactionProducer:
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> TransactionResult: ...
-    def send_half(
-        self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
-    ) -> SendResult: ...
-    def end(self, message: Message, half: SendResult, state: TransactionState) -> None: ...
     group: str
     hooks: HookList
-    selector: QueueSelector
-    detector: Detector
     @property
     def timeout(self) -> float: ...
     @timeout.setter

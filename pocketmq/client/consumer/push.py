@@ -86,7 +86,8 @@ class PushConsumer(Routing):
         offset_directory: where broadcast offsets are kept; None for `~/.rocketmq_offsets`.
         start: where a group without a stored offset begins: `"begin"`, `"end"`, a datetime (store
             time) or an offset.
-        strategy: divides queues among the group's clients (`pocketmq.rebalance`).
+        strategy: divides queues among the group's clients (`pocketmq.rebalance`); None for
+            `average`.
         concurrency: handlers that run at the same time.
         max_reconsume_times: redeliveries until a message becomes a dead letter; None for 16, and
             for no limit with `orderly`.
@@ -129,7 +130,7 @@ class PushConsumer(Routing):
         broadcast: bool = False,
         offset_directory: Path | str | None = None,
         start: Position = "end",
-        strategy: Strategy = average,
+        strategy: Strategy | None = None,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
         consume_timeout: Seconds = 900.0,
@@ -191,7 +192,7 @@ class PushConsumer(Routing):
                 suspend_current_queue=seconds("suspend_current_queue", suspend_current_queue),
             ),
             consume_timeout=seconds("consume_timeout", consume_timeout, above_zero=True),
-            strategy=function("strategy", strategy),
+            strategy=average if strategy is None else function("strategy", strategy),
             offset_directory=Path(offset_directory or default_directory()),
             shutdown_timeout=seconds("shutdown_timeout", shutdown_timeout),
         )

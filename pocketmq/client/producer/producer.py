@@ -113,7 +113,7 @@ class Producer:
     - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
-    - `filters`: your own queue filters (client.selector.filters), also `producer.selector.filters`.
+    - `filters`: your own queue filters (`pocketmq.selector`).
     - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
       the switches of RIP-63 (client.selector.switches says how the name server overrides them).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
@@ -155,7 +155,7 @@ class Producer:
         detect_timeout: int = 200,
         latency_max_ms: Sequence[float] = LATENCY_MAX_MS,
         not_available_duration_ms: Sequence[float] = NOT_AVAILABLE_DURATION_MS,
-        selection: Selection | str = Selection.PENALISED,
+        selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None:
         check_options(type(self), client)
@@ -207,7 +207,7 @@ class Producer:
         self._instance.heartbeat.add_producer(self._namespace.wrap(group))
         self._routes = self._instance.routes
         self._pool = self._instance.pool
-        self.selector = QueueSelector(
+        self._selector = QueueSelector(
             self._clock,
             switches=Switches(
                 send_latency_enable=send_latency_enable,
@@ -226,7 +226,7 @@ class Producer:
         self._sender = Sender(
             self._instance,
             self._namespace.wrap(group),
-            self.selector,
+            self._selector,
             RetryPolicy(
                 retries=retries,
                 attempt_timeout=seconds_or_none(
@@ -268,10 +268,10 @@ class Producer:
         below = 0 if not accumulate else compress_over if compression else SMALL_BODY
         self._concurrent = ConcurrentSends(self._accumulator, self._sender, self._in_flight, below)
         self._replies = RequestReply(self._instance, self._calls.send_one)
-        self.detector = Detector(
-            self.selector, self._routes.masters, self._sender.probe, self._routes.poll
+        self._detector = Detector(
+            self._selector, self._routes.masters, self._sender.probe, self._routes.poll
         )
-        self._remote_switches = RemoteSwitches(self._instance.name_servers, self.selector)
+        self._remote_switches = RemoteSwitches(self._instance.name_servers, self._selector)
         self._instance.with_route_poll(self._remote_switches.read)
         self._trace: TraceDispatcher | None = None
         if trace:
@@ -332,7 +332,7 @@ class Producer:
     async def _begin(self) -> None:
         self._calls.running = True
         self._loop = self._instance.binding.loop
-        self._instance.spawn(self.detector.run(), "detector")
+        self._instance.spawn(self._detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
 
