@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
@@ -60,8 +61,9 @@ class PullSession:
         self._pauses = pauses
         group = common.wire_group
         instance = self.instance = ClientInstance(namesrv, owner=common.owner, **common.client)
+        outages = BrokerOutages(instance, common.group)
         self.store = RemoteOffsetStore(instance, group)
-        self.committer = Committer(self.store, group)
+        self.committer = Committer(self.store, group, outages)
         self.offsets = QueueOffsets(instance)
         self.trace = TraceSender(common, namesrv, hooks)
         limiter = PullLimiter(common.limits)
@@ -76,7 +78,7 @@ class PullSession:
         )
         share_again = lambda: self.rebalancer.soon()  # noqa: E731 (it is made below)
         self._events = ConsumerEvents(
-            instance, common.group, common.on_event, share_again, options.on_error
+            instance, common.group, common.on_event, share_again, outages, options.on_error
         )
         self.assignment = Assignment(
             instance,

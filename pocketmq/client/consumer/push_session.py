@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.client_remoting_processor import ClientRemotingProcessor
 from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
@@ -88,14 +89,15 @@ class PushSession:
         self.handlers: dict[str, AnyHandler] = {}
         self.consumption = Consumption(instance, consume, self.handlers, hooks, limiter, pauses)
         self.iteration = self.consumption.iteration
+        outages = BrokerOutages(instance, common.group)
         self.store: OffsetStore = (
             LocalOffsetStore(options.offset_directory, instance.client_id, group)
             if consume.broadcast
             else RemoteOffsetStore(instance, group)
         )
-        self.committer = Committer(self.store, group)
+        self.committer = Committer(self.store, group, outages)
         share_again = lambda: self.rebalancer.soon()  # noqa: E731 (it is made below)
-        self.events = ConsumerEvents(instance, common.group, common.on_event, share_again)
+        self.events = ConsumerEvents(instance, common.group, common.on_event, share_again, outages)
         self.assignment: Assignment[ConsumedMessage] = Assignment(
             instance,
             group,
@@ -115,13 +117,15 @@ class PushSession:
             share_again,
             pauses,
         )
-        locked = consume.orderly and not consume.broadcast
+        locks = None
+        if consume.orderly and not consume.broadcast:
+            locks = QueueLocks(instance, group, outages, monotonic, pauses.lock_timeout)
         self.ownership = QueueOwnership(
             instance,
             self.assignment,
             self.consumption.service,
             self.committer,
-            QueueLocks(instance, group, monotonic, pauses.lock_timeout) if locked else None,
+            locks,
             share_again,
             self.events,
         )

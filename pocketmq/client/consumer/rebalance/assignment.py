@@ -45,8 +45,8 @@ class ReadingListener(Protocol):
     def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         """Reading a queue failed, so many times in a row; it is tried again."""
 
-    def reading_recovered(self, queue: MessageQueue) -> None:
-        """Reading a queue works again."""
+    def reading_works(self, queue: MessageQueue, failures: int) -> None:
+        """A queue was read for the first time, or after so many failures in a row."""
 
 
 class Assignment(Generic[M]):
@@ -82,7 +82,7 @@ class Assignment(Generic[M]):
         self._pauses = pauses
         self._listener = listener
         self.arrived = arrived
-        self.recovered = listener.reading_recovered
+        self.answered = listener.reading_works
         instance.routes.on_change(self.route_changed)
         instance.pool.on_disconnected.append(self._connection_lost)
 
