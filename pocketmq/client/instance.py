@@ -53,9 +53,6 @@ log = logging.getLogger(__name__)
 ROUTE_POLL_PERIOD = 30.0
 #: Default timeout of one request to a broker, seconds.
 BROKER_TIMEOUT = 5.0
-#: Shutdown does not wait longer than this for a task that was cancelled, seconds.
-CANCEL_TIMEOUT = 5.0
-
 #: The least time that connecting to a name server may take, however little is left, seconds.
 LEAST_CONNECT_TIME = 0.5
 
@@ -76,7 +73,8 @@ class ClientInstance:
     `namesrv` is `"host:port;host:port"`, a list, the URL of a list, or None for the environment's
     NAMESRV_ADDR (client.name_server_list); raises NoNameServer and InvalidName. `owner` names the
     client in errors and logs. client.options says what the other options mean; `lasting_id`: the
-    clientId is the same in every run; `template` and `template_queues` are those of RouteTable.
+    clientId is the same in every run; `template` and `template_queues` are those of RouteTable;
+    `cancel_timeout`: seconds that a shutdown waits for tasks that it has cancelled.
     """
 
     def __init__(
@@ -94,8 +92,10 @@ class ClientInstance:
         lasting_id: bool = False,
         template: str = TBW102,
         template_queues: int = 4,
+        cancel_timeout: float = 5.0,
     ) -> None:
         self._owner = owner
+        self._cancel_timeout = cancel_timeout
         self._start_timeout = seconds_or_none("start_timeout", start_timeout)
         self.namespace = Namespace(namespace)
         self._list = NameServerList(namesrv, unit_name)
@@ -198,7 +198,7 @@ class ClientInstance:
             # Before the pool is closed: who waits for a connection then would take its cancellation
             # for an error of the pool, and go on. But a handler may take no notice of its own.
             ended = asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.wait([ended], timeout=CANCEL_TIMEOUT)
+            await asyncio.wait([ended], timeout=self._cancel_timeout)
             await self.pool.close()
 
     def check_running(self) -> None:

@@ -64,12 +64,20 @@ _REQUEST_ID = "pocketmq.client.trace.request_id"
 class TraceDispatcher:
     """Collects records and sends them with `send(message)`, a coroutine function.
 
-    `dropped` counts the records that found no room or could not be sent.
+    Records wait for others up to `period` seconds; at most `limit` wait. `dropped` counts the
+    records that found no room or could not be sent.
     """
 
     def __init__(
-        self, send: Callable[[Message], Awaitable[object]], topic: str = TRACE_TOPIC
+        self,
+        send: Callable[[Message], Awaitable[object]],
+        topic: str = TRACE_TOPIC,
+        *,
+        period: float = PERIOD,
+        limit: int = LIMIT,
     ) -> None:
+        self._period = period
+        self._limit = limit
         self.topic = topic
         self.dropped = 0
         self._send = send
@@ -79,7 +87,7 @@ class TraceDispatcher:
 
     def append(self, record: TraceRecord) -> None:
         """Have one record sent, soon."""
-        if len(self._records) >= LIMIT:
+        if len(self._records) >= self._limit:
             self.dropped += 1
             return
         self._records.append(record)
@@ -91,7 +99,7 @@ class TraceDispatcher:
         try:
             while True:
                 try:
-                    async with asyncio.timeout(PERIOD):
+                    async with asyncio.timeout(self._period):
                         await self._ready.wait()
                 except TimeoutError:
                     pass

@@ -60,7 +60,12 @@ class PullSession:
         common = self._options = options.common
         self._pauses = pauses
         group = common.wire_group
-        instance = self.instance = ClientInstance(namesrv, owner=common.owner, **common.client)
+        instance = self.instance = ClientInstance(
+            namesrv,
+            owner=common.owner,
+            cancel_timeout=pauses.cancelled_handler,
+            **common.client,
+        )
         outages = BrokerOutages(instance, common.group)
         self.store = RemoteOffsetStore(instance, group)
         self.committer = Committer(self.store, group, outages)

@@ -82,7 +82,11 @@ class PushSession:
         common, consume = options.common, options.consume
         group = common.wire_group
         instance = self.instance = ClientInstance(
-            namesrv, owner=common.owner, lasting_id=consume.broadcast, **common.client
+            namesrv,
+            owner=common.owner,
+            lasting_id=consume.broadcast,
+            cancel_timeout=pauses.cancelled_handler,
+            **common.client,
         )
         self.trace = TraceSender(common, namesrv, hooks)
         limiter = PullLimiter(common.limits)
