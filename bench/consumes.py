@@ -83,8 +83,8 @@ async def consumer(**options: Any) -> PushConsumer:
     )
     instance.routes._learn(TopicRoute(TOPIC, route))
     instance.pool.request = answer  # type: ignore[method-assign, assignment]
-    instance.running = made._session.running = made._session.begun = True
-    made._where.enter()
+    instance.running = made._session.begun = True
+    instance.binding.enter()
     made._session.wanted.add(TOPIC, EVERYTHING, None)
     made._session.assignment._begin(
         TOPIC, Kind.SHARED, EVERYTHING, None, instance.routes.known(TOPIC)
@@ -100,7 +100,7 @@ async def consumer(**options: Any) -> PushConsumer:
 async def end(made: PushConsumer) -> None:
     made._session.consumption.stop()
     made._session.assignment.stop()
-    made._session.instance.running = made._session.running = False
+    made._session.instance.running = False
     tasks = list(made._session.instance._tasks)
     for task in tasks:
         task.cancel()

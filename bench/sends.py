@@ -48,8 +48,9 @@ def producer(**options: Any) -> Producer:
     )
     made._routes._learn(TopicRoute(TOPIC, route))
     made._routes._published.add(TOPIC)
-    made._pool.request = made._instance.batching.request = answer  # type: ignore[method-assign, assignment]
-    made._calls.loop = asyncio.get_running_loop()
+    made._pool.request = made._instance.batch_protocol.request = answer  # type: ignore[method-assign, assignment]
+    made._instance.binding.enter()
+    made._calls.loop = made._instance.binding.loop
     return made
 
 

@@ -4,5 +4,9 @@
 body of a message that is not what its type says.
 """
 
+from pocketmq.client import errors
 from pocketmq.client.errors import *  # noqa: F403 - its `__all__` is the list
-from pocketmq.message.payload import PayloadError as PayloadError
+from pocketmq.message.payload import PayloadError
+
+__all__ = ["PayloadError"]
+__all__ += errors.__all__

@@ -4,9 +4,15 @@
 a `QueueFilter` limits the queues that messages without a key go to (`filters=`).
 """
 
-from pocketmq.client.producer.queue_choice import Selector as Selector
-from pocketmq.client.producer.queue_choice import ShardingKey as ShardingKey
-from pocketmq.client.producer.queue_choice import by_consistent_hash as by_consistent_hash
-from pocketmq.client.producer.queue_choice import by_hash as by_hash
-from pocketmq.client.selector.filters import QueueFilter as QueueFilter
-from pocketmq.client.selector.penalty import Selection as Selection
+from pocketmq.client.producer.queue_choice import Selector, ShardingKey, by_consistent_hash, by_hash
+from pocketmq.client.selector.filters import QueueFilter
+from pocketmq.client.selector.penalty import Selection
+
+__all__ = [
+    "QueueFilter",
+    "Selection",
+    "Selector",
+    "ShardingKey",
+    "by_consistent_hash",
+    "by_hash",
+]

@@ -26,12 +26,9 @@ from pocketmq.client.producer.transaction import (
     LocalTransaction,
     Transaction,
     TransactionResult,
-    TransactionState,
 )
-from pocketmq.client.selector.detector import Detector
 from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.penalty import Selection
-from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
@@ -54,8 +51,10 @@ __all__ = [
     "TransactionProducer",
 ]
 P = TypeVar("P")
-B = TypeVar("B", bound=Callable[[list[ConsumedMessage]], object])
-H = TypeVar("H", bound=Callable[[ConsumedMessage], object])
+B = TypeVar(
+    "B", bound=Callable[[list[ConsumedMessage]], object] | Callable[[list[Message]], object]
+)
+H = TypeVar("H", bound=Callable[[ConsumedMessage], object] | Callable[[Message], object])
 
 class Admin:
     def topics(self, *, cluster: str | None = None) -> list[str]: ...
@@ -149,8 +148,6 @@ class Admin:
 class Producer:
     group: str
     hooks: HookList
-    selector: QueueSelector
-    detector: Detector
     def __init__(
         self,
         group: str,
@@ -180,7 +177,7 @@ class Producer:
         detect_timeout: int = 200,
         latency_max_ms: Sequence[float] = ...,
         not_available_duration_ms: Sequence[float] = ...,
-        selection: Selection | str = ...,
+        selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None: ...
     @property
@@ -323,7 +320,7 @@ class PushConsumer:
         broadcast: bool = False,
         offset_directory: Path | str | None = None,
         start: Position = "end",
-        strategy: Strategy = ...,
+        strategy: Strategy | None = None,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
         consume_timeout: Seconds = 900.0,
@@ -351,16 +348,6 @@ class PushConsumer:
     def client_id(self) -> str: ...
     @property
     def assignment(self) -> list[MessageQueue]: ...
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
-    ) -> Callable[[B], B]: ...
-    @overload
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
     def subscribe(
         self,
         topic: str,
@@ -388,6 +375,16 @@ class PushConsumer:
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def __iter__(self) -> Iterator[ConsumedMessage]: ...
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+    ) -> Callable[[B], B]: ...
+    @overload
+    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
 
 class TransactionProducer:
     def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None: ...
@@ -402,14 +399,8 @@ class TransactionProducer:
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> TransactionResult: ...
-    def send_half(
-        self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
-    ) -> SendResult: ...
-    def end(self, message: Message, half: SendResult, state: TransactionState) -> None: ...
     group: str
     hooks: HookList
-    selector: QueueSelector
-    detector: Detector
     @property
     def timeout(self) -> float: ...
     @timeout.setter

@@ -268,6 +268,14 @@ def _method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _initializer(async_class: type, base: type[SyncClient]) -> Callable[..., None]:
+    @functools.wraps(async_class.__init__)  # type: ignore[misc]
+    def initialize(self: SyncClient, *args: Any, **options: Any) -> None:
+        base.__init__(self, *args, **options)
+
+    return initialize
+
+
 def made_from(async_class: type, base: type[SyncClient] = SyncClient) -> type[SyncClient]:
     """The class for scripts: one method for each public one, but those that `base` has."""
     body: dict[str, Any] = {"_async_class": async_class, "__doc__": async_class.__doc__}
@@ -276,5 +284,6 @@ def made_from(async_class: type, base: type[SyncClient] = SyncClient) -> type[Sy
             body[name] = _method(name, function)
     if hasattr(async_class, "__aiter__") and not hasattr(base, "__iter__"):
         body["__iter__"] = lambda self: iterate(self, self._client.__aiter__())
+    body["__init__"] = _initializer(async_class, base)
     body["__module__"] = "pocketmq.sync"
     return type(async_class.__name__, (base,), body)

@@ -7,8 +7,9 @@ consumer = PushConsumer("billing", hooks=[OpenTelemetryHook()])
 from pocketmq._extras import require
 
 try:
-    from pocketmq.client.telemetry import OpenTelemetryHook as OpenTelemetryHook
-    from pocketmq.client.telemetry import consumer_span as consumer_span
+    from pocketmq.client.telemetry import OpenTelemetryHook, consumer_span
 except ModuleNotFoundError:
     require("otel", __name__)
     raise
+
+__all__ = ["OpenTelemetryHook", "consumer_span"]

@@ -31,6 +31,7 @@ BEHIND = (
     "pocketmq.client.admin.offsets",
     "pocketmq.client.admin.servers",
     "pocketmq.client.admin.topics",
+    "pocketmq.client.consumer.router",
     "pocketmq.remoting.bodies",
     "pocketmq.sync_client",
     "pocketmq.sync_push",

@@ -28,6 +28,9 @@ CLASSES = {
 PLAIN = {
     "Handler": "Callable[[ConsumedMessage], object]",
     "BatchHandler": "Callable[[list[ConsumedMessage]], object]",
+    "RoutedHandler": "Callable[[ConsumedMessage], object] | Callable[[Message], object]",
+    "RoutedBatchHandler": "Callable[[list[ConsumedMessage]], object] "
+    "| Callable[[list[Message]], object]",
     "AsyncIterator": "Iterator",
     "Awaitable": "Later",
 }

@@ -75,7 +75,7 @@ def in_a_thread(producer: sync.Producer, consumer: sync.PushConsumer) -> None:
 """
 
 ACCEPTED = """
-from pocketmq import ConsumedMessage, MessageExt, PushConsumer
+from pocketmq import ConsumedMessage, Message, MessageExt, PushConsumer, Router, sync
 from pocketmq import TransactionProducer, TransactionState, rebalance
 
 consumer = PushConsumer("billing", strategy=rebalance.circle)
@@ -92,6 +92,12 @@ def is_a_plain_function(message: MessageExt) -> None: ...
 
 @consumer.on("e", batch=32)
 async def takes_several(messages: list[ConsumedMessage]) -> None: ...
+
+async def takes_what_a_producer_sends(message: Message) -> None:
+    print(message.keys, message.body)
+
+for each in (consumer, Router(), sync.PushConsumer("plain")):
+    each.on("f")(takes_what_a_producer_sends)
 
 def check(message: MessageExt) -> TransactionState:
     return TransactionState.COMMIT
@@ -113,8 +119,9 @@ sync.TransactionProducer("shop", check=lambda m: TransactionState.COMMIT, retrys
 Message("orders", b"1", tagz="paid")  # error
 Message("orders", "text")  # error
 
-@consumer.on("a")  # error
 async def takes_a_number(number: int) -> None: ...
+
+PushConsumer("billing", {"a": "*"}, handler=takes_a_number)  # error
 """
 
 

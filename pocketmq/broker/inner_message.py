@@ -65,42 +65,42 @@ class PutHooks:
         self._store = store
         self._is_served = is_served
 
-    def put(self, draft: InnerMessage, *, direct: bool = False) -> PutResult:
+    def put(self, inner: InnerMessage, *, direct: bool = False) -> PutResult:
         """Store a message, without calling the hooks if `direct`; do not wait for the disk.
 
         Raises:
             RemotingError: a hook refuses the message, or it claims to be an inner batch.
         """
-        if not draft.accepted:
-            refuse_inner(draft.properties)
+        if not inner.accepted:
+            refuse_inner(inner.properties)
         if not direct:
-            topic = draft.topic
+            topic = inner.topic
             for hook in self.hooks:
-                hook(draft)
-                if draft.topic != topic:
+                hook(inner)
+                if inner.topic != topic:
                     break
-        if not self._is_served(draft.topic):
+        if not self._is_served(inner.topic):
             # Not MESSAGE_ILLEGAL: a delayed or half message waits for an official broker.
             return PutResult(
                 PutStatus.SERVICE_NOT_AVAILABLE,
-                remark=f"topic {draft.topic} is not served by this broker",
+                remark=f"topic {inner.topic} is not served by this broker",
             )
-        tags_code = draft.tags_code
+        tags_code = inner.tags_code
         if tags_code is None:
-            tags_code = tag_hash(draft.properties.get(names.TAGS, ""))
+            tags_code = tag_hash(inner.properties.get(names.TAGS, ""))
         return self._store.put(
-            draft.topic,
-            draft.queue_id,
-            draft.body,
-            names.encode(draft.properties),
-            flag=draft.flag,
-            sys_flag=draft.sys_flag,
-            born_timestamp=draft.born_timestamp,
-            born_host=draft.born_host,
-            reconsume_times=draft.reconsume_times,
-            prepared_transaction_offset=draft.prepared_transaction_offset,
+            inner.topic,
+            inner.queue_id,
+            inner.body,
+            names.encode(inner.properties),
+            flag=inner.flag,
+            sys_flag=inner.sys_flag,
+            born_timestamp=inner.born_timestamp,
+            born_host=inner.born_host,
+            reconsume_times=inner.reconsume_times,
+            prepared_transaction_offset=inner.prepared_transaction_offset,
             tags_code=tags_code,
-            accepted=draft.accepted,
+            accepted=inner.accepted,
         )
 
 

@@ -96,6 +96,22 @@ def run_admin(
     return run_command(ask, options)
 
 
+Action = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, "int | None"]]
+
+
+def add_action(parser: argparse.ArgumentParser, action: Action, *, json: bool = False) -> None:
+    """Have a sub-command do `action(admin, options)`; add `-n`, and `--json` if it has that."""
+    add_name_server_option(parser)
+    if json:
+        add_json_option(parser)
+    parser.set_defaults(action=action)
+
+
+def run_action(options: argparse.Namespace) -> int:
+    """Do what the sub-command says: the `run` of a command that has several."""
+    return run_admin(lambda admin: options.action(admin, options), options)
+
+
 def complain(text: str, code: ExitCode) -> ExitCode:
     """Print what is wrong, and return the exit code for it."""
     print(f"error: {text}", file=sys.stderr)

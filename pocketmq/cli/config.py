@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from pocketmq.cli.cluster_command import (
-    CommandError,
-    add_json_option,
-    add_name_server_option,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.options import setting
 from pocketmq.cli.output import print_rows
@@ -42,22 +37,19 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "are refused.",
     )
     change.add_argument("settings", metavar="NAME=VALUE", nargs="+", type=setting)
-    for action, run in ((show, _show), (change, _set)):
+    for action in (show, change):
         servers = action.add_mutually_exclusive_group()
         servers.add_argument("--broker", help="only this broker")
         servers.add_argument("--cluster", help="only the brokers of this cluster")
         servers.add_argument(
             "--name-servers", action="store_true", help="the name servers, not the brokers"
         )
-        add_name_server_option(action)
-        action.set_defaults(action=run)
-    add_json_option(show)
+    add_action(show, _show, json=True)
+    add_action(change, _set)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the sub-command says."""
-    return run_admin(lambda admin: options.action(admin, options), options)
+run = run_action
 
 
 async def _show(admin: Admin, options: argparse.Namespace) -> None:

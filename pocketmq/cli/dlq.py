@@ -7,12 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pocketmq.cli.cluster_command import (
-    CommandError,
-    add_json_option,
-    add_name_server_option,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.groups import existing_group, online
 from pocketmq.cli.message_text import body_text, json_fields
@@ -58,17 +53,14 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     resend.add_argument("group", metavar="GROUP")
     resend.add_argument("--id", metavar="ID", help="only the dead letter with this id, sent or not")
     resend.add_argument("--as-new", action="store_true", help="as new messages, for all groups")
-    for action, run in ((listing, _list), (resend, _resend)):
+    for action in (listing, resend):
         action.add_argument("--count", type=count, metavar="N", help="at most N dead letters")
-        add_name_server_option(action)
-        action.set_defaults(action=run)
-    add_json_option(listing)
+    add_action(listing, _list, json=True)
+    add_action(resend, _resend)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the sub-command says."""
-    return run_admin(lambda admin: options.action(admin, options), options)
+run = run_action
 
 
 class DeadLetters:

@@ -6,12 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from pocketmq.cli.cluster_command import (
-    CommandError,
-    add_json_option,
-    add_name_server_option,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.explanation import no_such_group
 from pocketmq.cli.group_progress import progress_by_topic
@@ -61,16 +56,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "and how far it is in each topic.",
     )
     show.add_argument("group", metavar="GROUP")
-    for action, run in ((listing, _list), (show, _show)):
-        add_name_server_option(action)
-        add_json_option(action)
-        action.set_defaults(action=run)
+    add_action(listing, _list, json=True)
+    add_action(show, _show, json=True)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the sub-command says."""
-    return run_admin(lambda admin: options.action(admin, options), options)
+run = run_action
 
 
 async def existing_group(admin: Admin, group: str) -> SubscriptionGroupConfig:

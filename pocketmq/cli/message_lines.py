@@ -41,7 +41,7 @@ class MessageTemplate:
         self._tag = tag
         self._keys = keys
         self._properties = properties or {}
-        self._delay_ms = round(delay * 1000)
+        self._delay = delay
 
     def plain(self, body: bytes) -> Message:
         """The whole line is the body."""
@@ -51,7 +51,7 @@ class MessageTemplate:
             tags=self._tag,
             keys=self._keys,
             properties=dict(self._properties),
-            delay_ms=self._delay_ms,
+            delay=self._delay,
         )
 
     def keyed(self, separator: str) -> LineFormat:
@@ -90,7 +90,7 @@ class MessageTemplate:
         if fields.get("properties") is not None:
             made.properties |= _properties(fields["properties"])
         if fields.get("delay") is not None:
-            made.delay_ms = _delay_ms(fields["delay"])
+            made.delay = _delay(fields["delay"])
         return made
 
 
@@ -126,14 +126,14 @@ def _properties(given: Any) -> dict[str, str]:
     return given
 
 
-def _delay_ms(given: Any) -> int:
+def _delay(given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InvalidMessage(f"field delay is neither seconds nor a text such as 5m: {given!r}")
     if isinstance(given, str):
-        return round(float(_checked("delay", duration, given)) * 1000)
+        return float(_checked("delay", duration, given))
     if given < 0:
         raise InvalidMessage(f"field delay is negative: {given!r}")
-    return round(given * 1000)
+    return float(given)
 
 
 def _checked(field: str, check: Callable[[str], Any], value: Any) -> Any:

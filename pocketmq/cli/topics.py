@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pocketmq.cli.cluster_command import (
-    add_json_option,
-    add_name_server_option,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.confirmation import confirm
 from pocketmq.cli.options import count
@@ -77,17 +73,14 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     delete.add_argument("--cluster", help="only on the brokers of this cluster")
     delete.add_argument("--yes", action="store_true", help="do not ask")
 
-    for action, run in ((listing, _list), (show, _show), (create, _create), (delete, _delete)):
-        add_name_server_option(action)
-        action.set_defaults(action=run)
-    for action in (listing, show):
-        add_json_option(action)
+    add_action(listing, _list, json=True)
+    add_action(show, _show, json=True)
+    add_action(create, _create)
+    add_action(delete, _delete)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the sub-command says."""
-    return run_admin(lambda admin: options.action(admin, options), options)
+run = run_action
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:

@@ -75,7 +75,8 @@ class BatchProtocol:
         #: Children that a parent may have, by address, where the broker at the other end of the
         #: present connection takes less than MAX_CHILDREN; 1: it takes no parents.
         self._limits: dict[str, int] = {}
-        self._gathered: dict[tuple[str, RequestCode], list[_Asked]] = {}
+        #: The children of the next parent of each address and code.
+        self._children: dict[tuple[str, RequestCode], list[_Asked]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         pool.on_disconnected.append(self._forget)
 
@@ -109,12 +110,12 @@ class BatchProtocol:
             return await self._pool.request(address, code, header, body, timeout=timeout)
         loop = asyncio.get_running_loop()
         key = address, code
-        gathered = self._gathered.get(key)
-        if gathered is None:
-            gathered = self._gathered[key] = []
+        children = self._children.get(key)
+        if children is None:
+            children = self._children[key] = []
             loop.call_soon(self._send, key)
         asked = _Asked(header, body, loop.time() + timeout, repeatable, loop.create_future())
-        gathered.append(asked)
+        children.append(asked)
         return await asked.answer
 
     async def parent(
@@ -181,7 +182,7 @@ class BatchProtocol:
         task.add_done_callback(self._tasks.discard)
 
     def _send(self, key: tuple[str, RequestCode]) -> None:
-        asked = [one for one in self._gathered.pop(key) if not one.answer.done()]
+        asked = [one for one in self._children.pop(key) if not one.answer.done()]
         address, code = key
         for frames, children in _parents(code, asked, self.limit(address)):
             self.spawn(self._carry(address, code, frames, children))

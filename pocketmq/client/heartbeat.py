@@ -40,6 +40,7 @@ class Heartbeat:
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         #: Release ordinal by broker address, as the heartbeat answers told.
         self.versions: dict[str, int] = {}
+        self._failing: set[str] = set()
 
     def add_producer(self, group: str) -> None:
         self._producers.add(group)
@@ -71,6 +72,7 @@ class Heartbeat:
         targets = self.targets()
         for gone in self.versions.keys() - set(targets):
             del self.versions[gone]
+        self._failing &= set(targets)
         await asyncio.gather(*(self.send(address) for address in targets))
 
     async def send(self, address: str) -> bool:
@@ -86,13 +88,18 @@ class Heartbeat:
             if answer.code != ResponseCode.SUCCESS:
                 raise error_for(answer.code, answer.remark, address)
         except RemotingError as error:
-            log.warning(
+            # Every 30 s while a broker is away; only the first time is worth a warning.
+            level = logging.DEBUG if address in self._failing else logging.WARNING
+            self._failing.add(address)
+            log.log(
+                level,
                 "heartbeat to broker %s failed: %s",
                 address,
                 error,
                 extra=fields(error, broker=address, client_id=self._client_id),
             )
             return False
+        self._failing.discard(address)
         self.versions[address] = answer.version
         return True
 

@@ -16,12 +16,11 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pocketmq.client.backoff import backoff, jittered
+from pocketmq.client.backoff import retry
 from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import (
     NOT_STARTED,
-    OTHER_LOOP,
     SHUT_DOWN,
     NoNameServer,
     NoRouteInfo,
@@ -31,6 +30,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
 from pocketmq.client.log_fields import fields
+from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.name_server_list import REFRESH_PERIOD, NameServerList
 from pocketmq.client.name_servers import NameServers
 from pocketmq.client.namespace import Namespace
@@ -53,14 +53,8 @@ log = logging.getLogger(__name__)
 ROUTE_POLL_PERIOD = 30.0
 #: Default timeout of one request to a broker, seconds.
 BROKER_TIMEOUT = 5.0
-#: Shutdown does not wait longer than this for a task that was cancelled, seconds.
-CANCEL_TIMEOUT = 5.0
-
-#: The pause before a name server is looked for again, the first time and at most, seconds.
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
-#: The least time that one look takes, seconds.
-LEAST_CONNECT_TIME = 0.05
+#: The least time that connecting to a name server may take, however little is left, seconds.
+LEAST_CONNECT_TIME = 0.5
 
 T = TypeVar("T")
 
@@ -77,15 +71,17 @@ class ClientInstance:
     """One client of the cluster.
 
     `namesrv` is `"host:port;host:port"`, a list, the URL of a list, or None for the environment's
-    NAMESRV_ADDR (client.name_server_list); raises NoNameServer and InvalidName. client.options says
-    what the other options mean; `lasting_id`: the clientId is the same in every run; `template` and
-    `template_queues` are those of RouteTable.
+    NAMESRV_ADDR (client.name_server_list); raises NoNameServer and InvalidName. `owner` names the
+    client in errors and logs. client.options says what the other options mean; `lasting_id`: the
+    clientId is the same in every run; `template` and `template_queues` are those of RouteTable;
+    `cancel_timeout`: seconds that a shutdown waits for tasks that it has cancelled.
     """
 
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
         *,
+        owner: str = "client",
         instance_name: str = "DEFAULT",
         unit_name: str = "",
         credentials: Credentials | None = None,
@@ -96,7 +92,10 @@ class ClientInstance:
         lasting_id: bool = False,
         template: str = TBW102,
         template_queues: int = 4,
+        cancel_timeout: float = 5.0,
     ) -> None:
+        self._owner = owner
+        self._cancel_timeout = cancel_timeout
         self._start_timeout = seconds_or_none("start_timeout", start_timeout)
         self.namespace = Namespace(namespace)
         self._list = NameServerList(namesrv, unit_name)
@@ -110,7 +109,7 @@ class ClientInstance:
             sign=None if credentials is None else credentials.sign,
         )
         self.pool.on_connected.append(self._connected)
-        self.batching = BatchProtocol(self.pool)
+        self.batch_protocol = BatchProtocol(self.pool)
         self.name_servers = NameServers(self._list.addresses, self.pool)
         self.routes = RouteTable(
             self.name_servers, self.spawn, template=template, template_queues=template_queues
@@ -120,8 +119,7 @@ class ClientInstance:
         self.master = self._vip_master if vip_channel else self.routes.master
         self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
         self.running = False
-        #: The event loop that it was started in.
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.binding = LoopBinding()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._with_route_poll: list[Callable[[], Awaitable[object]]] = []
         self._closed = False
@@ -140,45 +138,49 @@ class ClientInstance:
         """
         if self.running:
             return
+        self.binding.enter()
         try:
-            await self._find_name_server()
+            await self.with_name_server(self._find_name_server)
+        except BaseException:
+            await self.pool.disconnect()
+            raise
         finally:
             if self._closed:
                 await self.pool.close()
         if self._closed:
-            raise NotRunning("client", SHUT_DOWN)
+            raise NotRunning(self._owner, SHUT_DOWN)
         if self.running:
             return  # by another caller, while the list was fetched
         self.running = True
-        self.loop = asyncio.get_running_loop()
         if self._list.url is not None:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
         self.spawn(self._poll(), "route poll")
         self.every(HEARTBEAT_PERIOD, self.heartbeat.send_all, "heartbeat")
 
-    async def _find_name_server(self) -> None:
+    async def with_name_server(self, ask: Callable[[float], Awaitable[T]]) -> T:
+        """Return what `ask`, given the seconds left, returns; while it finds no name server, ask
+        again for up to `start_timeout` seconds.
+
+        Raises:
+            NoNameServer: no name server was found in that time; and whatever else `ask` raises.
+        """
+        timeout = self._start_timeout or 0.0
+
+        def waiting() -> None:
+            told = fields(client_id=self.client_id)
+            log.warning(
+                "the %s waits up to %g s for a name server", self._owner, timeout, extra=told
+            )
+
+        return await retry(ask, timeout, NoNameServer, waiting=waiting)
+
+    async def _find_name_server(self, left: float) -> None:
         """Fetch the list of name servers, and connect to one if `start` is to wait for it."""
-        if self._start_timeout is None:
-            await self._list.fetch()
-            return
-        deadline = time.monotonic() + self._start_timeout
-        failures = 0
-        while not self._closed:
-            left = deadline - time.monotonic()
-            try:
-                await self._list.fetch()
-                await self.name_servers.connect(timeout=max(left, LEAST_CONNECT_TIME))
-            except NoNameServer as error:
-                failures += 1
-                pause = jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
-                if left < pause:
-                    raise
-                if failures == 1:
-                    told = fields(error, client_id=self.client_id)
-                    log.warning("waiting up to %.1f s to start: %s", left, error, extra=told)
-                await asyncio.sleep(pause)
-            else:
-                return
+        if self._closed:
+            raise NotRunning(self._owner, SHUT_DOWN)
+        await self._list.fetch()
+        if self._start_timeout is not None:
+            await self.name_servers.connect(timeout=max(left, LEAST_CONNECT_TIME))
 
     async def shutdown(self) -> None:
         """Withdraw the groups, end every task, close every connection."""
@@ -196,15 +198,16 @@ class ClientInstance:
             # Before the pool is closed: who waits for a connection then would take its cancellation
             # for an error of the pool, and go on. But a handler may take no notice of its own.
             ended = asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.wait([ended], timeout=CANCEL_TIMEOUT)
+            await asyncio.wait([ended], timeout=self._cancel_timeout)
             await self.pool.close()
 
-    def check_running(self, what: str) -> None:
+    def check_running(self) -> None:
+        """Raise NotRunning before the start, after the shutdown, and elsewhere than it started."""
         if not self.running:
-            raise NotRunning(what, SHUT_DOWN if self._closed else NOT_STARTED)
-        # Outside of any loop, say in a finalizer, nothing can be awaited and nothing goes wrong.
-        if asyncio._get_running_loop() not in (None, self.loop):
-            raise NotRunning(what, OTHER_LOOP)
+            raise NotRunning(self._owner, SHUT_DOWN if self._closed else NOT_STARTED)
+        why = self.binding.why_elsewhere
+        if why is not None:
+            raise NotRunning(self._owner, why)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that shutdown ends. Its errors are its waiter's; see `every` for the rest."""
@@ -248,17 +251,17 @@ class ClientInstance:
         *,
         timeout: float = BROKER_TIMEOUT,
         broker: str | None = None,
-        gathered: bool = False,
+        batch: bool = False,
     ) -> Command:
         """A broker's success answer; an error answer is raised as its class. `address` is the
         broker's own, also where the VIP channel is used.
 
-        `gathered`, for what may be done twice: with others of its code that are asked of the broker
-        at the same time, as one request (client.batching).
+        `batch`, for what may be done twice: with others of its code that are asked of the broker at
+        the same time, as one request (client.batch_protocol).
         """
         target = self.vip_channel.address(address, code)
-        if gathered:
-            answer = await self.batching.request(
+        if batch:
+            answer = await self.batch_protocol.request(
                 target, code, header, body, timeout=timeout, repeatable=True
             )
         else:
@@ -277,6 +280,8 @@ class ClientInstance:
     async def _guarded(self, job: Callable[[], Awaitable[object]], name: str) -> None:
         try:
             await job()
+        except NoNameServer as error:
+            log.debug("%s: %s", name, error)  # NameServers warns once, until one answers
         except RemotingError as error:
             log.warning("%s: %s", name, error, extra=fields(error, client_id=self.client_id))
         except Exception:

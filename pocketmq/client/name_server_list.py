@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from http.client import HTTPException
 
 from pocketmq.client.errors import InvalidName, NoNameServer
+from pocketmq.client.log_fields import fields
 from pocketmq.client.parameters import texts
 from pocketmq.remoting.connection import split_address
 
@@ -91,6 +92,7 @@ class NameServerList:
         check_namesrv(namesrv)
         given = namesrv if namesrv else os.environ.get(NAMESRV_ADDR, "")
         self.url: str | None = None
+        self._failing = False
         self.addresses: list[str] = []
         if isinstance(given, str) and given.strip().startswith(_SCHEMES):
             self.url = given.strip()
@@ -102,23 +104,35 @@ class NameServerList:
     async def fetch(self) -> bool:
         """Look at the URL, if there is one; whether the list has changed.
 
-        Raises NoNameServer when it can not be read or has no address, InvalidName for a bad one.
+        The first failure in a row is logged. Raises NoNameServer when the list cannot be read or
+        has no address, InvalidName for a bad one.
         """
         if self.url is None:
             return False
         try:
-            text = await asyncio.to_thread(_read, self.url)
-        except (OSError, ValueError, HTTPException) as error:
-            raise NoNameServer(f"no name server list from {self.url}: {error}") from error
-        line = text.strip().partition("\n")[0].strip()
-        if not line:
-            raise NoNameServer(f"the name server list at {self.url} is empty")
-        addresses = parse_addresses(line)
+            addresses = parse_addresses(await self._line(self.url))
+        except NoNameServer as error:
+            if not self._failing:
+                log.warning("%s", error, extra=fields(error))
+            self._failing = True
+            raise
+        self._failing = False
         if sorted(addresses) == sorted(self.addresses):
             return False
         log.info("name servers by %s: %s", self.url, "; ".join(addresses))
         self.addresses[:] = addresses
         return True
+
+    @staticmethod
+    async def _line(url: str) -> str:
+        try:
+            text = await asyncio.to_thread(_read, url)
+        except (OSError, ValueError, HTTPException) as error:
+            raise NoNameServer(f"no name server list from {url}: {error}") from error
+        line = text.strip().partition("\n")[0].strip()
+        if not line:
+            raise NoNameServer(f"the name server list at {url} is empty")
+        return line
 
 
 def _read(url: str) -> str:

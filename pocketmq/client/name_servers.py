@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pocketmq.client.errors import (
     NoNameServer,
@@ -64,7 +64,7 @@ class NameServers:
         passed over, each getting its share of `timeout`. Raises NoNameServer when all were.
         """
         deadline = time.monotonic() + timeout
-        silent: list[str] = []
+        silent: dict[str, RemotingError] = {}
         addresses = tuple(self.addresses)
         first = self._current
         count = len(addresses)
@@ -77,35 +77,48 @@ class NameServers:
             except RemotingError as error:
                 if not is_silence(error):
                     raise
-                silent.append(f"{address}: {error}")
-                if address not in self._silent:
-                    self._silent.add(address)
-                    log.warning(
-                        "name server %s does not answer: %s", address, error, extra=fields(error)
-                    )
+                silent[address] = error
                 continue
             self._current = index
-            if address in self._silent:
-                self._silent.discard(address)
-                log.info("name server %s answers again", address)
+            self._tell_silent(silent)
+            self._tell_answering(address)
             return _success(answer, address)
-        raise NoNameServer("no name server answered: " + "; ".join(silent))
+        self._tell_silent(silent)
+        raise NoNameServer(f"no name server answered: {_reasons(silent)}")
 
     async def connect(self, *, timeout: float) -> None:
         """Connect to any name server within `timeout` seconds; raises NoNameServer."""
-        errors: list[str] = []
+        silent: dict[str, RemotingError] = {}
+        addresses = tuple(self.addresses)
         try:
             async with asyncio.timeout(timeout):
-                for address in tuple(self.addresses):
+                for address in addresses:
                     try:
                         await self._pool.get(address)
                     except RemotingConnectError as error:
-                        errors.append(f"{address}: {error}")
+                        silent[address] = error
                     else:
+                        self._tell_silent(silent)
+                        self._tell_answering(address)
                         return
         except TimeoutError:
-            errors.append(f"no connection within {timeout:.3f} s")
-        raise NoNameServer("no name server can be reached: " + "; ".join(errors))
+            late = RemotingConnectError(f"no connection within {timeout:.3f} s")
+            silent |= {address: late for address in addresses if address not in silent}
+        self._tell_silent(silent)
+        raise NoNameServer(f"no name server can be reached: {_reasons(silent)}")
+
+    def _tell_silent(self, errors: Mapping[str, RemotingError]) -> None:
+        """Log the servers that do not answer, those that did before."""
+        fresh = {address: errors[address] for address in errors if address not in self._silent}
+        if fresh:
+            self._silent |= fresh.keys()
+            [some, *_] = fresh.values()
+            log.warning("name server does not answer: %s", _reasons(fresh), extra=fields(some))
+
+    def _tell_answering(self, address: str) -> None:
+        if address in self._silent:
+            self._silent.discard(address)
+            log.info("name server %s answers", address)
 
     async def request_all(
         self,
@@ -126,6 +139,10 @@ class NameServers:
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
+
+
+def _reasons(errors: Mapping[str, RemotingError]) -> str:
+    return "; ".join(f"{address}: {error.remark}" for address, error in errors.items())
 
 
 def _success(answer: Command, address: str) -> Command:

@@ -22,7 +22,6 @@ __all__ = [
     "functions",
     "instance",
     "message_queue",
-    "milliseconds",
     "numbers",
     "one_of",
     "point_in_time",
@@ -81,22 +80,6 @@ def seconds(name: str, value: Seconds, *, above_zero: bool = False) -> float:
 def seconds_or_none(name: str, value: Seconds | None, *, above_zero: bool = False) -> float | None:
     """Check a duration that may be None; return it in seconds."""
     return None if value is None else seconds(name, value, above_zero=above_zero)
-
-
-def milliseconds(name: str, value: int | timedelta) -> int:
-    """Check a duration in whole milliseconds, or a `timedelta`; return it in milliseconds."""
-    if isinstance(value, timedelta):
-        result = value // timedelta(milliseconds=1)
-        if result < 0:
-            raise ValueError(f"{name} must be 0 or more, not {shown(value)}")
-        return result
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(
-            f"{name} must be a whole number of milliseconds or a timedelta, not {shown(value)}"
-        )
-    if value < 0:
-        raise ValueError(f"{name} must be 0 or more milliseconds, not {value}")
-    return value
 
 
 def point_in_time(name: str, value: int | datetime) -> int:

@@ -282,6 +282,9 @@ class RouteTable:
             async with gate:
                 try:
                     await self.refresh(topic)
+                except NoNameServer as error:
+                    # NameServers warns once, for all topics.
+                    log.debug("route of topic %s could not be asked: %s", topic, error)
                 except RemotingError as error:
                     log.warning(
                         "route of topic %s could not be asked: %s",

@@ -57,6 +57,8 @@ LIMIT = 20_000
 #: the properties.
 MAX_BODY = 128_000
 MAX_KEYS = 16_000
+#: Seconds that the last records have at a shutdown.
+LAST_FLUSH_TIMEOUT = 3.0
 
 _REQUEST_ID = "pocketmq.client.trace.request_id"
 
@@ -64,12 +66,20 @@ _REQUEST_ID = "pocketmq.client.trace.request_id"
 class TraceDispatcher:
     """Collects records and sends them with `send(message)`, a coroutine function.
 
-    `dropped` counts the records that found no room or could not be sent.
+    Records wait for others up to `period` seconds; at most `limit` wait. `dropped` counts the
+    records that found no room or could not be sent.
     """
 
     def __init__(
-        self, send: Callable[[Message], Awaitable[object]], topic: str = TRACE_TOPIC
+        self,
+        send: Callable[[Message], Awaitable[object]],
+        topic: str = TRACE_TOPIC,
+        *,
+        period: float = PERIOD,
+        limit: int = LIMIT,
     ) -> None:
+        self._period = period
+        self._limit = limit
         self.topic = topic
         self.dropped = 0
         self._send = send
@@ -79,7 +89,7 @@ class TraceDispatcher:
 
     def append(self, record: TraceRecord) -> None:
         """Have one record sent, soon."""
-        if len(self._records) >= LIMIT:
+        if len(self._records) >= self._limit:
             self.dropped += 1
             return
         self._records.append(record)
@@ -91,7 +101,7 @@ class TraceDispatcher:
         try:
             while True:
                 try:
-                    async with asyncio.timeout(PERIOD):
+                    async with asyncio.timeout(self._period):
                         await self._ready.wait()
                 except TimeoutError:
                     pass
@@ -122,6 +132,15 @@ class TraceDispatcher:
                 except BaseException:  # a cancellation: nobody waits for the answer
                     self.dropped += count
                     raise
+
+    async def finish(self) -> None:
+        """Send what was collected, for `LAST_FLUSH_TIMEOUT` seconds at most; for a shutdown, which
+        a trace topic that nobody serves must not hold up."""
+        try:
+            async with asyncio.timeout(LAST_FLUSH_TIMEOUT):
+                await self.flush()
+        except TimeoutError:
+            log.warning("the last trace records are lost", extra=fields(topic=self.topic))
 
     def _take(self) -> tuple[str, list[str], int]:
         parts: list[str] = []

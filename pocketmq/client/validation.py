@@ -265,7 +265,6 @@ def is_delayed(message: Message) -> bool:
     """Whether it has a delay level or a timer."""
     return bool(
         message.delay_level
-        or message.delay_ms
         or message.deliver_at
         or message.delay
         or (message.properties and not _TIMERS.isdisjoint(message.properties))
@@ -276,7 +275,6 @@ def goes_alone(message: Message) -> bool:
     """Whether brokers do with it what they do with none of a batch."""
     return bool(
         message.delay_level
-        or message.delay_ms
         or message.deliver_at
         or message.delay
         # By its first character first: that is half the time, for every message that lingers.

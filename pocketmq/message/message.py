@@ -50,7 +50,6 @@ class MessageFields(TypedDict, total=False):
     flag: int
     delay_level: int
     wait_stored: bool
-    delay_ms: int
     deliver_at: int | datetime
     delay: float | timedelta
 
@@ -67,12 +66,11 @@ class Message(msgspec.Struct):
         flag: an integer handed through untouched.
         delay_level: 1…18 (1 s … 2 h) to have it delivered later; 0 for at once.
         wait_stored: answer after the broker's flush policy is met, not just after the append.
-        delay_ms: milliseconds to have it delivered later; 0 for at once.
         deliver_at: when to have it delivered: a datetime (local time if it has no time zone) or
             Unix milliseconds, which may be in the past; 0 for at once.
         delay: seconds, or a timedelta, to have it delivered later; 0 for at once.
 
-    Of delay_level, delay_ms, deliver_at and delay at most one may be set.
+    Of delay_level, deliver_at and delay at most one may be set.
     """
 
     topic: str
@@ -83,7 +81,6 @@ class Message(msgspec.Struct):
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True
-    delay_ms: int = 0
     deliver_at: int | datetime = 0
     delay: float | timedelta = 0.0
 
@@ -112,9 +109,8 @@ class Message(msgspec.Struct):
             properties[names.TAGS] = self.tags
         if self.delay_level:
             properties[names.DELAY] = str(self.delay_level)
-        delay_ms = self.delay_ms or in_milliseconds(self.delay)
-        if delay_ms:
-            properties[names.TIMER_DELAY_MS] = str(delay_ms)
+        if self.delay:
+            properties[names.TIMER_DELAY_MS] = str(in_milliseconds(self.delay))
         if self.deliver_at:
             properties[names.TIMER_DELIVER_MS] = str(in_unix_milliseconds(self.deliver_at))
         properties[names.WAIT] = "true" if self.wait_stored else "false"

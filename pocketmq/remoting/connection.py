@@ -6,6 +6,7 @@ on the same connection and is executed by a dispatcher, as on a server.
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
@@ -193,9 +194,7 @@ class Connection:
         except TimeoutError:
             raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
         except OSError as error:
-            # The event loop has no words for a server that closes during the handshake.
-            reason = error.strerror or str(error) or "closed by the server: it may not speak TLS"
-            raise RemotingConnectError(reason, address) from None
+            raise RemotingConnectError(_reason(error), address) from None
         except ValueError as error:  # such as "a..b", which is looked up nowhere
             raise RemotingConnectError(f"no name of a host: {error}", address) from None
         return cls(address, stream, sign)
@@ -277,3 +276,11 @@ class Connection:
         """Close; pending requests end with RemotingClosed. Idempotent."""
         self._stream.close()
         await self._stream.wait_closed()
+
+
+def _reason(error: OSError) -> str:
+    """Why a connect failed. The event loop's own text repeats the address, and it has none for a
+    server that closes during the TLS handshake."""
+    if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or "closed by the server: it may not speak TLS"

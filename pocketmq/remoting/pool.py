@@ -173,6 +173,10 @@ class ConnectionPool:
     async def close(self) -> None:
         """Close every connection; later calls raise RemotingClosed. Idempotent."""
         self._closed = True
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """Close every connection; later calls connect again."""
         connecting = list(self._connecting.values())
         for task in connecting:
             task.cancel()

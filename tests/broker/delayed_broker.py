@@ -91,8 +91,8 @@ class DelayedBroker:
         self, body: bytes, *, topic: str = "T", queue_id: int = 0, **properties: str
     ) -> PutResult:
         values = {names.UNIQ_KEY: body.decode(), **properties}
-        draft = InnerMessage(topic, queue_id, body, values, self.time.now, bytes(8))
-        result = self.put_hooks.put(draft)
+        inner = InnerMessage(topic, queue_id, body, values, self.time.now, bytes(8))
+        result = self.put_hooks.put(inner)
         self.store.settle()
         return result
 

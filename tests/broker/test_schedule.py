@@ -40,12 +40,12 @@ async def test_a_delayed_message_waits_in_the_queue_of_its_level(broker: Delayed
 async def test_it_comes_when_it_is_due_and_not_before(
     broker: DelayedBroker, time: FakeTime
 ) -> None:
-    draft = InnerMessage(
+    inner = InnerMessage(
         "T", 3, b"later", {"DELAY": "3", "TAGS": "A"}, 5, b"\x0a\0\0\1\0\0\0\7", flag=9
     )
-    draft.reconsume_times = 2
-    draft.sys_flag = 0x100
-    broker.put_hooks.put(draft)
+    inner.reconsume_times = 2
+    inner.sys_flag = 0x100
+    broker.put_hooks.put(inner)
 
     time.advance(9_999)
     assert broker.records(queue_id=3) == []

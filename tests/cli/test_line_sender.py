@@ -160,7 +160,7 @@ async def test_a_delayed_message_travels_alone() -> None:
     producer.gate.set()
     lines = LineSender(
         producer,  # type: ignore[arg-type]
-        lambda line: Message("t", line, delay_ms=1000 if line == b"b" else 0),
+        lambda line: Message("t", line, delay=1 if line == b"b" else 0),
         batch=3,
     )
     await lines.feed(pieces([b"a", b"b", b"c"]))

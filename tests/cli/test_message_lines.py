@@ -20,7 +20,7 @@ def test_a_plain_line_is_the_body() -> None:
         tags="paid",
         keys=("all",),
         properties={"shop": "7"},
-        delay_ms=1500,
+        delay=1.5,
     )
 
 
@@ -57,13 +57,13 @@ def test_a_json_line_has_what_a_message_has() -> None:
         tags="open",
         keys=("a", "b"),
         properties={"shop": "7", "till": "2"},
-        delay_ms=300_000,
+        delay=300,
     )
 
 
 def test_a_json_line_keeps_what_it_does_not_replace() -> None:
     message = TEMPLATE.json(b'{"body": "x"}')
-    assert (message.tags, message.keys, message.delay_ms) == ("paid", ("all",), 1500)
+    assert (message.tags, message.keys, message.delay) == ("paid", ("all",), 1.5)
 
 
 @pytest.mark.parametrize(

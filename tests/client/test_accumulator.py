@@ -526,7 +526,7 @@ async def test_nobody_has_to_wait_for_what_fails(
 
 async def test_a_flush_waits_for_what_was_posted_before_it(cluster: FakeCluster) -> None:
     async with Producer("PG", namesrv=cluster.namesrv, linger_ms=LONG * 1000) as p:
-        before = [await p.post(Message("T", b"x")), await p.post(Message("T", b"x", delay_ms=1))]
+        before = [await p.post(Message("T", b"x")), await p.post(Message("T", b"x", delay=0.001))]
         flushing = asyncio.create_task(p.flush())
         await asyncio.sleep(0)
         after = await p.post(Message("T", b"x"))

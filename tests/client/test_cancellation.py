@@ -40,7 +40,7 @@ async def test_sends(cluster: FakeCluster, kind: str, warm: bool) -> None:
                 await p.send(Message("T", b"x"))
             cancelled += await cancel_after(turns, calls[kind](p))
             assert p._in_flight.count == 0
-            assert all(p.selector.tolerance.is_available(name) for name in "ab")
+            assert all(p._selector.tolerance.is_available(name) for name in "ab")
             # The cancelled one took nothing from those that follow.
             await asyncio.gather(*(calls[kind](p) for _ in range(3)))
             assert p._in_flight.count == 0

@@ -29,14 +29,14 @@ async def topic(real: RealCluster) -> None:
 
 async def post_and_flush(producer: Producer) -> None:
     posted = [await producer.post(Message(TOPIC, b"x")) for _ in range(3)]
-    posted.append(await producer.post(Message(TOPIC, b"x", delay_ms=60_000)))
+    posted.append(await producer.post(Message(TOPIC, b"x", delay=60)))
     await producer.flush()
     for each in posted:
         await each
 
 
 async def recall(producer: Producer) -> None:
-    result = await producer.send(Message(TOPIC, b"x", delay_ms=60_000))
+    result = await producer.send(Message(TOPIC, b"x", delay=60))
     assert result.recall_handle is not None
     await producer.recall(TOPIC, result.recall_handle)
 

@@ -261,24 +261,24 @@ async def test_the_switches_are_read_from_the_name_server(real: RealCluster, top
     ):
         await admin.put_config(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable", "false")
         await producer._remote_switches.read()
-        assert not producer.selector.switches.send_latency_enable
+        assert not producer._selector.switches.send_latency_enable
         await admin.delete_config(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable")
         await producer._remote_switches.read()
-        assert producer.selector.switches.send_latency_enable
+        assert producer._selector.switches.send_latency_enable
 
 
 async def test_the_detector_finds_a_broker_that_is_back(real: RealCluster, topic: str) -> None:
     async with Producer("PG", namesrv=real.namesrv, detect_interval=50) as producer:
         await producer.send(Message(topic, b"x"))
         await real.stop_broker("b0")
-        tolerance = producer.selector.tolerance
+        tolerance = producer._selector.tolerance
         async with asyncio.timeout(10):
             while tolerance.is_reachable("b0"):
                 await producer.send(Message(topic, b"x"))
         await real.start_broker("b0")
         async with asyncio.timeout(10):
             while not tolerance.is_available("b0"):
-                await producer.detector.round()
+                await producer._detector.round()
             # It is tried at once, and one answer is enough.
             while not tolerance.all_available():
                 await producer.send(Message(topic, b"x"))

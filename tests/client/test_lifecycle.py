@@ -25,15 +25,17 @@ MAKERS: dict[str, Make] = {
         "G", check=lambda message: TransactionState.UNKNOWN, **options
     ),
     "PullConsumer": lambda **options: PullConsumer(
-        "G", start="begin", trace=True, start_timeout=0, **options
+        "G", start="begin", trace=True, start_timeout=None, **options
     ),
     "PushConsumer": lambda **options: PushConsumer(
-        "G", {"T": "*"}, start="begin", trace=True, start_timeout=0, **options
+        "G", {"T": "*"}, start="begin", trace=True, start_timeout=None, **options
     ),
     "orderly PushConsumer": lambda **options: PushConsumer(
-        "G", {"T": "*"}, start="begin", orderly=True, start_timeout=0, **options
+        "G", {"T": "*"}, start="begin", orderly=True, start_timeout=None, **options
     ),
 }
+#: Its start begins by connecting to a name server, as that of any client with `start_timeout`.
+WAITS: Make = lambda **options: PushConsumer("G", {"T": "*"}, start="begin", **options)  # noqa: E731
 CONSUMERS = [name for name in MAKERS if "Consumer" in name]
 
 
@@ -91,9 +93,10 @@ class Gate:
 async def gone(cluster: FakeCluster, client: Any) -> None:
     """Return when nothing of the client is left: no work, no connection, no message."""
     instances = [instance_of(client)]
-    if isinstance(client, PullConsumer | PushConsumer) and client._session.trace is not None:
+    if isinstance(client, PullConsumer | PushConsumer):
         assert client._session.trace._running is None
-        instances.append(client._session.trace._producer._instance)
+        if (tracing := client._session.trace._producer) is not None:
+            instances.append(tracing._instance)
     for instance in instances:
         assert not instance.running
         assert not instance._tasks
@@ -304,7 +307,7 @@ async def test_a_start_that_is_given_up_later_leaves_nothing(
     gate = Gate()
     consumer = make_consumer(namesrv=cluster.namesrv)
     if isinstance(consumer, PullConsumer):
-        gate.holds_start_of(consumer._session.trace._producer)  # type: ignore[union-attr]
+        gate.holds_start_of(consumer._session.trace._producer)
     else:
         gate.holds(RequestCode.HEART_BEAT, *cluster.brokers.values())
     start = asyncio.create_task(consumer.start())
@@ -343,6 +346,7 @@ async def after(turns: int, task: asyncio.Task[Any]) -> bool:
     return task.cancelled()
 
 
+@pytest.mark.parametrize("make", [*MAKERS.values(), WAITS], ids=[*MAKERS, "waiting PushConsumer"])
 async def test_a_start_may_be_cancelled_at_any_await(make: Make, cluster: FakeCluster) -> None:
     cancelled = 0
     for turns in range(30):

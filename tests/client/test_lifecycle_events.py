@@ -96,7 +96,7 @@ async def test_a_lost_connection_is_told_and_made_again(
         assert (await next_of(c)).body == b"after"
         assert str(A0) in of_kind(ConsumerEventKind.READING_RECOVERED)
         assert of_kind(ConsumerEventKind.CONNECTED).count(cluster["a"].address) == 2
-    assert f"group G: the connection to {cluster['a'].address} is lost" in caplog.text
+    assert f"group G: the connection to broker a at {cluster['a'].address} is lost" in caplog.text
     # What ends with the consumer is not lost.
     assert len(of_kind(ConsumerEventKind.CONNECTION_LOST)) == 1
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pocketmq.client.parameters import (
     flag,
     function,
-    milliseconds,
     one_of,
     point_in_time,
     seconds,
@@ -54,17 +53,6 @@ def test_zero_seconds_are_refused_where_they_make_no_sense() -> None:
 def test_none_passes_where_it_is_allowed() -> None:
     assert seconds_or_none("attempt_timeout", None) is None
     assert seconds_or_none("attempt_timeout", 2) == 2.0
-
-
-def test_milliseconds_are_whole() -> None:
-    assert milliseconds("delay_ms", 1500) == 1500
-    assert milliseconds("delay_ms", timedelta(seconds=1.5)) == 1500
-    for wrong in (1.5, "1", True):
-        with pytest.raises(TypeError, match="delay_ms must be a whole number of milliseconds"):
-            milliseconds("delay_ms", wrong)  # type: ignore[arg-type]
-    for negative in (-1, timedelta(seconds=-1)):
-        with pytest.raises(ValueError, match="delay_ms must be 0 or more"):
-            milliseconds("delay_ms", negative)
 
 
 def test_a_point_in_time_is_a_datetime_or_milliseconds() -> None:
@@ -162,7 +150,7 @@ _ANYTHING = st.one_of(
 @given(_ANYTHING)
 def test_nothing_but_type_and_value_errors_comes_out(value: Any) -> None:
     checks: list[Any] = [
-        seconds, seconds_or_none, milliseconds, point_in_time, whole, flag, text, texts, function,
+        seconds, seconds_or_none, point_in_time, whole, flag, text, texts, function,
     ]  # fmt: skip
     for check in checks:
         told = _refusal(check, value)

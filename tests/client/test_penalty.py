@@ -158,8 +158,8 @@ async def test_a_send_on_its_way_keeps_others_from_a_broker_that_hangs() -> None
 
 def test_a_producer_selects_as_it_is_told() -> None:
     address = "127.0.0.1:9876"
-    assert Producer("g", namesrv=address).selector.selection is Selection.PENALISED
+    assert Producer("g", namesrv=address)._selector.selection is Selection.PENALISED
     other = Producer("g", namesrv=address, selection="round-robin")
-    assert other.selector.selection is Selection.ROUND_ROBIN
+    assert other._selector.selection is Selection.ROUND_ROBIN
     with pytest.raises(ValueError, match="'best'"):
         Producer("g", namesrv=address, selection="best")

@@ -138,7 +138,7 @@ def test_an_inner_batch_has_one_id_for_all() -> None:
 @pytest.mark.parametrize(
     ("message", "name", "value"),
     [
-        (Message("T", b"x", delay_ms=1500), "TIMER_DELAY_MS", "1500"),
+        (Message("T", b"x", delay=1.5), "TIMER_DELAY_MS", "1500"),
         (Message("T", b"x", deliver_at=1_700_000_000_000), "TIMER_DELIVER_MS", "1700000000000"),
     ],
 )
@@ -150,9 +150,9 @@ def test_timers(message: Message, name: str, value: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Message("T", b"x", delay_level=1, delay_ms=1),
-        Message("T", b"x", delay_ms=1, deliver_at=1),
-        Message("T", b"x", delay_ms=-1),
+        Message("T", b"x", delay_level=1, delay=1),
+        Message("T", b"x", delay=1, deliver_at=1),
+        Message("T", b"x", delay=-1),
         Message("T", b"x", deliver_at=-1),
     ],
 )

@@ -143,22 +143,22 @@ async def test_a_broker_that_hangs_costs_its_share_of_the_time(cluster: FakeClus
     async with producer(cluster, attempt_timeout=0.5, timeout=10) as p:
         results = [await p.send(Message("T", b"x")) for _ in range(4)]
         assert {r.queue.broker_name for r in results} == {"b"}
-        assert not p.selector.tolerance.is_reachable("a")
-        assert p.selector.tolerance.is_reachable("b")
+        assert not p._selector.tolerance.is_reachable("a")
+        assert p._selector.tolerance.is_reachable("b")
 
 
 async def test_the_detector_brings_a_broker_back(cluster: FakeCluster) -> None:
     cluster["a"].mode = "hang"
     async with producer(cluster, attempt_timeout=0.3, timeout=10, detect_timeout=300) as p:
-        while p.selector.tolerance.is_reachable("a"):
+        while p._selector.tolerance.is_reachable("a"):
             await p.send(Message("T", b"x"))
-        assert await p.detector.round() == []
-        assert not p.selector.tolerance.is_reachable("a")
+        assert await p._detector.round() == []
+        assert not p._selector.tolerance.is_reachable("a")
         cluster["a"].mode = None
-        for item in p.selector.tolerance:
+        for item in p._selector.tolerance:
             item.check_at = 0.0
-        assert await p.detector.round() == ["a"]
-        assert p.selector.tolerance.is_reachable("a")
+        assert await p._detector.round() == ["a"]
+        assert p._selector.tolerance.is_reachable("a")
 
 
 async def test_the_detector_takes_any_answer_and_a_dead_broker_gives_none(
@@ -331,7 +331,7 @@ async def test_a_cancelled_send_leaves_nothing(cluster: FakeCluster) -> None:
             await task
         assert p._in_flight.count == 0
         assert len((await p._pool.get(cluster["a"].address))._stream._pending) == 0
-        assert p.selector.tolerance.is_available("a")
+        assert p._selector.tolerance.is_available("a")
         cluster["a"].mode = None
         await p.send(Message("T", b"x"))
 
@@ -447,9 +447,9 @@ async def test_the_switches_follow_the_name_server(
         with caplog.at_level(logging.WARNING):
             await reader.read()
         assert "quick" in caplog.text
-        assert not p.selector.switches.send_latency_enable
-        assert p.selector.switches.detect_interval == 1000
-        assert p.selector.switches.detect_timeout == 200
+        assert not p._selector.switches.send_latency_enable
+        assert p._selector.switches.detect_interval == 1000
+        assert p._selector.switches.detect_timeout == 200
         cluster["a"].mode = ResponseCode.SYSTEM_BUSY
         for _ in range(20):
             await p.send(Message("T", b"x"))
@@ -457,7 +457,7 @@ async def test_the_switches_follow_the_name_server(
         assert cluster["a"].seen[310] > 4
         del cluster.name_server.config[CLIENT_CONFIG_NAMESPACE]
         assert await reader.read() == local
-        assert p.selector.switches == local
+        assert p._selector.switches == local
 
 
 async def test_the_users_filters_choose(cluster: FakeCluster) -> None:

@@ -447,7 +447,7 @@ async def test_unassign(cluster: FakeCluster) -> None:
 
 
 async def test_no_name_server(unused_port: str) -> None:
-    async with PullConsumer("G", namesrv=unused_port, start_timeout=0) as c:
+    async with PullConsumer("G", namesrv=unused_port, start_timeout=None) as c:
         with pytest.raises(NoNameServer):
             await c.assign("T")
 
@@ -499,6 +499,30 @@ async def test_errors_of_the_broker_are_logged_once_and_recovered_from(
             assert [m.body for m in await drain(c, 1)] == [b"x"]
     assert caplog.text.count("flow control") == 1
     assert "works again" in caplog.text
+
+
+@pytest.mark.parametrize("outages", [1, 2])
+async def test_each_outage_of_a_broker_is_logged_once(
+    outages: int, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed: set[MessageQueue] = set()
+    caplog.set_level(logging.INFO, "pocketmq.client.consumer")
+    async with consumer(cluster, on_error=lambda queue, error: failed.add(queue)) as c:
+        await c.assign("T")
+        for _ in range(outages):
+            failed.clear()
+            caplog.clear()
+            await cluster["a"].stop()
+            await until(lambda: len(failed) == 2)  # both queues of the broker
+            with pytest.raises(RemotingError):
+                await c.commit({A0: 0})
+            await cluster["a"].start()
+            cluster["a"].store("T", 0, b"x")  # ends the long poll
+            await until(lambda: "broker a works again" in caplog.text)
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "the connection to broker a at" in warnings[0]
+    assert caplog.text.count("works again") == 1
 
 
 def broken(broker: FakeBroker, body: bytes, following: int) -> None:

@@ -653,7 +653,7 @@ async def test_a_lost_connection_is_told_and_made_again(
         cluster["a"].store("T", 0, b"after")
         await until(lambda: seen == [b"after"])
         assert ConsumerEventKind.READING_RECOVERED in kinds()
-    assert f"connection to {cluster['a'].address} is lost" in caplog.text
+    assert f"connection to broker a at {cluster['a'].address} is lost" in caplog.text
 
 
 async def test_a_group_that_the_broker_forgot_is_registered_again(cluster: FakeCluster) -> None:

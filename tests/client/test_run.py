@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.client.admin.admin import Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
@@ -262,7 +263,7 @@ async def test_use_in_another_event_loop(cluster: FakeCluster) -> None:
 
 
 def test_a_loop_that_was_closed_with_the_consumer_running(unused_port: str) -> None:
-    reader = PullConsumer("G", namesrv=unused_port)
+    reader = PullConsumer("G", namesrv=unused_port, start_timeout=None)
     asyncio.run(reader.start())
 
     async def again() -> None:
@@ -284,7 +285,7 @@ def test_use_after_a_fork(unused_port: str) -> None:
     ).replace("pocketmq.errors_for_test", "pocketmq")
     program += (
         "async def main():\n"
-        f"    consumer = PullConsumer('G', namesrv={unused_port!r})\n"
+        f"    consumer = PullConsumer('G', namesrv={unused_port!r}, start_timeout=None)\n"
         "    await consumer.start()\n"
         "    if os.fork() == 0:\n"
         "        try:\n"
@@ -301,7 +302,37 @@ def test_use_after_a_fork(unused_port: str) -> None:
     assert done.returncode == 7
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "call", ["send(Message('T', b'x'))", "post(Message('T', b'x'))", "queues('T')"]
+)
+def test_a_producer_after_a_fork(call: str, unused_port: str) -> None:
+    program = f"""
+import asyncio, os, sys
+from pocketmq import Message, NotRunning, Producer
+
+producer = Producer("P", namesrv={unused_port!r})
+loop = asyncio.new_event_loop()
+loop.run_until_complete(producer.start())
+if os.fork() == 0:
+    try:
+        asyncio.run(producer.{call})
+    except NotRunning as error:
+        os._exit(7 if "fork" in str(error) else 1)
+    os._exit(2)
+_, status = os.wait()
+loop.run_until_complete(producer.shutdown())
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, timeout=60, check=False)
+    assert done.returncode == 7
+
+
 # A name server that is away at the start
+
+
+WAITING = "Consumer('G') waits up to 30 s for a name server"
 
 
 async def test_the_start_waits_for_a_name_server(
@@ -318,7 +349,7 @@ async def test_the_start_waits_for_a_name_server(
         start="begin",
     )
     start = asyncio.create_task(consumer.start())
-    await until(lambda: "G waits up to 30 s for a name server" in caplog.text, timeout=30)
+    await until(lambda: WAITING in caplog.text, timeout=30)
     await cluster.name_server.start()
     await start
     await until(lambda: seen == [b"x"], timeout=30)
@@ -330,19 +361,43 @@ async def test_an_assignment_waits_for_a_name_server(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster["a"].store("T", 0, b"x")
-    await cluster.name_server.stop()
     async with PullConsumer("G", namesrv=cluster.namesrv, start="begin") as consumer:
+        await cluster.name_server.stop()
         assign = asyncio.create_task(consumer.assign("T"))
-        await until(lambda: "G waits up to 30 s for a name server" in caplog.text, timeout=30)
+        await until(lambda: WAITING in caplog.text, timeout=30)
         await cluster.name_server.start()
         await assign
         assert [m.body for m in await consumer.poll(timeout=30)] == [b"x"]
     assert caplog.text.count("waits up to") == 1
 
 
+@pytest.mark.parametrize("kind", ["producer", "PullConsumer", "admin"])
+async def test_every_client_waits_for_a_name_server_in_the_same_words(
+    kind: str, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pocketmq")
+    address = cluster.namesrv
+    clients: dict[str, Producer | PullConsumer | Admin] = {
+        "producer": Producer("P", namesrv=address, start_timeout=30),
+        "PullConsumer": PullConsumer("G", namesrv=address),
+        "admin": Admin(namesrv=address, start_timeout=30),
+    }
+    await cluster.name_server.stop()
+    start = asyncio.create_task(clients[kind].start())
+    await until(lambda: "waits up to 30 s for a name server" in caplog.text, timeout=30)
+    await cluster.name_server.start()
+    await start
+    await clients[kind].shutdown()
+    told = [r.getMessage() for r in caplog.records if address in r.getMessage()]
+    assert told == [
+        f"name server does not answer: {address}: Connection refused",
+        f"name server {address} answers",
+    ]
+
+
 async def test_the_start_waits_no_longer_than_it_should(unused_port: str) -> None:
     consumer = PushConsumer("G", {"T": "*"}, namesrv=unused_port, start_timeout=0.2)
-    with pytest.raises(NoNameServer, match="no name server answered"):
+    with pytest.raises(NoNameServer, match="no name server can be reached"):
         await consumer.start()
 
 

@@ -120,7 +120,7 @@ async def test_what_came_with_a_message_is_there_for_the_work_on_it(
 
 
 @pytest.mark.parametrize(
-    "late", [{"delay_level": 1}, {"delay_ms": 1}, {"deliver_at": 1_700_000_000_000}]
+    "late", [{"delay_level": 1}, {"delay": 1}, {"deliver_at": 1_700_000_000_000}]
 )
 async def test_a_timer_is_a_delay(
     cluster: FakeCluster,

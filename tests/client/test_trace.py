@@ -158,15 +158,12 @@ def record(number: int, keys: str = "") -> RecallRecord:
     return RecallRecord(time=1, msg_id=f"M{number}", group="G", topic="T", success=True, keys=keys)
 
 
-async def test_records_that_can_not_be_kept_or_sent_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(trace, "LIMIT", 3)
+async def test_records_that_can_not_be_kept_or_sent_are_counted() -> None:
 
     async def send(message: Message) -> None:
         raise RemotingTimeout("no answer")
 
-    dispatcher = TraceDispatcher(send)
+    dispatcher = TraceDispatcher(send, limit=3)
     for number in range(5):
         dispatcher.append(record(number))
     assert dispatcher.dropped == 2
@@ -188,12 +185,9 @@ class SlowSend:
         self.sent.append(message)
 
 
-async def test_the_last_flush_waits_for_what_is_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(trace, "PERIOD", 0.001)
+async def test_the_last_flush_waits_for_what_is_under_way() -> None:
     send = SlowSend()
-    dispatcher = TraceDispatcher(send)
+    dispatcher = TraceDispatcher(send, period=0.001)
     running = asyncio.create_task(dispatcher.run())
     dispatcher.append(record(1))
     await send.begun.wait()
@@ -208,10 +202,9 @@ async def test_the_last_flush_waits_for_what_is_under_way(
     assert dispatcher.dropped == 0
 
 
-async def test_what_the_end_leaves_unsent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "PERIOD", 0.001)
+async def test_what_the_end_leaves_unsent_is_counted() -> None:
     send = SlowSend()
-    dispatcher = TraceDispatcher(send)
+    dispatcher = TraceDispatcher(send, period=0.001)
     running = asyncio.create_task(dispatcher.run())
     dispatcher.append(record(1))
     await send.begun.wait()
@@ -227,16 +220,13 @@ async def test_what_the_end_leaves_unsent_is_counted(monkeypatch: pytest.MonkeyP
     assert dispatcher.dropped == 3
 
 
-async def test_many_records_leave_at_once_in_messages_of_bounded_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(trace, "PERIOD", 3600.0)
+async def test_many_records_leave_at_once_in_messages_of_bounded_size() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    dispatcher = TraceDispatcher(send)
+    dispatcher = TraceDispatcher(send, period=3600.0)
     running = asyncio.create_task(dispatcher.run())
     for number in range(trace.READY):
         dispatcher.append(record(number, keys="k" * 100))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq import sync
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
@@ -317,6 +318,27 @@ def test_durations_may_be_timedeltas() -> None:
     assert repr(push) == "PushConsumer('G')"
     pull = PullConsumer("G", auto_commit_interval=second, suspend=second, start_timeout=second)
     assert repr(pull) == "PullConsumer('G')"
+
+
+PUBLIC_CLASSES = [Admin, Producer, PullConsumer, PushConsumer, TransactionProducer]
+
+
+@pytest.mark.parametrize("kind", PUBLIC_CLASSES)
+def test_help_shows_the_defaults_and_the_same_options_of_scripts(kind: type) -> None:
+    signature = inspect.signature(kind)
+    assert " at 0x" not in str(signature)
+    assert inspect.signature(getattr(sync, kind.__name__)) == signature
+
+
+def test_a_producer_has_no_public_internals() -> None:
+    producer = TransactionProducer(
+        "PG", check=lambda message: TransactionState.UNKNOWN, namesrv="127.0.0.1:1"
+    )
+    assert {name for name in dir(producer) if not name.startswith("_")} == {
+        "client_id", "flush", "group", "hooks", "post", "queues", "recall", "reply", "request",
+        "send", "send_batch", "send_in_transaction", "send_oneway", "shutdown", "start", "timeout",
+        "transaction",
+    }  # fmt: skip
 
 
 def test_help_shows_the_public_interface_only() -> None:

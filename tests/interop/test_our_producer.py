@@ -169,7 +169,7 @@ async def test_timed_messages_and_recalls(keen: Cluster, topic: str) -> None:
         recalled = await producer.send(Message(topic, b"recalled", deliver_at=at))
         await producer.send(Message(topic, b"at", deliver_at=at))
         asked = int(time.time() * 1000)
-        await producer.send(Message(topic, b"in", delay_ms=3000))
+        await producer.send(Message(topic, b"in", delay=3))
         await producer.send(Message(topic, b"level", delay_level=1))
         assert recalled.recall_handle is not None
         assert await producer.recall(topic, recalled.recall_handle) == recalled.msg_id

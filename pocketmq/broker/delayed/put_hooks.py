@@ -38,17 +38,17 @@ class DelayLevelHook:
     def __init__(self, levels: DelayLevels) -> None:
         self._levels = levels
 
-    def __call__(self, draft: InnerMessage) -> None:
+    def __call__(self, inner: InnerMessage) -> None:
         """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is not a number."""
-        properties = draft.properties
-        if names.DELAY not in properties or draft.sys_flag & TRANSACTION_PREPARED:
+        properties = inner.properties
+        if names.DELAY not in properties or inner.sys_flag & TRANSACTION_PREPARED:
             return
         level, most = delay_level(properties), len(self._levels)
         if level > most:
             level = most
             properties[names.DELAY] = str(most)
         if level > 0:
-            _move(draft, SCHEDULE_TOPIC, level - 1)
+            _move(inner, SCHEDULE_TOPIC, level - 1)
 
 
 class TimerHook:
@@ -65,18 +65,18 @@ class TimerHook:
         self._congestion = congestion
         self._clock = clock
 
-    def __call__(self, draft: InnerMessage) -> None:
+    def __call__(self, inner: InnerMessage) -> None:
         """A time in the past is not a delay. Raises RemotingError: MESSAGE_ILLEGAL for a time
         that is not a number or too far away, SYSTEM_ERROR for too many messages of one time."""
-        properties = draft.properties
-        if draft.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):
+        properties = inner.properties
+        if inner.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):
             return
         if delay_level(properties) > 0:
             # A delay level counts more than a time.
             for name in _TIMES:
                 properties.pop(name, None)
             return
-        if draft.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
+        if inner.topic == TIMER_TOPIC or names.TIMER_OUT_MS in properties:
             return
         config = self._config
         if not config.timer_wheel_enable:
@@ -105,7 +105,7 @@ class TimerHook:
         slot = (deliver - 1) // precision * precision
         self._flow_control(self._congestion(slot))
         properties[names.TIMER_OUT_MS] = str(slot)
-        _move(draft, TIMER_TOPIC, 0)
+        _move(inner, TIMER_TOPIC, 0)
 
     def _deliver_time(self, properties: Mapping[str, str], now: int) -> int:
         for name, factor in ((names.TIMER_DELAY_SEC, 1000), (names.TIMER_DELAY_MS, 1)):
@@ -125,22 +125,22 @@ class TimerHook:
             )
 
 
-def recall_handle(draft: InnerMessage, topic: str, broker_name: str) -> str | None:
+def recall_handle(inner: InnerMessage, topic: str, broker_name: str) -> str | None:
     """Return the handle that recalls a message sent to `topic`; None unless it is timed."""
-    if draft.topic != TIMER_TOPIC or topic == TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
+    if inner.topic != TIMER_TOPIC or topic == TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
         return None
-    properties = draft.properties
+    properties = inner.properties
     time = int(properties[names.TIMER_OUT_MS]) + 1  # rounded up it is the same slot again
     return RecallHandle(
         properties[names.REAL_TOPIC], broker_name, str(time), properties[names.UNIQ_KEY]
     ).encode()
 
 
-def _move(draft: InnerMessage, topic: str, queue_id: int) -> None:
-    draft.properties[names.REAL_TOPIC] = draft.topic
-    draft.properties[names.REAL_QID] = str(draft.queue_id)
-    draft.topic = topic
-    draft.queue_id = queue_id
+def _move(inner: InnerMessage, topic: str, queue_id: int) -> None:
+    inner.properties[names.REAL_TOPIC] = inner.topic
+    inner.properties[names.REAL_QID] = str(inner.queue_id)
+    inner.topic = topic
+    inner.queue_id = queue_id
 
 
 def _integer(name: str, text: str) -> int:

@@ -160,14 +160,14 @@ class ScheduleService:
         that can never be delivered is skipped, and one whose queue cannot be written now waits
         for another level; both with an error in the log."""
         record = read_waiting(self._store, physical_offset, size)
-        draft = returned(record) if record is not None else None
-        if record is None or draft is None:
+        inner = returned(record) if record is not None else None
+        if record is None or inner is None:
             return True
-        result = self._put_hooks.put(draft, direct=True)
+        result = self._put_hooks.put(inner, direct=True)
         if result.status is PutStatus.PUT_OK:
-            self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+            self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
             return True
-        log.error("a delayed message of %s was not stored: %s", draft.topic, result.remark)
+        log.error("a delayed message of %s was not stored: %s", inner.topic, result.remark)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             return True
         # The next one: what stays unwritable is then tried, and stored, ever less often. This one
@@ -177,7 +177,7 @@ class ScheduleService:
     def _waits_again(self, record: Record, level: int) -> bool:
         """Store a waiting message behind those of `level`; False when the store refuses it."""
         level = min(level, len(self._levels))
-        draft = inner_message_of(record)
-        draft.queue_id = level - 1
-        draft.properties[names.DELAY] = str(level)
-        return self._put_hooks.put(draft, direct=True).ok
+        inner = inner_message_of(record)
+        inner.queue_id = level - 1
+        inner.properties[names.DELAY] = str(level)
+        return self._put_hooks.put(inner, direct=True).ok

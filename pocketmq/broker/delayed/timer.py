@@ -302,8 +302,8 @@ class TimerService:
         properties = record.properties
         if deleted and delete_key(properties) in deleted:
             return
-        draft = inner_message_of(record) if roll else returned(record)
-        if draft is None:
+        inner = inner_message_of(record) if roll else returned(record)
+        if inner is None:
             return
         stamps = {
             names.TIMER_ENQUEUE_MS: str(entered),
@@ -311,36 +311,36 @@ class TimerService:
         }
         if roll:
             stamps[names.TIMER_ROLL_TIMES] = str(_rolled(record) + 1)
-        result = self._put(draft, stamps)
+        result = self._put(inner, stamps)
         if result.status is PutStatus.PUT_OK:
             self._statistics.timer_dequeued += 1
-            self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+            self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
-            log.error("a timed message of %s is dropped: %s", draft.topic, result.remark)
+            log.error("a timed message of %s is dropped: %s", inner.topic, result.remark)
         elif roll or not self._waits_again(record):
             raise _NotStored(result.remark)
         else:
-            log.error("a timed message of %s was not stored: %s", draft.topic, result.remark)
+            log.error("a timed message of %s was not stored: %s", inner.topic, result.remark)
 
-    def _put(self, draft: InnerMessage, stamps: dict[str, str]) -> PutResult:
-        """Store a draft with `stamps` among its properties, or without where these do not fit: the
+    def _put(self, inner: InnerMessage, stamps: dict[str, str]) -> PutResult:
+        """Store it with `stamps` among its properties, or without where these do not fit: the
         message was accepted, and they only tell its way."""
-        own = draft.properties
-        draft.properties = {**own, **stamps}
-        result = self._put_hooks.put(draft, direct=True)
+        own = inner.properties
+        inner.properties = {**own, **stamps}
+        result = self._put_hooks.put(inner, direct=True)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
-            draft.properties = own
-            result = self._put_hooks.put(draft, direct=True)
+            inner.properties = own
+            result = self._put_hooks.put(inner, direct=True)
         return result
 
     def _waits_again(self, record: Record) -> bool:
         """Store a message in the timer topic once more, for later; False when the store refuses."""
-        draft = inner_message_of(record)
+        inner = inner_message_of(record)
         rolled = _rolled(record)
         later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
-        draft.properties[names.TIMER_OUT_MS] = str(self.index.floor(later))
-        draft.properties[names.TIMER_ROLL_TIMES] = str(rolled + 1)
-        return self._put_hooks.put(draft, direct=True).ok
+        inner.properties[names.TIMER_OUT_MS] = str(self.index.floor(later))
+        inner.properties[names.TIMER_ROLL_TIMES] = str(rolled + 1)
+        return self._put_hooks.put(inner, direct=True).ok
 
 
 def delete_key(properties: dict[str, str]) -> str:

@@ -49,9 +49,9 @@ def returned(record: Record) -> InnerMessage | None:
 
     If its properties do not say where that is, log that and return None.
     """
-    draft = inner_message_of(record)
-    topic = draft.properties.get(names.REAL_TOPIC)
-    queue_id = draft.properties.get(names.REAL_QID, "")
+    inner = inner_message_of(record)
+    topic = inner.properties.get(names.REAL_TOPIC)
+    queue_id = inner.properties.get(names.REAL_QID, "")
     if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
         log.error(
             "a message of %s cannot be delivered to topic %s, queue %r",
@@ -60,6 +60,6 @@ def returned(record: Record) -> InnerMessage | None:
             queue_id[:40],
         )
         return None
-    draft.topic = topic
-    draft.queue_id = int(queue_id)
-    return draft
+    inner.topic = topic
+    inner.queue_id = int(queue_id)
+    return inner

@@ -182,9 +182,9 @@ class TransactionChecks:
             self._ask(half, copy, put.queue_offset, put.physical_offset)
         return put.ok
 
-    def _put(self, half: Record, draft: InnerMessage) -> PutResult:
+    def _put(self, half: Record, inner: InnerMessage) -> PutResult:
         """Put a message; if the store takes nothing, the next round goes on from there."""
-        result = self._put_hooks.put(draft, direct=True)
+        result = self._put_hooks.put(inner, direct=True)
         if result.ok:
             self._handled.add(origin_of(half))
         else:
@@ -195,10 +195,10 @@ class TransactionChecks:
 
     def _give_up(self, half: Record) -> bool:
         self._topics.create_if_absent(TRANS_CHECK_MAX_TIME_TOPIC, 1)
-        draft = inner_message_of(half)
-        draft.topic = TRANS_CHECK_MAX_TIME_TOPIC
-        draft.queue_id = 0
-        result = self._put(half, draft)
+        inner = inner_message_of(half)
+        inner.topic = TRANS_CHECK_MAX_TIME_TOPIC
+        inner.queue_id = 0
+        result = self._put(half, inner)
         if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
             # Perhaps only that queue has no file: then it waits behind the others.
             return self._put(half, copy_of(half)).ok

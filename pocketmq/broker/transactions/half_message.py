@@ -40,14 +40,14 @@ class HalfMessageHook:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
 
-    def __call__(self, draft: InnerMessage) -> None:
-        """Move a draft that is to be a half message. Raises NO_PERMISSION where none are taken."""
-        properties = draft.properties
+    def __call__(self, inner: InnerMessage) -> None:
+        """Move what is to be a half message. Raises NO_PERMISSION where none are taken."""
+        properties = inner.properties
         if (
             properties.get(names.TRAN_MSG, "").lower() != "true"
             # Committed, and those that a consumer sent back later, keep the property.
-            or draft.accepted
-            or (draft.reconsume_times > 0 and delay_level(properties) > 0)
+            or inner.accepted
+            or (inner.reconsume_times > 0 and delay_level(properties) > 0)
         ):
             return
         if self._config.reject_transaction_message:
@@ -62,12 +62,12 @@ class HalfMessageHook:
         # Of another life, when a consumer sends on what it got: not of this transaction.
         properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
         properties.pop(names.TRANSACTION_CHECK_TIMES, None)
-        properties[names.REAL_TOPIC] = draft.topic
-        properties[names.REAL_QID] = str(draft.queue_id)
-        draft.topic = HALF_TOPIC
-        draft.queue_id = QUEUE_ID
+        properties[names.REAL_TOPIC] = inner.topic
+        properties[names.REAL_QID] = str(inner.queue_id)
+        inner.topic = HALF_TOPIC
+        inner.queue_id = QUEUE_ID
         # With the bits of a prepared one it would get no entry in the half queue.
-        draft.sys_flag &= ~sysflag.TRANSACTION_MASK
+        inner.sys_flag &= ~sysflag.TRANSACTION_MASK
 
 
 def half_at(store: MessageStore, physical_offset: int) -> Record | None:
@@ -88,12 +88,12 @@ def committed(half: Record) -> InnerMessage:
     Raises:
         RemotingError: the half message does not name the queue that it was sent to.
     """
-    draft = inner_message_of(half)
-    draft.properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
-    draft.topic, draft.queue_id = real_queue(half)
-    draft.sys_flag = draft.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
-    draft.prepared_transaction_offset = half.physical_offset
-    return draft
+    inner = inner_message_of(half)
+    inner.properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
+    inner.topic, inner.queue_id = real_queue(half)
+    inner.sys_flag = inner.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
+    inner.prepared_transaction_offset = half.physical_offset
+    return inner
 
 
 def real_queue(half: Record) -> tuple[str, int]:
@@ -119,9 +119,9 @@ def origin_of(half: Record) -> int:
 
 def copy_of(half: Record) -> InnerMessage:
     """Return a copy of a half message, to put into the half queue again."""
-    draft = inner_message_of(half)
-    draft.properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(half))
-    return draft
+    inner = inner_message_of(half)
+    inner.properties[names.TRAN_PREPARED_QUEUE_OFFSET] = str(origin_of(half))
+    return inner
 
 
 def immunity_ms(half: Record, default: int) -> int | None:

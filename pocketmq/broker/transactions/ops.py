@@ -99,7 +99,7 @@ class Ops:
                 body += f"{half}{SEPARATOR}"
                 if len(body) >= self._max_size:
                     break
-            draft = InnerMessage(
+            inner = InnerMessage(
                 OP_HALF_TOPIC,
                 QUEUE_ID,
                 body.encode(),
@@ -107,7 +107,7 @@ class Ops:
                 self._clock(),
                 self._store_host,
             )
-            result = self._put_hooks.put(draft, direct=True)
+            result = self._put_hooks.put(inner, direct=True)
             if not result.ok:
                 log.warning(
                     "%d ended transactions wait for the store: %s",

@@ -7,11 +7,10 @@ that change name servers go to each of them.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
 
-from pocketmq.client.backoff import backoff, jittered
+from pocketmq.client.backoff import retry
 from pocketmq.client.errors import (
     BrokerNotFound,
     NoNameServer,
@@ -33,10 +32,6 @@ from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
 __all__ = ["Servers"]
 
-#: The pause before a server that cannot be reached is asked again, at first and at most, seconds.
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
-
 
 class Servers:
     """The servers of one cluster, as an administrator reaches them."""
@@ -50,7 +45,7 @@ class Servers:
     ) -> None:
         check_options(type(self), options)
         self.timeout = seconds("timeout", timeout)
-        self._instance = ClientInstance(namesrv, **options)
+        self._instance = ClientInstance(namesrv, owner="admin", **options)
         self._namespace = self._instance.namespace
         self._life = Lifecycle(self._instance.start, self._begin, self._instance.shutdown)
 
@@ -89,7 +84,7 @@ class Servers:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read; none while it does not exist."""
         name = self._topic(topic)
-        self._instance.check_running("admin")
+        self._instance.check_running()
         route = await self._instance.routes.for_subscribe(name, timeout=self.timeout)
         queues = () if route is None else route.subscribe
         return tuple(map(self._namespace.unwrap_queue, queues))
@@ -97,7 +92,7 @@ class Servers:
     def _queue(self, queue: MessageQueue) -> MessageQueue:
         """The queue as the servers know it; raises TypeError, ValueError for what is no queue."""
         message_queue("queue", queue)
-        self._instance.check_running("admin")
+        self._instance.check_running()
         return self._namespace.wrap_queue(queue)
 
     def _topic(self, topic: str) -> str:
@@ -107,31 +102,20 @@ class Servers:
     # Name servers
 
     async def _ask(self, code: RequestCode, header: Header | None = None) -> Command:
-        self._instance.check_running("admin")
+        self._instance.check_running()
         servers = self._instance.name_servers
         return await self._patiently(lambda left: servers.request(code, header, timeout=left))
 
     async def _tell(
         self, code: RequestCode, header: Header | None = None, body: bytes = b""
     ) -> None:
-        self._instance.check_running("admin")
+        self._instance.check_running()
         await self._instance.name_servers.request_all(code, header, body, timeout=self.timeout)
 
     async def _patiently(self, ask: Callable[[float], Awaitable[Command]]) -> Command:
         """Ask, with the seconds left as the argument; again within `timeout` while the server
         cannot be reached, as during a restart. Nothing was asked of it then."""
-        deadline = time.monotonic() + self.timeout
-        failures = 0
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                return await ask(max(left, 0.0))
-            except (NoNameServer, RemotingConnectError):
-                failures += 1
-                pause = jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
-                if deadline - time.monotonic() < pause:
-                    raise
-                await asyncio.sleep(pause)
+        return await retry(ask, self.timeout, NoNameServer, RemotingConnectError)
 
     # Brokers: name to address of a master, then name to answer
 

@@ -8,6 +8,7 @@ from enum import Enum
 
 import msgspec
 
+from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
@@ -49,11 +50,13 @@ class ConsumerEvents:
         group: str,
         listener: Callable[[ConsumerEvent], object] | None,
         again: Callable[[], None],
+        outages: BrokerOutages,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
     ) -> None:
         """`again` has the queues shared out again, which also connects again.
         `on_error` hears of every failure to read a queue."""
         self._on_error = on_error
+        self._outages = outages
         self._instance = instance
         self._group = group
         self._listener = listener
@@ -76,18 +79,14 @@ class ConsumerEvents:
 
     def _disconnected(self, address: str) -> None:
         if self._instance.running:
-            told = fields(group=self._group, broker=address)
-            log.warning(
-                "group %s: the connection to %s is lost; connecting again",
-                self._group,
-                address,
-                extra=told,
-            )
+            self._outages.lost(address)
             self.tell(ConsumerEventKind.CONNECTION_LOST, address)
             self._again()
 
     def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        """Tell that a queue cannot be read, `times` times in a row; the fetcher logs it."""
+        """Tell that a queue cannot be read, `times` times in a row."""
+        if times == 1:
+            self._outages.failed(queue.broker_name, "reading", error, queue.topic)
         queue = self._instance.namespace.unwrap_queue(queue)
         if times == 1:
             self.tell(ConsumerEventKind.READING_FAILED, str(queue), error)
@@ -98,8 +97,11 @@ class ConsumerEvents:
                 told = fields(queue=queue, group=self._group)
                 log.exception("on_error of consumer group %s failed", self._group, extra=told)
 
-    def reading_recovered(self, queue: MessageQueue) -> None:
-        """Tell that a queue can be read again."""
+    def reading_works(self, queue: MessageQueue, failures: int) -> None:
+        """Tell that a queue can be read, after so many failures."""
+        self._outages.answered(queue.broker_name, "reading", queue.topic)
+        if not failures:
+            return
         queue = self._instance.namespace.unwrap_queue(queue)
         self.tell(ConsumerEventKind.READING_RECOVERED, str(queue))
 

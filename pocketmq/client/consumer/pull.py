@@ -22,20 +22,18 @@ from typing import ClassVar, Self, Unpack
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
 from pocketmq.client.consumer.fetch.puller import PullResult
-from pocketmq.client.consumer.name_server_patience import patiently, take_start_timeout
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull_session import PullOptions, PullSession
-from pocketmq.client.consumer.rebalance.assignment import FetchOptions
+from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.subscription import Kind
-from pocketmq.client.consumer.whereabouts import Whereabouts
 from pocketmq.client.errors import NotRunning, RemotingError
-from pocketmq.client.name_server_list import check_namesrv
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.offsets import Position, check_position
-from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import (
     MOST_INT,
     MOST_OFFSET,
@@ -50,7 +48,7 @@ from pocketmq.client.parameters import (
     whole,
 )
 from pocketmq.client.route import TopicRoute
-from pocketmq.client.validation import check_topic_name, check_trace, consumer_group
+from pocketmq.client.validation import check_topic_name
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["PullConsumer"]
@@ -112,36 +110,34 @@ class PullConsumer:
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self.group = consumer_group(text("group", group))
+        self.group = group
         self.hooks = ConsumeHookList(hooks)
-        check_options(type(self), options)
-        self._namespace = Namespace(options.get("namespace", ""))
-        self._options = PullOptions(
-            group=group,
-            wire_group=self._namespace.wrap(group),
-            fetch=FetchOptions(
-                check_position(start, "start"),
-                whole("batch", batch, 1),
-                commits=flag("auto_commit", auto_commit),
-            ),
-            auto_commit_interval=seconds(
-                "auto_commit_interval", auto_commit_interval, above_zero=True
-            ),
-            suspend=seconds("suspend", suspend),
-            share_polls=flag("share_polls", share_polls),
+        common = ConsumerOptions.checked(
+            type(self),
+            group,
+            start=start,
+            batch=whole("batch", batch, 1),
+            commits=flag("auto_commit", auto_commit),
+            commit_interval=seconds("auto_commit_interval", auto_commit_interval, above_zero=True),
+            suspend=suspend,
+            share_polls=share_polls,
             limits=PullLimits(
                 queue_count=whole("max_buffered", max_buffered, 1),
                 total_size=whole("max_buffered_bytes", max_buffered_bytes, 1),
             ),
-            start_timeout=take_start_timeout(options),
-            trace=check_trace(trace),
-            on_error=on_error if on_error is None else function("on_error", on_error),
-            on_event=on_event if on_event is None else function("on_event", on_event),
+            trace=trace,
+            on_event=on_event,
             client=options,
         )
-        self._namesrv = check_namesrv(namesrv)
-        self._made: PullSession | None = None
-        self._where = Whereabouts(repr(self))
+        every = PullOptions(
+            common, on_error if on_error is None else function("on_error", on_error)
+        )
+        self._namespace = Namespace(options.get("namespace", ""))
+        self._sessions = Sessions(
+            repr(self),
+            namesrv,
+            lambda servers: PullSession(every, servers, self.hooks, self._pauses),
+        )
 
     def __repr__(self) -> str:
         return f"PullConsumer({self.group!r})"
@@ -149,13 +145,11 @@ class PullConsumer:
     @property
     def namesrv(self) -> str | Sequence[str] | None:
         """Where the name servers are; takes effect at the next `start`."""
-        return self._namesrv
+        return self._sessions.namesrv
 
     @namesrv.setter
     def namesrv(self, namesrv: str | Sequence[str] | None) -> None:
-        self._namesrv = check_namesrv(namesrv)
-        if self._made is not None and not self._made.begun and not self._made.life.running:
-            self._made = None
+        self._sessions.namesrv = namesrv
 
     @property
     def client_id(self) -> str:
@@ -165,9 +159,9 @@ class PullConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
-        if self._made is None:
-            return []
-        return sorted(map(self._namespace.unwrap_queue, self._made.assignment.fetchers))
+        session = self._sessions.present
+        fetchers = () if session is None else session.assignment.fetchers
+        return sorted(map(self._namespace.unwrap_queue, fetchers))
 
     # Life
 
@@ -186,21 +180,13 @@ class PullConsumer:
     async def start(self) -> None:
         """Begin: route polls, heartbeats, automatic commits; also again, after a shutdown.
 
+        Waits up to `start_timeout` for a name server.
+
         Raises:
             NotRunning: it was shut down while it started, or it runs in another event loop.
-            NoNameServer: there is no address of a name server.
+            NoNameServer: there is no address of a name server, or none answers in time.
         """
-        session = self._made
-        if session is not None and (session.life.running or session.life.closing):
-            self._where.check_or_leave()
-            if not self._where.here:
-                self._made = None  # it was left behind with its event loop or its process
-            elif session.life.closing:
-                await session.life.shutdown()
-                if self._made is session:
-                    self._made = None
-        self._where.enter()
-        await self._session.life.start()
+        await (await self._sessions.next()).life.start()
 
     async def shutdown(self) -> None:
         """Stop reading, commit what was handed out (with auto_commit), close everything.
@@ -210,10 +196,8 @@ class PullConsumer:
         await self._end(done=True)
 
     async def _end(self, *, done: bool) -> None:
-        session = self._made
+        session = self._sessions.to_shut_down()
         if session is not None:
-            if session.life.running:
-                self._where.check()
             if done:
                 session.ready.release()
             await session.life.shutdown()
@@ -241,7 +225,7 @@ class PullConsumer:
             NoNameServer: no name server answers within `start_timeout`.
             RemotingError: a broker cannot evaluate the SQL condition.
         """
-        session = self._running_session()
+        session = self._sessions.running()
         assignment = session.assignment
         expression = Expression.of(tags, sql)
         if isinstance(what, str):
@@ -264,7 +248,7 @@ class PullConsumer:
         The share is worked out in the background and follows as clients come and go; `assignment`
         shows it. Arguments and errors are those of `assign`.
         """
-        session = self._running_session()
+        session = self._sessions.running()
         expression = Expression.of(tags, sql)
         check_topic_name(text("topic", topic))
         topic = self._namespace.wrap(topic)
@@ -280,7 +264,7 @@ class PullConsumer:
         Raises:
             NotRunning: the consumer is not running here.
         """
-        session = self._running_session()
+        session = self._sessions.running()
         topic = self._namespace.wrap(text("topic", topic))
         session.rebalancer.topics.discard(topic)
         await session.let_go(session.assignment.end(topic))
@@ -294,11 +278,11 @@ class PullConsumer:
             NotRunning: the consumer is not running here.
             ValueError: a queue is not read by this consumer.
         """
-        self._running_session().assignment.pause(self._chosen(queues))
+        self._sessions.running().assignment.pause(self._chosen(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on with these queues, or with all; raises as `pause`."""
-        self._running_session().assignment.resume(self._chosen(queues))
+        self._sessions.running().assignment.resume(self._chosen(queues))
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return every queue of the topic that can be read; none while it does not exist.
@@ -307,7 +291,7 @@ class PullConsumer:
             NotRunning: the consumer is not running here.
             NoNameServer: no name server answers.
         """
-        routes = self._running_session().instance.routes
+        routes = self._sessions.running().instance.routes
         check_topic_name(text("topic", topic))
         route = await routes.for_subscribe(self._namespace.wrap(topic))
         return () if route is None else tuple(map(self._namespace.unwrap_queue, route.subscribe))
@@ -350,7 +334,7 @@ class PullConsumer:
         Raises:
             NotRunning: the consumer is not started, reads no topic, or runs elsewhere.
         """
-        session = self._made
+        session = self._sessions.present
         if session is not None and session.begun and not session.life.running:
             raise StopAsyncIteration
         session = self._reading_session()
@@ -402,7 +386,7 @@ class PullConsumer:
             TypeError, ValueError: an argument has the wrong type or is out of range.
             RemotingError: the broker does not answer, or answers with an error.
         """
-        session = self._running_session()
+        session = self._sessions.running()
         result = await session.puller.pull(
             self._namespace.wrap_queue(_queue("queue", queue)),
             whole("offset", offset, 0, MOST_OFFSET),
@@ -429,7 +413,7 @@ class PullConsumer:
             TypeError, ValueError: the position is not one of these, or the queue is not read.
         """
         check_position(position)
-        session = self._running_session()
+        session = self._sessions.running()
         fetchers = session.assignment.fetchers
         queues = list(fetchers) if queue is None else [self._read_here(queue)]
         offsets = await asyncio.gather(*(session.offsets.resolve(q, position) for q in queues))
@@ -444,7 +428,7 @@ class PullConsumer:
             NotRunning: the consumer is not running here.
             ValueError: the queue is not read by this consumer.
         """
-        fetchers = self._running_session().assignment.fetchers
+        fetchers = self._sessions.running().assignment.fetchers
         return fetchers[self._read_here(queue)].pq.position
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -455,7 +439,7 @@ class PullConsumer:
             TypeError, ValueError: `offsets` does not map MessageQueues to offsets.
             RemotingError: the first error, after every queue was tried.
         """
-        session = self._running_session()
+        session = self._sessions.running()
         if offsets is None:
             session.ready.release()
             await session.committer.commit(session.assignment.queues, strict=True)
@@ -482,34 +466,24 @@ class PullConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset; None when it has none."""
-        return await self._running_session().store.read(self._wire(queue))
+        return await self._sessions.running().store.read(self._wire(queue))
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         """Return the oldest offset that is still stored."""
-        return await self._running_session().offsets.min(self._wire(queue))
+        return await self._sessions.running().offsets.min(self._wire(queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the queue's next message will get."""
-        return await self._running_session().offsets.max(self._wire(queue))
+        return await self._sessions.running().offsets.max(self._wire(queue))
 
     # Sessions and queues
 
     @property
     def _session(self) -> PullSession:
-        """The present session, or the one that `start` will begin."""
-        if self._made is None:
-            self._made = PullSession(self._options, self._namesrv, self.hooks, self._pauses)
-        return self._made
-
-    def _running_session(self) -> PullSession:
-        session = self._made
-        if session is None or not session.instance.running:
-            raise NotRunning(repr(self), "start it first")
-        self._where.check()
-        return session
+        return self._sessions.current
 
     def _reading_session(self) -> PullSession:
-        session = self._running_session()
+        session = self._sessions.running()
         if not session.assignment.subscriptions:
             raise NotRunning(
                 repr(self), "it reads no topic, so no message can come: assign or subscribe first"
@@ -517,11 +491,9 @@ class PullConsumer:
         return session
 
     async def _begun(self, topic: str, kind: Kind, expression: Expression) -> TopicRoute | None:
-        assignment = self._running_session().assignment
-        return await patiently(
-            lambda: assignment.begin(topic, kind, expression),
-            self._options.start_timeout,
-            self.group,
+        session = self._sessions.running()
+        return await session.instance.with_name_server(
+            lambda _: session.assignment.begin(topic, kind, expression)
         )
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
@@ -531,13 +503,13 @@ class PullConsumer:
     def _read_here(self, queue: MessageQueue) -> MessageQueue:
         """The same; raises ValueError for one that is not read."""
         wired = self._wire(queue)
-        if wired not in self._running_session().assignment.fetchers:
+        if wired not in self._sessions.running().assignment.fetchers:
             raise ValueError(f"{queue} is not read by this consumer")
         return wired
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
         if queues is None:
-            return list(self._running_session().assignment.fetchers)
+            return list(self._sessions.running().assignment.fetchers)
         return [self._read_here(queue) for queue in _queues("queues", queues)]
 
 

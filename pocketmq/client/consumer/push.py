@@ -26,40 +26,35 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Self, Unpack
 
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions
 from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, TypedHandler
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
-from pocketmq.client.consumer.name_server_patience import take_start_timeout
 from pocketmq.client.consumer.offsets.local_offset_store import default_directory
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push_session import PushOptions, PushSession
-from pocketmq.client.consumer.rebalance.assignment import FetchOptions
 from pocketmq.client.consumer.rebalance.strategies import Strategy, average
-from pocketmq.client.consumer.router import Router, checked_route, merged, routes_of
+from pocketmq.client.consumer.router import Route, Router, Routing, checked_route, merged, routes_of
 from pocketmq.client.consumer.running_info import MIB
+from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.stop_signals import StopSignals
-from pocketmq.client.consumer.whereabouts import Whereabouts
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.log_fields import fields
-from pocketmq.client.name_server_list import check_namesrv
-from pocketmq.client.namespace import Namespace
-from pocketmq.client.offsets import Position, check_position
-from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.offsets import Position
+from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import (
     Seconds,
     flag,
     function,
     seconds,
     seconds_or_none,
-    text,
     whole,
 )
-from pocketmq.client.validation import check_trace, consumer_group
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 
@@ -67,15 +62,11 @@ __all__ = ["PushConsumer"]
 
 log = logging.getLogger(__name__)
 
-P = TypeVar("P")
-H = TypeVar("H", bound=Handler)
-B = TypeVar("B", bound=BatchHandler)
-
 #: Times that a message may be redelivered; brokers keep it in four bytes.
 MOST_REDELIVERIES = 2**31 - 1
 
 
-class PushConsumer:
+class PushConsumer(Routing):
     """Consumes messages for one consumer group.
 
     Making one touches no event loop and no network. You can start a consumer again after its
@@ -95,7 +86,8 @@ class PushConsumer:
         offset_directory: where broadcast offsets are kept; None for `~/.rocketmq_offsets`.
         start: where a group without a stored offset begins: `"begin"`, `"end"`, a datetime (store
             time) or an offset.
-        strategy: divides queues among the group's clients (`pocketmq.rebalance`).
+        strategy: divides queues among the group's clients (`pocketmq.rebalance`); None for
+            `average`.
         concurrency: handlers that run at the same time.
         max_reconsume_times: redeliveries until a message becomes a dead letter; None for 16, and
             for no limit with `orderly`.
@@ -138,7 +130,7 @@ class PushConsumer:
         broadcast: bool = False,
         offset_directory: Path | str | None = None,
         start: Position = "end",
-        strategy: Strategy = average,
+        strategy: Strategy | None = None,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
         consume_timeout: Seconds = 900.0,
@@ -158,35 +150,24 @@ class PushConsumer:
         on_event: Callable[[ConsumerEvent], object] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self.group = consumer_group(text("group", group))
+        self.group = group
         self.orderly = flag("orderly", orderly)
         self.broadcast = flag("broadcast", broadcast)
         self.hooks = ConsumeHookList(hooks)
-        check_options(type(self), options)
-        limit = whole_or_none("max_reconsume_times", max_reconsume_times, 0, MOST_REDELIVERIES)
         topic_size = whole_or_none(
             "pull_threshold_size_for_topic", pull_threshold_size_for_topic, 1
         )
         queue_size = whole("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1)
         span = whole("consume_concurrently_max_span", consume_concurrently_max_span, 1)
-        self._options = PushOptions(
-            group=self.group,
-            consume=ConsumeOptions(
-                group=Namespace(options.get("namespace", "")).wrap(group),
-                orderly=orderly,
-                broadcast=broadcast,
-                concurrency=whole("concurrency", concurrency, 1),
-                max_reconsume_times=limit,
-                suspend_current_queue=seconds("suspend_current_queue", suspend_current_queue),
-            ),
-            consume_timeout=seconds("consume_timeout", consume_timeout, above_zero=True),
-            fetch=FetchOptions(
-                check_position(start, "start"),
-                whole("pull_batch_size", pull_batch_size, 1),
-                commits=True,
-            ),
-            suspend=seconds("suspend", suspend),
-            share_polls=flag("share_polls", share_polls),
+        common = ConsumerOptions.checked(
+            type(self),
+            group,
+            start=start,
+            batch=whole("pull_batch_size", pull_batch_size, 1),
+            commits=True,
+            commit_interval=seconds("commit_interval", commit_interval, above_zero=True),
+            suspend=suspend,
+            share_polls=share_polls,
             limits=PullLimits(
                 queue_count=whole("pull_threshold_for_queue", pull_threshold_for_queue, 1),
                 queue_size=queue_size * MIB,
@@ -194,20 +175,32 @@ class PushConsumer:
                 topic_count=whole_or_none("pull_threshold_for_topic", pull_threshold_for_topic, 1),
                 topic_size=topic_size and topic_size * MIB,
             ),
-            strategy=function("strategy", strategy),
-            offset_directory=Path(offset_directory or default_directory()),
-            commit_interval=seconds("commit_interval", commit_interval, above_zero=True),
-            shutdown_timeout=seconds("shutdown_timeout", shutdown_timeout),
-            start_timeout=take_start_timeout(options),
-            trace=check_trace(trace),
-            on_event=on_event if on_event is None else function("on_event", on_event),
+            trace=trace,
+            on_event=on_event,
             client=options,
         )
-        self._namesrv = check_namesrv(namesrv)
+        every = PushOptions(
+            common,
+            ConsumeOptions(
+                group=common.wire_group,
+                orderly=orderly,
+                broadcast=broadcast,
+                concurrency=whole("concurrency", concurrency, 1),
+                max_reconsume_times=whole_or_none(
+                    "max_reconsume_times", max_reconsume_times, 0, MOST_REDELIVERIES
+                ),
+                suspend_current_queue=seconds("suspend_current_queue", suspend_current_queue),
+            ),
+            consume_timeout=seconds("consume_timeout", consume_timeout, above_zero=True),
+            strategy=average if strategy is None else function("strategy", strategy),
+            offset_directory=Path(offset_directory or default_directory()),
+            shutdown_timeout=seconds("shutdown_timeout", shutdown_timeout),
+        )
         self._own_routes = Router()
         self._routers = (routes_of(subscriptions, handler), self._own_routes)
-        self._made: PushSession | None = None
-        self._where = Whereabouts(repr(self))
+        self._sessions = Sessions(
+            repr(self), namesrv, lambda servers: self._made_session(every, servers)
+        )
         merged(self._routers)
 
     def __repr__(self) -> str:
@@ -216,13 +209,11 @@ class PushConsumer:
     @property
     def namesrv(self) -> str | Sequence[str] | None:
         """Where the name servers are; takes effect at the next `start`."""
-        return self._namesrv
+        return self._sessions.namesrv
 
     @namesrv.setter
     def namesrv(self, namesrv: str | Sequence[str] | None) -> None:
-        self._namesrv = check_namesrv(namesrv)
-        if self._made is not None and not self._made.begun and not self._made.life.running:
-            self._made = None
+        self._sessions.namesrv = namesrv
 
     @property
     def client_id(self) -> str:
@@ -232,61 +223,25 @@ class PushConsumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues of the subscribed topics that are read now."""
-        if self._made is None:
+        session = self._sessions.present
+        if session is None:
             return []
-        unwrap = self._made.instance.namespace.unwrap_queue
+        unwrap = session.instance.namespace.unwrap_queue
         return sorted(
             unwrap(queue)
-            for queue in self._made.assignment.fetchers
+            for queue in session.assignment.fetchers
             if not queue.topic.startswith(RETRY_PREFIX)
         )
 
     # Topics
 
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
-
-    @overload
-    def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
-    ) -> Callable[[B], B]: ...
-
-    @overload
-    def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...
-
-    def on(
-        self,
-        topic: str,
-        tags: str = "*",
-        *,
-        sql: str | None = None,
-        batch: int | None = None,
-        payload: Any = None,
-    ) -> Callable[[Any], Any]:
-        """Have the decorated function work on a topic's messages; as Router.on, before `start`.
-
-        Raises:
-            InvalidName: the topic, the tags or the SQL condition are not well formed.
-            TypeError: an argument has the wrong type, or the function takes other arguments.
-            ValueError: the consumer runs, the topic has a handler already, or `batch` is out of
-                range.
-        """
-        decorate = self._own_routes.on(  # type: ignore[call-overload]
-            topic, tags, sql=sql, batch=batch, payload=payload
-        )
-
-        def checked(function: Any) -> Any:
-            if self._made is not None and self._made.running:
-                raise ValueError("a running consumer takes new topics by subscribe()")
-            if any(topic == route.topic for route in self._routers[0]):
-                raise ValueError(f"topic {topic} is subscribed to already")
-            if callable(function):
-                self._adapt(function)  # raises for a function of the wrong kind
-            return decorate(function)
-
-        return checked
+    def _take(self, route: Route) -> None:
+        if self._is_running:
+            raise ValueError("a running consumer takes new topics by subscribe()")
+        if any(route.topic == other.topic for other in self._routers[0]):
+            raise ValueError(f"topic {route.topic} is subscribed to already")
+        self._adapt(route.function)  # raises for a function of the wrong kind
+        self._own_routes._take(route)
 
     async def subscribe(
         self,
@@ -310,7 +265,7 @@ class PushConsumer:
             RemotingError: a broker cannot evaluate the SQL condition.
         """
         route = checked_route(topic, tags, sql, handler, batch, payload)
-        await self._running_session().subscribe(route)
+        await self._sessions.running().subscribe(route)
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop consuming this topic; commit what is done of it.
@@ -318,7 +273,7 @@ class PushConsumer:
         Raises:
             NotRunning: the consumer is not running here.
         """
-        session = self._running_session()
+        session = self._sessions.running()
         checked_route(topic)
         await session.unsubscribe(topic)
 
@@ -343,7 +298,7 @@ class PushConsumer:
             OffsetFileError: the file with broadcast offsets cannot be read.
             RemotingError: a broker cannot evaluate a SQL condition.
         """
-        await (await self._next_session()).start(merged(self._routers).values())
+        await (await self._sessions.next()).start(merged(self._routers).values())
 
     async def run(self, *, timeout: Seconds | None = None, handle_signals: bool = True) -> None:
         """Consume until SIGTERM, SIGINT, `shutdown`, or cancellation; then drain and leave.
@@ -370,21 +325,18 @@ class PushConsumer:
                 "it has no handler: add one with @consumer.on(...) or a Router, or use "
                 "`async with` and iterate over the messages",
             )
-        session = await self._next_session()
+        session = await self._sessions.next()
         if drain is not None:
             session.shutdown_timeout = drain
         with StopSignals(self._stop_now, self._hurry_now, enabled=handle_signals):
             try:
-                try:
-                    await session.start(routes.values())
-                    await session.ended.wait()
-                finally:
-                    await session.shutdown()
-            except NotRunning:
-                # A handler may be quicker with `shutdown` than `start` is with its end.
-                if not session.begun:
-                    raise
+                await session.start(routes.values())
                 await session.ended.wait()
+            except NotRunning:
+                if not session.life.closing:
+                    raise  # else it was shut down before the end of its start
+            finally:
+                await session.shutdown()
 
     def _stop_now(self) -> None:
         """Begin to shut down, in the event loop."""
@@ -407,10 +359,8 @@ class PushConsumer:
         Handlers may call this: their own work is not waited for, and ends here. Without effect on a
         consumer that is not running.
         """
-        session = self._made
+        session = self._sessions.to_shut_down()
         if session is not None:
-            if session.running:
-                self._where.check()
             await session.shutdown()
 
     def pause(self) -> None:
@@ -419,7 +369,7 @@ class PushConsumer:
         Raises:
             NotRunning: the consumer is not running here.
         """
-        self._running_session().pause()
+        self._sessions.running().pause()
 
     def resume(self) -> None:
         """Go on after `pause`.
@@ -427,7 +377,7 @@ class PushConsumer:
         Raises:
             NotRunning: the consumer is not running here.
         """
-        self._running_session().resume()
+        self._sessions.running().resume()
 
     def __aiter__(self) -> Self:
         return self
@@ -442,8 +392,8 @@ class PushConsumer:
             NotRunning: the consumer is not started, subscribes to nothing, or runs elsewhere.
             ValueError: the consumer has handlers.
         """
-        session = self._made
-        if session is None or not session.running:
+        session = self._sessions.present
+        if session is None or not session.instance.running:
             if session is None or not session.begun:
                 raise NotRunning(repr(self), "start it before you iterate over its messages")
             raise StopAsyncIteration
@@ -456,49 +406,31 @@ class PushConsumer:
 
     # Sessions
 
+    @property
+    def _is_running(self) -> bool:
+        session = self._sessions.present
+        return session is not None and session.instance.running
+
     def _check_wait(self) -> None:
         """Raise NotRunning when an iteration would wait for ever."""
-        self._where.check()
-        if self._made is not None and not self._made.wanted.has_topics:
+        if not self._sessions.running().wanted.has_topics:
             raise NotRunning(repr(self), "it subscribes to no topic, so no message can come")
 
     def _adapt(self, function: Any) -> Any:
         return function
 
+    def _made_session(
+        self, options: PushOptions, namesrv: str | Sequence[str] | None
+    ) -> PushSession:
+        session = PushSession(
+            options, namesrv, self.hooks, self._message_type, self._adapt, self._pauses
+        )
+        session.iteration.before_wait = self._check_wait
+        return session
+
     @property
     def _session(self) -> PushSession:
-        """The present session, or the one that `start` will begin."""
-        if self._made is None:
-            self._made = PushSession(
-                self._options,
-                self._namesrv,
-                self.hooks,
-                self._message_type,
-                self._adapt,
-                self._pauses,
-            )
-            self._made.iteration.before_wait = self._check_wait
-        return self._made
-
-    async def _next_session(self) -> PushSession:
-        session = self._made
-        if session is not None and (session.running or session.life.closing):
-            self._where.check_or_leave()
-            if not self._where.here:
-                self._made = None  # it was left behind with its event loop or its process
-            elif session.life.closing:
-                await session.life.shutdown()
-                if self._made is session:
-                    self._made = None
-        self._where.enter()
-        return self._session
-
-    def _running_session(self) -> PushSession:
-        session = self._made
-        if session is None or not session.running:
-            raise NotRunning(repr(self), "start it first")
-        self._where.check()
-        return session
+        return self._sessions.current
 
 
 def whole_or_none(name: str, value: int | None, low: int, high: int | None = None) -> int | None:

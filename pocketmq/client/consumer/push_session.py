@@ -11,22 +11,23 @@ from typing import Any
 
 import msgspec
 
+from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.client_remoting_processor import ClientRemotingProcessor
 from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEvents
+from pocketmq.client.consumer.consumer_event import ConsumerEvents
+from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.dispatch.consume_stats import SAMPLE_PERIOD
 from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consumption
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler
-from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter, PullLimits
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller
-from pocketmq.client.consumer.name_server_patience import patiently
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore, RemoteOffsetStore
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push_subscriptions import PushSubscriptions
-from pocketmq.client.consumer.rebalance.assignment import Assignment, FetchOptions
+from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.consumer.rebalance.queue_lock import QueueLocks
 from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
 from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
@@ -36,9 +37,7 @@ from pocketmq.client.consumer.running_info import RunningInfo
 from pocketmq.client.consumer.trace_sender import TraceSender
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.log_fields import fields
 from pocketmq.client.offsets import consume_from_where
-from pocketmq.client.options import ClientOptions
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 
 __all__ = ["PushOptions", "PushSession"]
@@ -49,21 +48,12 @@ log = logging.getLogger(__name__)
 class PushOptions(msgspec.Struct, frozen=True):
     """The options of a PushConsumer, checked; times in seconds. See PushConsumer."""
 
-    group: str
+    common: ConsumerOptions
     consume: ConsumeOptions
     consume_timeout: float
-    fetch: FetchOptions
-    suspend: float
-    share_polls: bool
-    limits: PullLimits
     strategy: Strategy
     offset_directory: Path
-    commit_interval: float
     shutdown_timeout: float
-    start_timeout: float
-    trace: bool | str
-    on_event: Callable[[ConsumerEvent], object] | None
-    client: ClientOptions
 
 
 class PushSession:
@@ -82,37 +72,36 @@ class PushSession:
         pauses: Pauses,
     ) -> None:
         """`adapt` makes a function of the application one that the consumer can call."""
-        self.options = options
-        self._pauses = pauses
-        self.adapt = adapt
-        self.running = False
-        #: Whether it ever ran.
         self.begun = False
+        self._options = options
+        self._pauses = pauses
+        self._adapt = adapt
         #: Set when everything is closed.
         self.ended = asyncio.Event()
         self.shutdown_timeout = options.shutdown_timeout
-        consume = options.consume
-        group = consume.group
+        common, consume = options.common, options.consume
+        group = common.wire_group
         instance = self.instance = ClientInstance(
-            namesrv, lasting_id=consume.broadcast, **options.client
+            namesrv,
+            owner=common.owner,
+            lasting_id=consume.broadcast,
+            cancel_timeout=pauses.cancelled_handler,
+            **common.client,
         )
-        self._hooks = hooks
-        self.trace: TraceSender | None = None
-        if options.trace:
-            self.trace = TraceSender(options.group, options.trace, namesrv, options.client)
-            hooks.append(self.trace.hook)
-        limiter = PullLimiter(options.limits)
+        self.trace = TraceSender(common, namesrv, hooks)
+        limiter = PullLimiter(common.limits)
         self.handlers: dict[str, AnyHandler] = {}
         self.consumption = Consumption(instance, consume, self.handlers, hooks, limiter, pauses)
         self.iteration = self.consumption.iteration
+        outages = BrokerOutages(instance, common.group)
         self.store: OffsetStore = (
             LocalOffsetStore(options.offset_directory, instance.client_id, group)
             if consume.broadcast
             else RemoteOffsetStore(instance, group)
         )
-        self.committer = Committer(self.store, group)
+        self.committer = Committer(self.store, group, outages)
         share_again = lambda: self.rebalancer.soon()  # noqa: E731 (it is made below)
-        self.events = ConsumerEvents(instance, options.group, options.on_event, share_again)
+        self.events = ConsumerEvents(instance, common.group, common.on_event, share_again, outages)
         self.assignment: Assignment[ConsumedMessage] = Assignment(
             instance,
             group,
@@ -120,25 +109,27 @@ class PushSession:
                 instance,
                 group,
                 message_type,
-                suspend=options.suspend,
-                share_polls=options.share_polls,
+                suspend=common.suspend,
+                share_polls=common.share_polls,
                 hold_slack=pauses.hold_slack,
             ),
             self.store,
             limiter,
-            options.fetch,
+            common,
             self.consumption.service.arrived,
             self.events,
             share_again,
             pauses,
         )
-        locked = consume.orderly and not consume.broadcast
+        locks = None
+        if consume.orderly and not consume.broadcast:
+            locks = QueueLocks(instance, group, outages, monotonic, pauses.lock_timeout)
         self.ownership = QueueOwnership(
             instance,
             self.assignment,
             self.consumption.service,
             self.committer,
-            QueueLocks(instance, group, monotonic, pauses.lock_timeout) if locked else None,
+            locks,
             share_again,
             self.events,
         )
@@ -169,27 +160,23 @@ class PushSession:
             message_type,
         )
         instance.heartbeat.add_consumer(group, self._describe)
-        self.life = Lifecycle(self._connect, self._begin, self._close)
+        self.life = Lifecycle(instance.start, self._begin, self._close)
 
     async def start(self, routes: Iterable[Route]) -> None:
         """Begin to consume these routes; raises as PushConsumer.start does."""
         if not self.life.running:
             for route in routes:
-                self.wanted.add(route.topic, route.expression, route.handler(self.adapt))
+                self.wanted.add(route.topic, route.expression, route.handler(self._adapt))
         await self.life.start()
 
-    async def _connect(self) -> None:
-        await patiently(self.instance.start, self.options.start_timeout, self.options.group)
-
     async def _begin(self) -> None:
-        self.running = self.begun = True
+        self.begun = True
         self._info.started_at = time_ns() // 1_000_000
-        if self.trace is not None:
-            await self.trace.start()
+        await self.trace.start()
         if isinstance(self.store, LocalOffsetStore):
             await self.store.load()
-        options = self.options
-        await patiently(self.wanted.begin_all, options.start_timeout, options.group)
+        options = self._options
+        await self.instance.with_name_server(lambda _: self.wanted.begin_all())
         instance = self.instance
         # A broker must know this client before the division can give it anything.
         await instance.heartbeat.send_all()
@@ -199,7 +186,9 @@ class PushSession:
                 instance.spawn(self.ownership.keep_locks(), "queue locks")
         assignment, consumption, age = self.assignment, self.consumption, options.consume_timeout
         instance.every(
-            options.commit_interval, lambda: self.committer.commit(assignment.queues), "commit"
+            options.common.commit_interval,
+            lambda: self.committer.commit(assignment.queues),
+            "commit",
         )
         instance.every(SAMPLE_PERIOD, consumption.stats.sample, "statistics")
         if not options.consume.orderly:
@@ -210,7 +199,7 @@ class PushSession:
 
     async def subscribe(self, route: Route) -> None:
         """Consume one more topic; raises as PushConsumer.subscribe does."""
-        self.wanted.add(route.topic, route.expression, route.handler(self.adapt))
+        self.wanted.add(route.topic, route.expression, route.handler(self._adapt))
         try:
             self.wanted.check()
             await self.wanted.begin(route.topic)
@@ -223,7 +212,7 @@ class PushSession:
     async def unsubscribe(self, topic: str) -> None:
         """Stop consuming this topic; commit what is done of it."""
         await self.wanted.end(topic)
-        if self.running:
+        if self.instance.running:
             await self.instance.heartbeat.send_all()
 
     def pause(self) -> None:
@@ -249,33 +238,21 @@ class PushSession:
         self.consumption.stop()
         self.ownership.stop()
         try:
-            if self.running:
+            if self.begun:
                 self.assignment.stop()
                 await self.consumption.drain(self.shutdown_timeout)
-                async with asyncio.timeout(self._pauses.last_commit):
-                    await self.ownership.close()
-        except TimeoutError:
-            group = self.options.group
-            log.warning(
-                "final offset commit of group %s timed out: some messages will be redelivered",
-                group,
-                extra=fields(group=group),
-            )
+                await self.committer.last(self.ownership.close(), self._pauses.last_commit)
         finally:
-            self.running = False
             try:
-                if self.trace is not None:
-                    await self.trace.shutdown()
-                    if self.trace.hook in self._hooks:
-                        self._hooks.remove(self.trace.hook)
+                await self.trace.shutdown()
             finally:
                 await self.instance.shutdown()
                 self.ended.set()
 
     def _describe(self) -> ConsumerData:
-        consume = self.options.consume
+        consume = self._options.consume
         return ConsumerData(
-            consume_from_where=consume_from_where(self.options.fetch.start),
+            consume_from_where=consume_from_where(self._options.common.start),
             consume_type="CONSUME_PASSIVELY",
             group_name=consume.group,
             message_model="BROADCASTING" if consume.broadcast else "CLUSTERING",

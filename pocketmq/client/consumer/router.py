@@ -27,11 +27,14 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.parameters import text
 from pocketmq.client.validation import check_topic_name
 
-__all__ = ["Route", "Router", "routes_of"]
+__all__ = ["Route", "Router", "Routing", "routes_of"]
 
 P = TypeVar("P")
-H = TypeVar("H", bound=Callable[[Any], object])
-B = TypeVar("B", bound=Callable[[list[Any]], object])
+#: Of asyncio consumers and of those for scripts, whose messages have different types.
+RoutedHandler = Callable[[Any], object]
+RoutedBatchHandler = Callable[[list[Any]], object]
+H = TypeVar("H", bound=RoutedHandler)
+B = TypeVar("B", bound=RoutedBatchHandler)
 
 
 class Route(NamedTuple):
@@ -65,17 +68,8 @@ def checked_route(
     return Route(topic, expression, function, batch, payload)
 
 
-class Router:
-    """Topics with their handlers, for any number of push consumers."""
-
-    def __init__(self) -> None:
-        self._routes: dict[str, Route] = {}
-
-    def __repr__(self) -> str:
-        return f"Router({', '.join(sorted(self._routes))})"
-
-    def __iter__(self) -> Iterator[Route]:
-        return iter(tuple(self._routes.values()))
+class Routing:
+    """What takes handlers by its decorator `on`: a router, or a consumer for itself."""
 
     @overload
     def on(
@@ -101,7 +95,7 @@ class Router:
     ) -> Callable[[Any], Any]:
         """Have the decorated function work on a topic's messages.
 
-        Consumers take the routes over when they start.
+        Consumers take the routes of a router over when they start.
 
         Args:
             topic: the topic's name.
@@ -112,21 +106,40 @@ class Router:
             payload: call the function with the message and its body decoded as this type: a
                 `msgspec.Struct`, a dataclass, a pydantic model, `dict`, … (JSON). Not with `batch`.
 
-        The function gets the message. When it returns, the message is done; when it raises, the
-        message is redelivered later, and ReconsumeLater says when.
+        The function gets the message, a ConsumedMessage; you may annotate it with MessageExt or
+        Message, whose attributes it has, but for those that say how to send. When the function
+        returns, the message is done; when it raises, the message is redelivered later, and
+        ReconsumeLater says when.
 
         Raises:
             InvalidName: the topic, the tags or the SQL condition are not well formed.
             TypeError: an argument has the wrong type, or the function takes other arguments.
-            ValueError: the topic has a handler already, or `batch` is out of range.
+            ValueError: the topic has a handler already, `batch` is out of range, or this is a
+                consumer that runs: it takes new topics by `subscribe`.
         """
         checked_route(topic, tags, sql, lambda *_: None, batch, payload)
 
         def decorate(function: Any) -> Any:
-            self._add(checked_route(topic, tags, sql, _some(function), batch, payload))
+            self._take(checked_route(topic, tags, sql, _some(function), batch, payload))
             return function
 
         return decorate
+
+    def _take(self, route: Route) -> None:
+        raise NotImplementedError
+
+
+class Router(Routing):
+    """Topics with their handlers, for any number of push consumers."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Route] = {}
+
+    def __repr__(self) -> str:
+        return f"Router({', '.join(sorted(self._routes))})"
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(tuple(self._routes.values()))
 
     def include(self, other: Router) -> None:
         """Take over the routes that another router has now.
@@ -137,9 +150,9 @@ class Router:
         if not isinstance(other, Router):
             raise TypeError(f"include() takes a Router, not {other!r}")
         for route in other:
-            self._add(route)
+            self._take(route)
 
-    def _add(self, route: Route) -> None:
+    def _take(self, route: Route) -> None:
         """Add one route. Raises ValueError when the topic has another one already."""
         if self._routes.setdefault(route.topic, route) != route:
             raise ValueError(f"topic {route.topic} is subscribed to already")
@@ -172,7 +185,7 @@ def routes_of(subscriptions: object, handler: object) -> Router:
             f'as {{"orders": "*"}}, not {subscriptions!r}'
         )
     for topic, tags in subscriptions.items():
-        router._add(checked_route(topic, tags, function=handler))
+        router._take(checked_route(topic, tags, function=handler))
     return router
 
 

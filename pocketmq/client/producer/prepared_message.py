@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pocketmq.client.errors import InvalidMessage, error_for
-from pocketmq.client.parameters import milliseconds, point_in_time, seconds, shown, whole
+from pocketmq.client.parameters import point_in_time, seconds, shown, whole
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.validation import (
     check_properties,
@@ -25,7 +25,7 @@ from pocketmq.client.validation import (
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.limits import DEFAULT_REGION
-from pocketmq.message.message import Message, MessageQueue
+from pocketmq.message.message import Message, MessageQueue, in_milliseconds
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
@@ -96,7 +96,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
     """What every attempt of one send puts on the wire.
 
     `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `shared`: it
-    shares a request with what else is sent to its broker at the same time (client.batching).
+    shares a request with what else is sent to its broker at the same time (client.batch_protocol).
     """
 
     code: RequestCode
@@ -211,21 +211,18 @@ def _check_flag(flag: object) -> None:
 
 
 def _delay_property(message: Message) -> str:
-    level, delay_ms, deliver_at = message.delay_level, message.delay_ms, message.deliver_at
-    if bool(level) + bool(delay_ms) + bool(deliver_at) + bool(message.delay) > 1:
-        raise InvalidMessage("only one of delay_level, delay_ms, deliver_at and delay may be set")
+    level, deliver_at = message.delay_level, message.deliver_at
+    if bool(level) + bool(deliver_at) + bool(message.delay) > 1:
+        raise InvalidMessage("only one of delay_level, deliver_at and delay may be set")
     try:
         if level:
             return f"{names.DELAY}\x01{whole('delay_level', level, 1, MAX_DELAY_LEVEL)}\x02"
         if deliver_at:
             return f"{names.TIMER_DELIVER_MS}\x01{point_in_time('deliver_at', deliver_at)}\x02"
-        if delay_ms:
-            delay_ms = milliseconds("delay_ms", delay_ms)
-        else:
-            delay_ms = round(seconds("delay", message.delay) * 1000)
+        delay = seconds("delay", message.delay)
     except (TypeError, ValueError) as error:
         raise InvalidMessage(str(error)) from None
-    return f"{names.TIMER_DELAY_MS}\x01{delay_ms}\x02"
+    return f"{names.TIMER_DELAY_MS}\x01{in_milliseconds(delay)}\x02"
 
 
 def wait_property(wait_stored: bool) -> str:
@@ -239,7 +236,7 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
     `extra` is properties text of RocketMQ's own, which a message may not set itself.
     """
     properties = message_properties(message, msg_id)
-    if message.delay_level or message.delay_ms or message.deliver_at or message.delay:
+    if message.delay_level or message.deliver_at or message.delay:
         properties += _delay_property(message)
     properties += extra + wait_property(message.wait_stored)
     if len(properties) > SHORT or not properties.isascii():

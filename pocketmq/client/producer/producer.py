@@ -113,7 +113,7 @@ class Producer:
     - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
-    - `filters`: your own queue filters (client.selector.filters), also `producer.selector.filters`.
+    - `filters`: your own queue filters (`pocketmq.selector`).
     - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
       the switches of RIP-63 (client.selector.switches says how the name server overrides them).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
@@ -155,7 +155,7 @@ class Producer:
         detect_timeout: int = 200,
         latency_max_ms: Sequence[float] = LATENCY_MAX_MS,
         not_available_duration_ms: Sequence[float] = NOT_AVAILABLE_DURATION_MS,
-        selection: Selection | str = Selection.PENALISED,
+        selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None:
         check_options(type(self), client)
@@ -196,13 +196,17 @@ class Producer:
         self._clock = time.monotonic
         self._in_flight = InFlight(max_in_flight)
         self._instance = ClientInstance(
-            namesrv, template=template_topic, template_queues=template_queues, **client
+            namesrv,
+            owner="producer",
+            template=template_topic,
+            template_queues=template_queues,
+            **client,
         )
         self._namespace = self._instance.namespace
         self._instance.heartbeat.add_producer(self._namespace.wrap(group))
         self._routes = self._instance.routes
         self._pool = self._instance.pool
-        self.selector = QueueSelector(
+        self._selector = QueueSelector(
             self._clock,
             switches=Switches(
                 send_latency_enable=send_latency_enable,
@@ -221,7 +225,7 @@ class Producer:
         self._sender = Sender(
             self._instance,
             self._namespace.wrap(group),
-            self.selector,
+            self._selector,
             RetryPolicy(
                 retries=retries,
                 attempt_timeout=seconds_or_none(
@@ -245,6 +249,7 @@ class Producer:
             self._namespace,
             self.hooks,
             self._in_flight,
+            self._instance.binding,
             selector_named(queue_selector),
             group=group,
             client_id=self.client_id,
@@ -262,10 +267,10 @@ class Producer:
         below = 0 if not accumulate else compress_over if compression else SMALL_BODY
         self._concurrent = ConcurrentSends(self._accumulator, self._sender, self._in_flight, below)
         self._replies = RequestReply(self._instance, self._calls.send_one)
-        self.detector = Detector(
-            self.selector, self._routes.masters, self._sender.probe, self._routes.poll
+        self._detector = Detector(
+            self._selector, self._routes.masters, self._sender.probe, self._routes.poll
         )
-        self._remote_switches = RemoteSwitches(self._instance.name_servers, self.selector)
+        self._remote_switches = RemoteSwitches(self._instance.name_servers, self._selector)
         self._instance.with_route_poll(self._remote_switches.read)
         self._trace: TraceDispatcher | None = None
         if trace:
@@ -324,8 +329,8 @@ class Producer:
         await self._life.start()
 
     async def _begin(self) -> None:
-        self._calls.loop = asyncio.get_running_loop()
-        self._instance.spawn(self.detector.run(), "detector")
+        self._calls.loop = self._instance.binding.loop
+        self._instance.spawn(self._detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
 
@@ -342,7 +347,7 @@ class Producer:
                 await self._in_flight.drained(self.timeout)
                 await self.hooks.finished()
                 if self._trace is not None:
-                    await self._trace.flush()
+                    await self._trace.finish()
         except TimeoutError:
             told, left = fields(group=self.group), self._accumulator.buffered
             log.warning("%d bytes of messages were not answered", left, extra=told)
@@ -532,7 +537,7 @@ class Producer:
         check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
         broker_of(recall_handle)
-        self._instance.check_running("producer")
+        self._instance.check_running()
         msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
         if self._trace is not None:
             self._trace.append(recalled(self.group, topic, msg_id))
@@ -545,6 +550,6 @@ class Producer:
             NoRouteInfo, NoNameServer: the topic had no route within the producer's `timeout`.
         """
         check_topic_name(topic)
-        self._instance.check_running("producer")
+        self._instance.check_running()
         queues = await self._sender.queues(self._namespace.wrap(topic), self._calls.deadline(None))
         return tuple(map(self._namespace.unwrap_queue, queues)) if self._namespace else queues

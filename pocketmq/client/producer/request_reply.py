@@ -77,7 +77,7 @@ class RequestReply:
         timeout: float,
     ) -> MessageExt:
         """Send a request and wait for its reply, `timeout` seconds for everything."""
-        self._instance.check_running("producer")
+        self._instance.check_running()
         deadline = time.monotonic() + timeout
         # The brokers of the topic are to be known before they are told of this client.
         topic = self._instance.namespace.wrap(message.topic)

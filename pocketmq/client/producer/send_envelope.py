@@ -17,12 +17,12 @@ import msgspec
 
 from pocketmq.client.errors import (
     NOT_STARTED,
-    OTHER_LOOP,
     BatchSendError,
     InvalidMessage,
     NotRunning,
 )
 from pocketmq.client.in_flight import InFlight
+from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, Posted
@@ -57,6 +57,7 @@ class SendEnvelope:
         namespace: Namespace,
         hooks: HookList,
         in_flight: InFlight,
+        binding: LoopBinding,
         selector: Selector,
         *,
         group: str,
@@ -68,6 +69,7 @@ class SendEnvelope:
         self.loop: asyncio.AbstractEventLoop | None = None
         #: Why it does not run, while it does not.
         self.why_not = NOT_STARTED
+        self._binding = binding
         self._sender = sender
         self._batches = batches
         self._namespace = namespace
@@ -92,13 +94,14 @@ class SendEnvelope:
             raise self.not_running()
 
     def check_running(self) -> None:
-        """Raise NotRunning before the start, after the shutdown, and in another event loop."""
+        """Raise NotRunning before the start, after the shutdown, and elsewhere than it started."""
         if asyncio.get_running_loop() is not self.loop:
             raise self.not_running()
 
     def not_running(self) -> NotRunning:
         """The error for a call that `check_running` refuses."""
-        return NotRunning("producer", self.why_not if self.loop is None else OTHER_LOOP)
+        why = None if self.loop is None else self._binding.why_elsewhere
+        return NotRunning("producer", why or self.why_not)
 
     async def send_one(
         self,

@@ -184,7 +184,7 @@ class Sender:
     def _asking(
         self, outgoing: PreparedMessage, read: Callable[[Command, MessageQueue], R]
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
-        request = self._instance.batching.request if outgoing.shared else self._pool.request
+        request = self._instance.batch_protocol.request if outgoing.shared else self._pool.request
 
         outages = self._outages
 

@@ -127,9 +127,9 @@ class Transaction:
 
     async def __aenter__(self) -> Self:
         """Send the half message; raises what `send` raises, and TransactionNotPrepared."""
-        self._half = await self._producer.send_half(self.message, self._queue, self._key)
+        self._half = await self._producer._send_half(self.message, self._queue, self._key)
         if self._half.status is not SendStatus.SEND_OK:
-            await self._producer.end(self.message, self._half, TransactionState.ROLLBACK)
+            await self._producer._end(self.message, self._half, TransactionState.ROLLBACK)
             raise TransactionNotPrepared(self._half)
         return self
 
@@ -143,7 +143,7 @@ class Transaction:
             self.state = TransactionState.UNKNOWN
         elif self.state is None:
             self.state = TransactionState.COMMIT
-        await self._producer.end(self.message, self.half, self.state)
+        await self._producer._end(self.message, self.half, self.state)
 
 
 class TransactionProducer(Producer):
@@ -209,7 +209,7 @@ class TransactionProducer(Producer):
             transaction.state = state
         return TransactionResult(transaction.half, transaction.state)
 
-    async def send_half(
+    async def _send_half(
         self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
     ) -> SendResult:
         """Send a message that no consumer sees until its transaction is committed."""
@@ -226,7 +226,7 @@ class TransactionProducer(Producer):
             sys_flag=sysflag.TRANSACTION_PREPARED,
         )
 
-    async def end(self, message: Message, half: SendResult, state: TransactionState) -> None:
+    async def _end(self, message: Message, half: SendResult, state: TransactionState) -> None:
         """Tell the broker the state, one way: what does not arrive, it will ask for."""
         check_type(message)
         instance("half", half, SendResult)
@@ -242,7 +242,7 @@ class TransactionProducer(Producer):
             bname=half.queue.broker_name,
         )
         try:
-            self._instance.check_running("producer")
+            self._instance.check_running()
             deadline = self._calls.deadline(None)
             await self._sender.tell(half.queue, RequestCode.END_TRANSACTION, header, deadline)
         except RemotingError as error:

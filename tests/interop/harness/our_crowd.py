@@ -152,7 +152,7 @@ class OurCrowd:
         ):
             for n in range(10):
                 await producer.send(Message(topic, b"level %d" % n, delay_level=2))
-                await producer.send(Message(topic, b"timed %d" % n, delay_ms=3000))
+                await producer.send(Message(topic, b"timed %d" % n, delay=3))
             await eventually(lambda: len(got) >= 20, "all delayed")
             await asyncio.sleep(QUIET)
         names = (b"level", b"timed")

@@ -101,13 +101,13 @@ class EndTransactionProcessor:
         if header.commit_or_rollback == sysflag.TRANSACTION_ROLLBACK:
             self._ops.end(half)
             return Response()
-        draft = committed(half)
-        result = self._put_hooks.put(draft)
+        inner = committed(half)
+        result = self._put_hooks.put(inner)
         if not result.ok:
             code, remark = NOT_STORED[result.status]
             return Response(code, f"{remark}: {result.remark}")
         self._ops.end(half)
-        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         return self._answer(request, result)
 
     def _check(self, half: Record, header: EndTransactionRequestHeader) -> None:
@@ -145,15 +145,15 @@ class EndTransactionProcessor:
         """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again."""
         try:
             place = decode_offset_msg_id(request.header.msg_id or "")
-            draft = inner_message_of(decode(self._store.record_at(place.physical_offset)))
+            inner = inner_message_of(decode(self._store.record_at(place.physical_offset)))
         except (InvalidMessageId, RecordNotFound, RecordError) as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
-        if not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= draft.properties.keys():
+        if not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= inner.properties.keys():
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
-        draft.topic = HALF_TOPIC
-        draft.queue_id = QUEUE_ID
-        draft.properties[names.TRANSACTION_CHECK_TIMES] = "0"
-        result = self._put_hooks.put(draft, direct=True)
+        inner.topic = HALF_TOPIC
+        inner.queue_id = QUEUE_ID
+        inner.properties[names.TRANSACTION_CHECK_TIMES] = "0"
+        result = self._put_hooks.put(inner, direct=True)
         if not result.ok:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {result.remark}")
         return Response()

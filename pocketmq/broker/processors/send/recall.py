@@ -105,8 +105,8 @@ class RecallProcessor:
         }
         if request.header.producer_group:
             properties[names.PGROUP] = request.header.producer_group
-        draft = InnerMessage(handle.topic, 0, b"0", properties, now, request.connection.peer_packed)
-        result = self._put_hooks.put(draft)
+        inner = InnerMessage(handle.topic, 0, b"0", properties, now, request.connection.peer_packed)
+        result = self._put_hooks.put(inner)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)

@@ -145,7 +145,7 @@ class ReplyProcessor:
         answer: SendMessageResponseHeader,
     ) -> None:
         header = request.header
-        draft = InnerMessage(
+        inner = InnerMessage(
             header.topic,
             queue_id,
             request.body,
@@ -157,14 +157,14 @@ class ReplyProcessor:
             reconsume_times=header.reconsume_times,
         )
         try:
-            result = self._put_hooks.put(draft)
+            result = self._put_hooks.put(inner)
         except RemotingError as error:
             log.warning("a reply for %s is not stored: %s", header.topic, error)
             return
         if not result.ok:
             log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
             return
-        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         answer.msg_id = encode_offset_msg_id(self._store_host, result.physical_offset)
         answer.queue_id = queue_id
         answer.queue_offset = result.queue_offset

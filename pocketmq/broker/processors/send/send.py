@@ -234,7 +234,7 @@ class SendProcessor:
             queue_id = self._random_queue(target)
         unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())
         properties.update(self._added)
-        draft = InnerMessage(
+        inner = InnerMessage(
             topic.topic_name,
             queue_id,
             request.body,
@@ -245,15 +245,15 @@ class SendProcessor:
             sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times,
         )
-        result = self._put_hooks.put(draft)
+        result = self._put_hooks.put(inner)
         if result.status is not _PUT_OK:
             return self._answers.not_stored(result)
         # A put hook may have moved it to another topic.
-        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         answer = self._answers.header(
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
-        answer.recall_handle = recall_handle(draft, header.topic, self._config.broker_name)
+        answer.recall_handle = recall_handle(inner, header.topic, self._config.broker_name)
         return self._answer(request, answer, result, header.properties)
 
     def _send_batch(

@@ -76,25 +76,25 @@ class SendBackProcessor:
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
 
-        draft = inner_message_of(record)
-        properties = draft.properties
+        inner = inner_message_of(record)
+        properties = inner.properties
         origin_topic = properties.setdefault(names.RETRY_TOPIC, record.topic)
         if not properties.get(names.ORIGIN_MESSAGE_ID, "").strip():
             own_id = encode_offset_msg_id(record.store_host, record.physical_offset)
             properties[names.ORIGIN_MESSAGE_ID] = own_id
         properties[names.WAIT] = "false"
-        draft.reconsume_times = record.reconsume_times + 1
+        inner.reconsume_times = record.reconsume_times + 1
         if record.reconsume_times >= most or header.delay_level < 0:
-            draft.topic = _storable(DLQ_PREFIX + header.group)
-            draft.queue_id = 0
-            self._topics.create_if_absent(draft.topic, DLQ_QUEUES)
+            inner.topic = _storable(DLQ_PREFIX + header.group)
+            inner.queue_id = 0
+            self._topics.create_if_absent(inner.topic, DLQ_QUEUES)
             properties[names.DELAY] = "0"
         else:
-            draft.topic = _storable(retry_topic)
-            draft.queue_id = random.randrange(group.retry_queue_nums)
+            inner.topic = _storable(retry_topic)
+            inner.queue_id = random.randrange(group.retry_queue_nums)
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
             properties[names.DELAY] = str(level)
-        self._put(draft)
+        self._put(inner)
         self._statistics.send_back_of(origin_topic, header.group).add(1, 1, 0)
         return Response()
 
@@ -133,11 +133,11 @@ class SendBackProcessor:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
             ) from None
 
-    def _put(self, draft: InnerMessage) -> None:
-        result = self._put_hooks.put(draft)
+    def _put(self, inner: InnerMessage) -> None:
+        result = self._put_hooks.put(inner)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)
-        self._statistics.count_put(draft.topic, result.end_offset - result.physical_offset)
+        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
 
 
 def _storable(topic: str) -> str:

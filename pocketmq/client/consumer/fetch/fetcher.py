@@ -1,7 +1,7 @@
 """Reading one queue ahead: a long-polling loop that fills its process queue.
 
 The loop never ends by itself. When something goes wrong (connection, broker, route, name server),
-it logs that once, tries again after a pause of at most a second, and logs when it works again.
+it tells its reader, tries again after a pause of at most a second, and tells when it works again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Reader(Protocol[M]):
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         """A round of the loop failed, so many times in a row; it goes on."""
 
-    def recovered(self, queue: MessageQueue) -> None:
-        """The loop works again."""
+    def answered(self, queue: MessageQueue, failures: int) -> None:
+        """The first round succeeded, or one after so many failures."""
 
 
 class QueueFetcher(Generic[M]):
@@ -94,7 +94,7 @@ class QueueFetcher(Generic[M]):
     async def _run(self) -> None:
         pq = self.pq
         pauses = self._pauses
-        failures = 0
+        failures, answered = 0, False
         while True:
             try:
                 if pq.next_offset is None:
@@ -106,25 +106,12 @@ class QueueFetcher(Generic[M]):
                 )
             except RemotingError as error:
                 failures += 1
-                if failures == 1:
-                    log.warning(
-                        "reading %s failed, trying again: %s",
-                        pq.queue,
-                        error,
-                        extra=fields(error, queue=pq.queue, group=self._puller.group),
-                    )
                 self._reader.failed(pq.queue, error, failures)
                 await asyncio.sleep(backoff(pauses.first_failure, pauses.longest_failure, failures))
                 continue
-            if failures:
-                log.info(
-                    "reading %s works again after %d failures",
-                    pq.queue,
-                    failures,
-                    extra=fields(queue=pq.queue, group=self._puller.group),
-                )
-                self._reader.recovered(pq.queue)
-                failures = 0
+            if failures or not answered:
+                self._reader.answered(pq.queue, failures)
+                failures, answered = 0, True
             self._accept(result)
             if (
                 result.status is PullStatus.NO_NEW_MSG

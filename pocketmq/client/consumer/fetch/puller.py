@@ -80,7 +80,7 @@ class Puller(Generic[M]):
         self._instance = instance
         self._polls = None
         if share_polls and suspend > 0:
-            self._polls = SharedPolls(instance.pool, instance.batching, suspend, hold_slack)
+            self._polls = SharedPolls(instance.pool, instance.batch_protocol, suspend, hold_slack)
         self._suspend = suspend
         self._hold_slack = hold_slack
         self.group = group

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
+from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.errors import RemotingError
@@ -20,8 +21,9 @@ log = logging.getLogger(__name__)
 class Committer:
     """Stores how far each queue is done for a group, and remembers what is stored."""
 
-    def __init__(self, store: OffsetStore, group: str) -> None:
+    def __init__(self, store: OffsetStore, group: str, outages: BrokerOutages) -> None:
         self._group = group
+        self._outages = outages
         self._store = store
 
     async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
@@ -40,22 +42,27 @@ class Committer:
         if strict and errors:
             raise errors[0]
 
+    async def last(self, commit: Awaitable[None], timeout: float) -> None:
+        """Wait up to `timeout` seconds for the commit of a shutdown."""
+        try:
+            async with asyncio.timeout(timeout):
+                await commit
+        except TimeoutError:
+            log.warning(
+                "final offset commit of group %s timed out: some messages will be redelivered",
+                self._group,
+                extra=fields(group=self._group),
+            )
+
     async def _store_one(self, pq: ProcessQueue[Any], offset: int) -> RemotingError | None:
         try:
             await self._store.store(pq.queue, offset)
         except RemotingError as error:
-            # While a broker is away this fails every few seconds for each of its queues.
-            level = logging.DEBUG if pq.commit_failed else logging.WARNING
-            log.log(
-                level,
-                "commit of %s at %d failed: %s",
-                pq.queue,
-                offset,
-                error,
-                extra=fields(error, queue=pq.queue, group=self._group),
-            )
+            self._outages.failed(pq.queue.broker_name, "committing", error, pq.queue.topic)
             pq.commit_failed = True
             return error
         pq.committed = offset
-        pq.commit_failed = False
+        if pq.commit_failed:
+            pq.commit_failed = False
+            self._outages.answered(pq.queue.broker_name, "committing", pq.queue.topic)
         return None

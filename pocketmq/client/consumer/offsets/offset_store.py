@@ -50,7 +50,7 @@ class RemoteOffsetStore:
                 RequestCode.QUERY_CONSUMER_OFFSET,
                 header,
                 broker=queue.broker_name,
-                gathered=True,
+                batch=True,
             )
         except RemotingError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
@@ -71,5 +71,5 @@ class RemoteOffsetStore:
             RequestCode.UPDATE_CONSUMER_OFFSET,
             header,
             broker=queue.broker_name,
-            gathered=True,
+            batch=True,
         )

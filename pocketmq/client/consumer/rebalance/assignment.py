@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
+from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.fetcher import QueueFetcher
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
@@ -33,20 +32,11 @@ from pocketmq.client.validation import check_topic_name
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
-__all__ = ["Assignment", "FetchOptions", "ReadingListener"]
+__all__ = ["Assignment", "ReadingListener"]
 
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=MessageExt)
-
-
-class FetchOptions(msgspec.Struct, frozen=True):
-    """`start`: for a group without a stored offset. `batch`: messages in one pull. `commits`:
-    whether offsets are committed by themselves."""
-
-    start: Position
-    batch: int
-    commits: bool
 
 
 class ReadingListener(Protocol):
@@ -55,8 +45,8 @@ class ReadingListener(Protocol):
     def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
         """Reading a queue failed, so many times in a row; it is tried again."""
 
-    def reading_recovered(self, queue: MessageQueue) -> None:
-        """Reading a queue works again."""
+    def reading_works(self, queue: MessageQueue, failures: int) -> None:
+        """A queue was read for the first time, or after so many failures in a row."""
 
 
 class Assignment(Generic[M]):
@@ -69,7 +59,7 @@ class Assignment(Generic[M]):
         puller: Puller[M],
         store: OffsetStore,
         limiter: PullLimiter,
-        options: FetchOptions,
+        options: ConsumerOptions,
         arrived: Callable[[ProcessQueue[M]], None],
         listener: ReadingListener,
         share_again: Callable[[], None],
@@ -92,7 +82,7 @@ class Assignment(Generic[M]):
         self._pauses = pauses
         self._listener = listener
         self.arrived = arrived
-        self.recovered = listener.reading_recovered
+        self.answered = listener.reading_works
         instance.routes.on_change(self.route_changed)
         instance.pool.on_disconnected.append(self._connection_lost)
 
@@ -110,7 +100,7 @@ class Assignment(Generic[M]):
         Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
         way; what a broker answers to a SQL92 condition that it cannot evaluate.
         """
-        self._instance.check_running("consumer")
+        self._instance.check_running()
         check_topic_name(topic)
         route = await self._instance.routes.for_subscribe(topic)
         if route is not None:

@@ -7,14 +7,13 @@ two clients never both believe that they hold it. Reference: RebalanceImpl.lockA
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.queue_lock import (
     LockBatchRequestBody,
@@ -24,8 +23,6 @@ from pocketmq.remoting.bodies.queue_lock import (
 from pocketmq.remoting.codes import RequestCode
 
 __all__ = ["LOCK_LIFE", "LOCK_MEMORY", "RENEWAL_PERIOD", "Locks", "QueueLocks"]
-
-log = logging.getLogger(__name__)
 
 RENEWAL_PERIOD = 20.0
 #: A lock holds for so long after it was asked for, seconds.
@@ -50,6 +47,7 @@ class QueueLocks:
         self,
         instance: ClientInstance,
         group: str,
+        outages: BrokerOutages,
         clock: Callable[[], float],
         timeout: float,
     ) -> None:
@@ -57,7 +55,7 @@ class QueueLocks:
         self._instance = instance
         self._group = group
         self._clock = clock
-        self._failing: set[str] = set()
+        self._outages = outages
 
     async def lock(self, queues: Iterable[MessageQueue]) -> Locks:
         """Take or renew locks."""
@@ -79,19 +77,10 @@ class QueueLocks:
                 )
                 ok = LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
             except RemotingError as error:
-                # Tried again every second; only the first time is told.
-                level = logging.DEBUG if broker in self._failing else logging.WARNING
-                log.log(
-                    level,
-                    "queues of broker %s could not be locked: %s",
-                    broker,
-                    error,
-                    extra=fields(error, broker=broker, group=self._group),
-                )
-                self._failing.add(broker)
+                self._outages.failed(broker, "locking", error)
                 unknown.update(some)
             else:
-                self._failing.discard(broker)
+                self._outages.answered(broker, "locking")
                 held.update(ok)
 
         await asyncio.gather(*(ask(broker, some) for broker, some in _by_broker(queues)))
@@ -115,12 +104,9 @@ class QueueLocks:
                 )
             except RemotingError as error:
                 unknown.update(some)
-                log.info(
-                    "queues of broker %s could not be unlocked: %s",
-                    broker,
-                    error,
-                    extra=fields(error, broker=broker, group=self._group),
-                )
+                self._outages.failed(broker, "unlocking", error)
+            else:
+                self._outages.answered(broker, "unlocking")
 
         await asyncio.gather(*(tell(broker, some) for broker, some in _by_broker(queues)))
         return unknown

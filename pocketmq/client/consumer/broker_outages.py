@@ -1,0 +1,95 @@
+"""What a consumer logs of brokers that fail: one warning when it begins, one line when it is over.
+
+When a broker restarts, everything that a consumer does with any of its queues fails. What is logged
+is therefore the outage of the broker, or of one activity where the broker answers with an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from pocketmq.client.errors import BrokerNotFound, RemotingError, is_silence
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.log_fields import fields
+
+__all__ = ["BrokerOutages"]
+
+log = logging.getLogger(__name__)
+
+
+class BrokerOutages:
+    """The outages that one consumer knows of; `clock` gives seconds."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._routes = instance.routes
+        self._group = group
+        self._clock = clock
+        #: When they began, by broker and activity; the empty text stands for all it does.
+        self._since: dict[tuple[str, str], float] = {}
+
+    def lost(self, address: str) -> None:
+        """Note that the connection to a server is gone."""
+        broker = self._broker_at(address)
+        if broker is None or self._begins(broker, ""):
+            log.warning(
+                "group %s: the connection to %s is lost; connecting again",
+                self._group,
+                address if broker is None else f"broker {broker} at {address}",
+                extra=fields(group=self._group, broker=broker or address),
+            )
+
+    def failed(
+        self, broker: str, doing: str, error: RemotingError, topic: str | None = None
+    ) -> None:
+        """Note that it failed, and will be tried again; `doing` is as "reading" or "locking"."""
+        away = is_silence(error) or isinstance(error, BrokerNotFound)
+        activity = _activity(doing, topic)
+        begins = self._begins(broker, "" if away else activity)
+        log.log(
+            logging.WARNING if begins else logging.DEBUG,
+            "group %s: broker %s fails, trying again: %s: %s",
+            self._group,
+            broker,
+            activity,
+            error,
+            extra=fields(error, group=self._group, broker=broker, topic=topic),
+        )
+
+    def answered(self, broker: str, doing: str, topic: str | None = None) -> None:
+        """Note that it succeeded."""
+        if not self._since:
+            return
+        activity = _activity(doing, topic)
+        for key in ((broker, ""), (broker, activity)):
+            began = self._since.pop(key, None)
+            if began is not None:
+                log.info(
+                    "group %s: broker %s works again after %.1f s: %s",
+                    self._group,
+                    broker,
+                    self._clock() - began,
+                    activity,
+                    extra=fields(group=self._group, broker=broker, topic=topic),
+                )
+
+    def _begins(self, broker: str, activity: str) -> bool:
+        """Whether this is the first failure of an outage."""
+        if (broker, activity) in self._since:
+            return False
+        self._since[broker, activity] = self._clock()
+        return True
+
+    def _broker_at(self, address: str) -> str | None:
+        brokers = self._routes.brokers.items()
+        return next((name for name, of in brokers if address in of.values()), None)
+
+
+def _activity(doing: str, topic: str | None) -> str:
+    return f"{doing} queues" if topic is None else f"{doing} topic {topic}"

@@ -1,0 +1,87 @@
+"""The options that both kinds of consumers take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import msgspec
+
+from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.offsets import Position, check_position
+from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.parameters import Seconds, flag, function, seconds, text
+from pocketmq.client.validation import check_trace, consumer_group
+
+__all__ = ["ConsumerOptions"]
+
+#: How long a consumer waits for a name server by default, seconds.
+START_TIMEOUT = 30.0
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True):
+    """Options of a consumer, checked; times in seconds. See PushConsumer.
+
+    Attributes:
+        owner: names the consumer in errors and logs.
+        wire_group: the group as brokers know it, with the namespace.
+        batch: messages in one pull.
+        commits: whether offsets are committed by themselves.
+        client: those of every client.
+    """
+
+    owner: str
+    group: str
+    wire_group: str
+    start: Position
+    batch: int
+    commits: bool
+    commit_interval: float
+    suspend: float
+    share_polls: bool
+    limits: PullLimits
+    trace: bool | str
+    on_event: Callable[[ConsumerEvent], object] | None
+    client: ClientOptions
+
+    @classmethod
+    def checked(
+        cls,
+        consumer: type,
+        group: str,
+        *,
+        start: Position,
+        batch: int,
+        commits: bool,
+        commit_interval: float,
+        suspend: Seconds,
+        share_polls: bool,
+        limits: PullLimits,
+        trace: bool | str,
+        on_event: Callable[[ConsumerEvent], object] | None,
+        client: ClientOptions,
+    ) -> Self:
+        """Check what both kinds of consumers name alike; raises as PushConsumer does.
+
+        The others are checked already.
+        """
+        consumer_group(text("group", group))
+        check_options(consumer, client)
+        client.setdefault("start_timeout", START_TIMEOUT)
+        return cls(
+            owner=f"{consumer.__name__}({group!r})",
+            group=group,
+            wire_group=Namespace(client.get("namespace", "")).wrap(group),
+            start=check_position(start, "start"),
+            batch=batch,
+            commits=commits,
+            commit_interval=commit_interval,
+            suspend=seconds("suspend", suspend),
+            share_polls=flag("share_polls", share_polls),
+            limits=limits,
+            trace=check_trace(trace),
+            on_event=on_event if on_event is None else function("on_event", on_event),
+            client=client,
+        )
