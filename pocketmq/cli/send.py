@@ -11,7 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.cluster_command import add_name_server_option, complain, run_command
+from pocketmq.cli.cluster_command import (
+    add_name_server_option,
+    complain,
+    run_command,
+    telling_what_is_awaited,
+)
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.line_sender import LineSender, Tally
 from pocketmq.cli.lines import STDIN, LineReader, LineTooLong, total_size
@@ -120,13 +125,20 @@ async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
     return await _send_lines(options, make_message, stop)
 
 
+async def _find_queues(producer: Producer, options: argparse.Namespace) -> None:
+    awaited = f"name server {options.namesrv} to name a broker for topic {options.topic}"
+    with telling_what_is_awaited(awaited):
+        await producer.queues(options.topic)
+
+
 async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) -> int:
     """The messages one after another, so that they are stored in their order."""
     async with Producer(GROUP, namesrv=options.namesrv) as producer:
-        await producer.queues(options.topic)
+        await _find_queues(producer, options)
         for number, message in enumerate(messages):
             try:
-                result = await producer.send(message)
+                with telling_what_is_awaited(f"a broker that takes messages of {options.topic}"):
+                    result = await producer.send(message)
             except RemotingError:
                 if number:
                     print(f"sent {counted(number, 'message')}", file=sys.stderr)
@@ -146,7 +158,7 @@ async def _send_lines(
     thread = BlockingThread("lines")
     reader = LineReader(files, thread, max_line=MAX_BODY)
     async with Producer(GROUP, namesrv=options.namesrv) as producer:
-        await producer.queues(options.topic)  # no route: say so before anything is read
+        await _find_queues(producer, options)  # no route: say so before anything is read
         began = time.perf_counter()
         with _progress(size) as on_progress:
             sender = LineSender(

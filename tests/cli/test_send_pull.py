@@ -171,11 +171,18 @@ def test_a_topic_that_does_not_exist(run: Run) -> None:
     assert b"Traceback" not in pulled.stderr
 
 
-@pytest.mark.parametrize("arguments", [("send", "a"), ("pull", "a")])
-def test_no_name_server(run: Run, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "waiting"),
+    [
+        (("send", "a"), [b"waiting for name server 127.0.0.1:9 to name a broker for topic a"]),
+        (("pull", "a"), []),  # does not wait for what it reads
+    ],
+)
+def test_no_name_server(run: Run, arguments: tuple[str, ...], waiting: list[bytes]) -> None:
     ended = run(*arguments, "-n", "127.0.0.1:9", stdin=b"x\n")
     assert ended.returncode == ExitCode.UNAVAILABLE
-    (line,) = ended.stderr.splitlines()
+    *before, line = ended.stderr.splitlines()
+    assert before == waiting
     assert b"error: no name server answered: 127.0.0.1:9: Connection refused; is it" in line
     assert b"`pocketmq serve` starts one" in line
 

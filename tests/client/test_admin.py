@@ -54,6 +54,10 @@ async def test_clusters(real: RealCluster) -> None:
             await admin.create_topic("t", broker="b7")
         with pytest.raises(InvalidName):
             await admin.create_topic("not a topic")
+        with pytest.raises(ValueError, match="queues must be a whole number from 1"):
+            await admin.create_topic("t", queues=0)
+        with pytest.raises(ValueError, match="read_queues must be a whole number from 1"):
+            await admin.create_topic("t", read_queues=0)
 
 
 async def test_offsets(real: RealCluster) -> None:

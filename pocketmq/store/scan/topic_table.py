@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pocketmq.message.fastjson import FastjsonError, decode
+from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
 
 
 def configured_queues(root: Path) -> dict[str, int]:
@@ -16,6 +18,20 @@ def configured_queues(root: Path) -> dict[str, int]:
         return {topic: _queues(config) for topic, config in table.items()}
     except (OSError, FastjsonError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def own_names(topics: Iterable[str]) -> set[str]:
+    """Return the names of a broker and of its cluster, which `topics`, its list, tell.
+
+    A broker has a topic of either name, and two whose names begin so and end with them.
+    """
+    prefixes = (REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX)
+    return {
+        topic.removeprefix(prefix)
+        for topic in topics
+        for prefix in prefixes
+        if topic.startswith(prefix)
+    }
 
 
 def _queues(config: object) -> int:
