@@ -115,6 +115,9 @@ Message("orders", "text")  # error
 
 @consumer.on("a")  # error
 async def takes_a_number(number: int) -> None: ...
+
+@consumer.on("b")  # error
+async def takes_a_message_to_send(message: Message) -> None: ...
 """
 
 

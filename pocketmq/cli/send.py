@@ -19,7 +19,7 @@ from pocketmq.cli.cluster_command import (
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.line_sender import LineSender, Tally
-from pocketmq.cli.lines import STDIN, LineReader, LineTooLong, total_size
+from pocketmq.cli.lines import STDIN, LineReader, total_size
 from pocketmq.cli.message_lines import LineFormat, MessageTemplate
 from pocketmq.cli.options import count, duration, key, message_property, tag
 from pocketmq.cli.output import counted
@@ -178,8 +178,6 @@ async def _send_lines(
         except asyncio.CancelledError:
             if not stop.is_set():
                 raise
-        except LineTooLong as error:
-            return complain(str(error), ExitCode.FAILURE)
     thread.close()
     if stop.is_set():
         return stop.exit_code
