@@ -59,7 +59,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
             dest=name.strip("-") + "_time",
             type=moment,
             metavar="TIME",
-            help=f"only messages stored {word} this time: -10m, ISO 8601, or ms since 1970",
+            help=f"only messages stored {word} this time: -10m, ISO 8601 (local unless it names a "
+            "zone), or ms since 1970",
         )
     parser.add_argument(
         "--compression",

@@ -58,7 +58,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         type=start,
         metavar="begin|end|-10m|TIME",
         help="the first message, the end of the queues, a time ago (ms, s, m, h, d), or a store "
-        "time in ISO 8601 or milliseconds since 1970 (default: where the group stands, else begin)",
+        "time in ISO 8601 (local unless it names a zone) or milliseconds since 1970 (default: "
+        "where the group stands, else begin)",
     )
     wanted = parser.add_mutually_exclusive_group()
     wanted.add_argument("--tags", default="*", help="only messages with these tags: 'paid || open'")
