@@ -45,7 +45,7 @@ source <(pocketmq completion bash)
 """
 
 EXIT_CODES = {
-    ExitCode.OK: "all is done",
+    ExitCode.OK: "success",
     ExitCode.FAILURE: "something failed, or a message was not sent or not found",
     ExitCode.USAGE: "wrong options or arguments",
     ExitCode.CONFIG: "a setting that is not allowed, or a file of settings that cannot be read",

@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "export",
         description="Writes the messages of a store to a Parquet file. It reads the files of the "
         "store as they are: no broker is needed, and one may be writing to it. FILE is replaced "
-        "when all is written. Needs PyArrow: pip install 'pocketmq[arrow]'.",
+        "once everything is written. Needs PyArrow: pip install 'pocketmq[arrow]'.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the Parquet file to write")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`pocketmq reset`: let a consumer group continue at another place."""
+"""`pocketmq reset`: move a consumer group to another place."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "send",
         description="Sends each BODY as one message. Without a BODY, each line of standard input, "
-        "or of --file, becomes a message; empty lines are skipped. The command ends with the "
-        "number of messages; the exit code is 1 when a message was not sent.",
+        "or of --file, becomes a message; empty lines are skipped. At the end it prints "
+        "the number of messages; the exit code is 1 if a message was not sent.",
     )
     parser.add_argument("topic", metavar="TOPIC", help="where to send")
     parser.add_argument(
@@ -58,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     lines.add_argument(
         "--json",
         action="store_true",
-        help="each line is a JSON object with body or bodyBase64, and if you like tags, keys, "
+        help="each line is a JSON object with body or bodyBase64, and optionally tags, keys, "
         "properties, and delay (seconds, or a text such as 5m)",
     )
     lines.add_argument(
