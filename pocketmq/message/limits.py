@@ -93,8 +93,9 @@ def is_system_topic(name: str) -> bool:
 
 
 def is_internal_topic(name: str) -> bool:
-    """True for topics that brokers make: system, retry and dead-letter topics, and the one of each
-    cluster for replies to requests. The topics named after a broker or cluster cannot be told."""
+    """True for topics that brokers make: system, retry and dead-letter topics, and each cluster's
+    topic for replies to requests. It does not know the topics that are named after a broker or a
+    cluster."""
     prefixes = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
     return is_system_topic(name) or name.startswith(prefixes) or name.endswith("_REPLY_TOPIC")
 

@@ -177,7 +177,8 @@ def topics_of(store: StoreSnapshot) -> set[str]:
 
 
 def application_topics(store: StoreSnapshot) -> list[str]:
-    """Return the topics that are read when none is named, and those that may be one day, sorted."""
+    """Return the topics that applications use or may use, sorted: those that are read when none is
+    named, and those without a message that the broker did not make for itself."""
     stored, listed = {topic for topic, _ in store.queues}, configured_queues(store.root).keys()
     known = stored | (listed - own_names(listed))
     return sorted(topic for topic in known if not is_internal_topic(topic))

@@ -21,9 +21,10 @@ def configured_queues(root: Path) -> dict[str, int]:
 
 
 def own_names(topics: Iterable[str]) -> set[str]:
-    """Return the names of a broker and of its cluster, which `topics`, its list, tell.
+    """Return the names of a broker and of its cluster, from `topics`, the topics it has.
 
-    A broker has a topic of either name, and two whose names begin so and end with them.
+    A broker has a topic with each of the two names, and another one with each name behind a fixed
+    prefix.
     """
     prefixes = (REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX)
     return {
