@@ -72,9 +72,9 @@ def session(
 ) -> SparkSession:
     """Start a Spark session that can read stores: `session().read.format("rocketmq").load(DIR)`.
 
-    By default it runs on the cores of this machine, is bound to loopback, shows times in UTC, and
-    has neither a web page nor progress lines. If a session is running already, you get that one
-    with `config` applied.
+    By default it runs on the cores of this machine, is bound to loopback, and has
+    neither a web page nor progress lines. Times are shown in the local time zone, as Spark does. If
+    a session is running already, you get that one with `config` applied.
 
     Spark's Python workers run the interpreter that calls this (PYSPARK_PYTHON) and import pocketmq
     from where it has it, so you need not activate a virtual environment. With another `master` than
@@ -111,7 +111,6 @@ def session(
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
         # The data is small or comes in few partitions; 200 tasks for a GROUP BY are not faster.
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.log.level", "ERROR")

@@ -29,6 +29,8 @@ What a program reads (messages, rows) goes to stdout; progress, counts and error
 `--json` a command prints one JSON object a line. Commands that talk to a cluster take the name
 servers from `-n`, else from `NAMESRV_ADDR`, else they use 127.0.0.1:9876.
 
+A time without a zone, such as `2026-11-21T08:30`, is local time; `2026-11-21T08:30Z` is UTC.
+
 ```sh
 pocketmq serve --ephemeral &
 pocketmq send orders '{"id": 42}' --tag paid --key o-42
@@ -43,7 +45,7 @@ source <(pocketmq completion bash)
 """
 
 EXIT_CODES = {
-    ExitCode.OK: "all is done",
+    ExitCode.OK: "success",
     ExitCode.FAILURE: "something failed, or a message was not sent or not found",
     ExitCode.USAGE: "wrong options or arguments",
     ExitCode.CONFIG: "a setting that is not allowed, or a file of settings that cannot be read",

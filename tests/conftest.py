@@ -1,5 +1,7 @@
 """What every test shares."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,3 +26,13 @@ class _Scheduling(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     return _Scheduling(config, log)
+
+
+@pytest.fixture
+def in_shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is eight hours ahead of UTC."""
+    with monkeypatch.context() as environment:
+        environment.setenv("TZ", "CST-8")  # needs no table of time zones
+        time.tzset()
+        yield
+    time.tzset()

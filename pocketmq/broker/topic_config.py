@@ -79,8 +79,8 @@ class TopicConfigs:
             (limits.OFFSET_MOVED_EVENT, 1, PERM_READ_WRITE),
             (limits.SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
             (f"{cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
-            (f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
-            (f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT),
+            (f"{limits.REVIVE_LOG_PREFIX}{cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
+            (f"{limits.SYNC_BROKER_MEMBER_PREFIX}{name}", 1, PERM_INHERIT),
             (limits.HALF_TOPIC, 1, PERM_READ_WRITE),
             (limits.OP_HALF_TOPIC, 1, PERM_READ_WRITE),
         ]

@@ -43,12 +43,12 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "topics": "list, show, create, and delete topics",
         "groups": "list and show consumer groups",
         "lag": "show how far a consumer group is behind",
-        "reset": "let a consumer group continue at another place",
+        "reset": "move a consumer group to another place",
         "config": "show and change settings of running servers",
     },
     "Stored files": {
         "export": "write the messages of a store to a Parquet file",
-        "query": "ask Spark SQL about the messages of a store",
+        "query": "run Spark SQL over the messages of a store",
     },
     "More": {
         "demo": "see it all work: send, kill a broker, pull, Spark SQL",

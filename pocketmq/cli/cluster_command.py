@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.options import name_servers
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pocketmq.client.admin import Admin
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+
+#: Seconds before a command says what it waits for.
+PATIENCE = 1.0
 
 
 class CommandError(Exception):
@@ -110,6 +114,18 @@ def add_action(parser: argparse.ArgumentParser, action: Action, *, json: bool = 
 def run_action(options: argparse.Namespace) -> int:
     """Do what the sub-command says: the `run` of a command that has several."""
     return run_admin(lambda admin: options.action(admin, options), options)
+
+
+@contextlib.contextmanager
+def telling_what_is_awaited(what: str) -> Iterator[None]:
+    """Say on stderr what the block waits for, if it takes longer than `PATIENCE`."""
+    text = f"waiting for {what}"
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(PATIENCE, lambda: print(text, file=sys.stderr, flush=True))
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def complain(text: str, code: ExitCode) -> ExitCode:

@@ -33,8 +33,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "set",
         help="change settings",
         description="Changes settings of every broker, of some, or of every name server. A server "
-        "changes all that are named or, when it refuses one, none. Settings that need a restart "
-        "are refused.",
+        "changes all the settings you name or, if it refuses one, none. Settings that need a "
+        "restart are refused.",
     )
     change.add_argument("settings", metavar="NAME=VALUE", nargs="+", type=setting)
     for action in (show, change):

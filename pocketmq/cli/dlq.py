@@ -31,7 +31,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "dlq",
         description="Lists dead letters, which are messages that a consumer group failed to "
         "consume in all attempts, and sends them again. Brokers keep dead letters like other "
-        "messages, so what was sent again is still stored; the brokers remember how far you are.",
+        "messages, so what was sent again is still stored; for each queue they remember the offset "
+        "up to which all was sent again.",
     )
     actions = parser.add_subparsers(metavar="list|resend", required=True)
     listing = actions.add_parser(
@@ -51,7 +52,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "its attempts, and every group that reads the topic gets it.",
     )
     resend.add_argument("group", metavar="GROUP")
-    resend.add_argument("--id", metavar="ID", help="only the dead letter with this id, sent or not")
+    resend.add_argument(
+        "--id",
+        metavar="ID",
+        help="only the dead letter with this id, sent or not; unless it is the oldest one left, it "
+        "stays in the list",
+    )
     resend.add_argument("--as-new", action="store_true", help="as new messages, for all groups")
     for action in (listing, resend):
         action.add_argument("--count", type=count, metavar="N", help="at most N dead letters")
@@ -161,6 +167,7 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     await existing_group(admin, group)
     letters = DeadLetters(admin, group)
     sent = 0
+    oldest = {queue: first for queue, (first, _) in (await letters.bounds()).items()}
     async with Producer(_PRODUCER_GROUP, namesrv=options.namesrv) as producer:
         async for queue, message in letters.messages(sent_too=options.id is not None):
             if sent == options.count:
@@ -172,8 +179,14 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
             else:
                 await admin.deliver_again(group, message)
             sent += 1
-            if options.id is None:
+            if options.id is None or message.queue_offset == oldest[queue]:
                 await letters.mark_sent(queue, message)
+            elif message.queue_offset > oldest[queue]:
+                print(
+                    f"{message.msg_id} stays in the list, because older dead letters of "
+                    f"{queue.broker_name} are left; without --id, resend sends it once more",
+                    file=sys.stderr,
+                )
     if options.id is not None and not sent:
         raise CommandError(f"group {group} has no dead letter with the id {options.id}")
     if not sent:

@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "export",
         description="Writes the messages of a store to a Parquet file. It reads the files of the "
         "store as they are: no broker is needed, and one may be writing to it. FILE is replaced "
-        "when all is written. Needs PyArrow: pip install 'pocketmq[arrow]'.",
+        "once everything is written. Needs PyArrow: pip install 'pocketmq[arrow]'.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the Parquet file to write")
     parser.add_argument(
@@ -59,7 +59,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
             dest=name.strip("-") + "_time",
             type=moment,
             metavar="TIME",
-            help=f"only messages stored {word} this time: -10m, ISO 8601, or ms since 1970",
+            help=f"only messages stored {word} this time: -10m, ISO 8601 (local unless it names a "
+            "zone), or ms since 1970",
         )
     parser.add_argument(
         "--compression",
@@ -104,13 +105,15 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
     from pyarrow.parquet import ParquetWriter
 
     from pocketmq.store.scan import ALL_COLUMNS, scan
-    from pocketmq.store.scan.plan import is_internal_topic
+    from pocketmq.store.scan.query import application_topics, topics_of
+    from pocketmq.store.scan.tail import take_snapshot
 
-    stored = _topics(options.store)
-    names = ", ".join(topic for topic in sorted(stored) if not is_internal_topic(topic))
+    store = take_snapshot(options.store)
+    stored = topics_of(store)
     for topic in options.topics or ():
         if topic not in stored:
             near = nearest(topic, stored)
+            names = ", ".join(application_topics(store))
             return complain(
                 f"there is no topic {topic} in {options.store}{near}"
                 f"; the topics are: {names or 'none'}",
@@ -126,14 +129,6 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
                 rows += batch.num_rows
     print(f"wrote {counted(rows, 'message')} to {options.file}", file=sys.stderr)
     return ExitCode.OK
-
-
-def _topics(store: Path) -> set[str]:
-    """The topics that the store has messages of, or that its broker knows."""
-    from pocketmq.store.scan.tail import take_snapshot
-    from pocketmq.store.scan.topic_table import configured_queues
-
-    return {topic for topic, _ in take_snapshot(store).queues} | set(configured_queues(store))
 
 
 def _request(options: argparse.Namespace) -> ScanRequest:

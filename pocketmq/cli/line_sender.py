@@ -44,9 +44,9 @@ class Tally(msgspec.Struct):
 class LineSender:
     """Sends each line as one message made by `make_message(line)`.
 
-    A line for which that raises InvalidMessage is reported as not sent. With `batch` above 1, up to
-    that many lines travel in one request, but for delayed messages. Requests overtake each other,
-    so the order of the lines in a queue is not theirs in the file.
+    A line that is too long, or for which that raises InvalidMessage, is reported as not sent. With
+    `batch` above 1, up to that many lines travel in one request, but for delayed messages. Requests
+    overtake each other, so the order of the lines in a queue is not theirs in the file.
 
     Attributes:
         tally: complete after `drained`.
@@ -74,9 +74,15 @@ class LineSender:
     async def feed(self, pieces: AsyncIterable[Lines]) -> None:
         """Starts a request for every batch of lines; returns when the lines end or it gives up."""
         async for lines in pieces:
-            numbered = [(number, body) for number, body in enumerate(lines.bodies, lines.first)]
-            full = [(number, body) for number, body in numbered if body]
-            self.tally.skipped += len(numbered) - len(full)
+            full: list[tuple[int, bytes]] = []
+            for number, body in enumerate(lines.bodies, lines.first):
+                if body is None:
+                    self.tally.failed += 1
+                    self._report(lines.source, [number], "it is longer than a message may be")
+                elif body:
+                    full.append((number, body))
+                else:
+                    self.tally.skipped += 1
             self.tally.read += lines.read
             for batch in self._batches(lines.source, full):
                 await self._start(lines.source, batch)

@@ -16,20 +16,17 @@ STDIN = "-"
 READ_SIZE = 256 * 1024
 
 
-class LineTooLong(ValueError):
-    """A line is longer than a message body may be; nothing after it was read."""
-
-
 class Lines(NamedTuple):
     """Lines that arrived together.
 
     `first` is the number of the first in its file, from 1; `read` the bytes they took there,
-    line ends included. An empty line is an empty body.
+    line ends included. An empty line is an empty body; None stands for a line that is longer than
+    allowed.
     """
 
     source: str
     first: int
-    bodies: list[bytes]
+    bodies: list[bytes | None]
     read: int
 
 
@@ -55,7 +52,7 @@ class LineReader:
         self._max_line = max_line
 
     async def __aiter__(self) -> AsyncIterator[Lines]:
-        """Raises LineTooLong, and OSError for a file that cannot be read."""
+        """Raises OSError for a file that cannot be read."""
         for path in self._paths:
             file = sys.stdin.fileno() if path == STDIN else os.open(path, os.O_RDONLY)
             source = "stdin" if path == STDIN else path
@@ -76,7 +73,10 @@ class LineReader:
 
 
 class LineSplitter:
-    """Pieces of one file in, whole lines out; keeps the piece of a line whose end is not read."""
+    """Pieces of one file in, whole lines out.
+
+    Keeps the piece of a line whose end is not read, unless the line is too long already.
+    """
 
     def __init__(self, source: str, max_line: int) -> None:
         self._source = source
@@ -84,37 +84,34 @@ class LineSplitter:
         self._next_number = 1
         self._rest: list[bytes] = []
         self._rest_size = 0
+        self._overlong = False
 
     def feed(self, data: bytes) -> Iterator[Lines]:
-        """At most one `Lines`; raises LineTooLong."""
+        """At most one `Lines`."""
         head, newline, tail = data.rpartition(b"\n")
         if newline:
             yield self._lines(head, self._rest_size + len(head) + 1)
         if tail:
-            self._rest.append(tail)
             self._rest_size += len(tail)
             # One more byte may still be the CR of a line end.
-            if self._rest_size > self._max_line + 1:
-                raise self._too_long(self._next_number)
+            self._overlong = self._rest_size > self._max_line + 1
+            if self._overlong:
+                self._rest.clear()
+            else:
+                self._rest.append(tail)
 
     def end(self) -> Iterator[Lines]:
         """The last line, if it lacks its line end."""
-        if self._rest:
+        if self._rest_size:
             yield self._lines(b"", self._rest_size)
 
     def _lines(self, head: bytes, read: int) -> Lines:
         text = b"".join([*self._rest, head])
-        self._rest, self._rest_size = [], 0
-        bodies = [line.removesuffix(b"\r") for line in text.split(b"\n")]
+        lines = (line.removesuffix(b"\r") for line in text.split(b"\n"))
+        bodies = [line if len(line) <= self._max_line else None for line in lines]
+        if self._overlong:
+            bodies[0] = None
+        self._rest, self._rest_size, self._overlong = [], 0, False
         first = self._next_number
-        for number, body in enumerate(bodies, first):
-            if len(body) > self._max_line:
-                raise self._too_long(number)
         self._next_number += len(bodies)
         return Lines(self._source, first, bodies, read)
-
-    def _too_long(self, number: int) -> LineTooLong:
-        return LineTooLong(
-            f"line {number} of {self._source} is longer than a message may be "
-            f"({self._max_line} bytes)"
-        )

@@ -23,8 +23,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "message",
-        description="Prints single messages with all that is known of them. Exit code 1 when there "
-        "is no such message.",
+        description="Prints single messages with all their fields. The exit code is 1 if "
+        "there is no such message.",
     )
     parser.add_argument(
         "topic",

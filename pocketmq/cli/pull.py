@@ -10,7 +10,11 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.cluster_command import add_name_server_option, run_command
+from pocketmq.cli.cluster_command import (
+    add_name_server_option,
+    run_command,
+    telling_what_is_awaited,
+)
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.message_text import json_line, text_line
 from pocketmq.cli.options import count, start
@@ -54,7 +58,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         type=start,
         metavar="begin|end|-10m|TIME",
         help="the first message, the end of the queues, a time ago (ms, s, m, h, d), or a store "
-        "time in ISO 8601 or milliseconds since 1970 (default: where the group stands, else begin)",
+        "time in ISO 8601 (local unless it names a zone) or milliseconds since 1970 (default: "
+        "where the group stands, else begin)",
     )
     wanted = parser.add_mutually_exclusive_group()
     wanted.add_argument("--tags", default="*", help="only messages with these tags: 'paid || open'")
@@ -88,7 +93,8 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
             start="begin",
             auto_commit=options.group is not None,
         ) as consumer:
-            await _assign(consumer, options)
+            with telling_what_is_awaited(f"name server {options.namesrv}"):
+                await _assign(consumer, options)
             ends = None if options.follow else await _ends(consumer)
             while not stop.is_set() and left != 0 and not _reached(consumer, ends):
                 if unread:

@@ -7,10 +7,8 @@ import base64
 import contextlib
 import datetime as dt
 import logging
-import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -24,6 +22,7 @@ from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -44,8 +43,8 @@ _DESCRIPTION: Final = (
     "differ only by upper and lower case, which Spark does not tell apart, are not available as "
     "tables. Columns: "
     "topic, queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
-    "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times are in UTC, in "
-    "the statement and in what is printed."
+    "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times in the "
+    "statement are local unless they name a zone."
 )
 
 
@@ -81,17 +80,20 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Print the rows; return 0 when Spark could answer."""
-    from pocketmq.spark import SparkUnavailable
+    from pocketmq.spark import SparkUnavailable, session
 
     try:
         # Stores are looked at before Spark starts: that takes seconds.
         stores = _snapshots(options.store)
-        spark = _session()
+        # Errors are printed here, in a line; Spark would log each with its stack before.
+        log_level = "ERROR" if options.verbose else "OFF"
+        spark = session("pocketmq query", config={"spark.log.level": log_level})
     except SparkUnavailable as error:
         return _complain(str(error), ExitCode.UNAVAILABLE)
     except StoreError as error:
         corrupt = isinstance(error, StoreCorrupt)
         return _complain(str(error), ExitCode.STORE_CORRUPT if corrupt else ExitCode.USAGE)
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
     # PySpark logs every mistake in a statement with the whole stack of the JVM.
@@ -113,7 +115,8 @@ def run(options: argparse.Namespace) -> int:
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
             hint = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
         return _complain(_plain(error) + hint, ExitCode.USAGE)
-    except PySparkException as error:
+    # The latter where rows come a partition at a time, as for JSON.
+    except (PySparkException, Py4JJavaError) as error:
         text = _plain(error)
         corrupt = text.startswith(StoreCorrupt.__name__)
         return _complain(text, ExitCode.STORE_CORRUPT if corrupt else ExitCode.FAILURE)
@@ -152,16 +155,6 @@ def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
                 with contextlib.suppress(FileNotFoundError):  # expired since
                     total += Wanted(queue, queue.slice(store.root)).bytes()
     return total
-
-
-def _session() -> SparkSession:
-    from pocketmq.spark import session
-
-    # The session reads times in statements as UTC; PySpark gives them in this process's time zone.
-    os.environ["TZ"] = "UTC"
-    if sys.platform != "win32":
-        time.tzset()
-    return session("pocketmq query")
 
 
 def _create_views(
@@ -260,7 +253,7 @@ def _json(value: Any, text_of: Callable[[bytes], str]) -> Any:
     if isinstance(value, bytes | bytearray):
         return text_of(bytes(value))
     if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=dt.UTC)
+        return value.astimezone()  # PySpark gives local times without their zone
     if isinstance(value, Mapping):
         return _object(value.items())
     if isinstance(value, tuple):  # a Row
@@ -280,7 +273,7 @@ def _text(value: Any) -> str:
         except UnicodeDecodeError:
             return f"0x{value.hex()}"
     if isinstance(value, dt.datetime):
-        return value.isoformat(" ", "milliseconds")
+        return value.astimezone().isoformat(" ", "milliseconds")
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_text(inner)}" for key, inner in value.items())
     if isinstance(value, list):
@@ -292,12 +285,15 @@ def _shorter(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def _plain(error: PySparkException) -> str:
+def _plain(error: PySparkException | Py4JJavaError) -> str:
     """What Spark says in a line or two; of an error of ours in a worker, only that."""
-    text = str(error.getMessage() or error)
+    text = str(error)
     ours = re.search(r"^pocketmq\.store\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
     if ours:
         return ours[1]
+    causes = re.findall(r"^Caused by: [\w.$]+: (.*)$", text, re.MULTILINE)
+    if causes:
+        return str(causes[-1])
     return text.partition("\n\nJVM stacktrace")[0].partition("\n'")[0].strip()
 
 

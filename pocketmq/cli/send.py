@@ -11,10 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.cluster_command import add_name_server_option, complain, run_command
+from pocketmq.cli.cluster_command import (
+    add_name_server_option,
+    complain,
+    run_command,
+    telling_what_is_awaited,
+)
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.line_sender import LineSender, Tally
-from pocketmq.cli.lines import STDIN, LineReader, LineTooLong, total_size
+from pocketmq.cli.lines import STDIN, LineReader, total_size
 from pocketmq.cli.message_lines import LineFormat, MessageTemplate
 from pocketmq.cli.options import count, duration, key, message_property, tag
 from pocketmq.cli.output import counted
@@ -33,8 +38,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "send",
         description="Sends each BODY as one message. Without a BODY, each line of standard input, "
-        "or of --file, becomes a message; empty lines are skipped. The command ends with the "
-        "number of messages; the exit code is 1 when a message was not sent.",
+        "or of --file, becomes a message; empty lines are skipped. At the end it prints "
+        "the number of messages; the exit code is 1 if a message was not sent.",
     )
     parser.add_argument("topic", metavar="TOPIC", help="where to send")
     parser.add_argument(
@@ -53,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     lines.add_argument(
         "--json",
         action="store_true",
-        help="each line is a JSON object with body or bodyBase64, and if you like tags, keys, "
+        help="each line is a JSON object with body or bodyBase64, and optionally tags, keys, "
         "properties, and delay (seconds, or a text such as 5m)",
     )
     lines.add_argument(
@@ -120,13 +125,20 @@ async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
     return await _send_lines(options, make_message, stop)
 
 
+async def _find_queues(producer: Producer, options: argparse.Namespace) -> None:
+    awaited = f"name server {options.namesrv} to name a broker for topic {options.topic}"
+    with telling_what_is_awaited(awaited):
+        await producer.queues(options.topic)
+
+
 async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) -> int:
     """The messages one after another, so that they are stored in their order."""
     async with Producer(GROUP, namesrv=options.namesrv) as producer:
-        await producer.queues(options.topic)
+        await _find_queues(producer, options)
         for number, message in enumerate(messages):
             try:
-                result = await producer.send(message)
+                with telling_what_is_awaited(f"a broker that takes messages of {options.topic}"):
+                    result = await producer.send(message)
             except RemotingError:
                 if number:
                     print(f"sent {counted(number, 'message')}", file=sys.stderr)
@@ -146,7 +158,7 @@ async def _send_lines(
     thread = BlockingThread("lines")
     reader = LineReader(files, thread, max_line=MAX_BODY)
     async with Producer(GROUP, namesrv=options.namesrv) as producer:
-        await producer.queues(options.topic)  # no route: say so before anything is read
+        await _find_queues(producer, options)  # no route: say so before anything is read
         began = time.perf_counter()
         with _progress(size) as on_progress:
             sender = LineSender(
@@ -166,8 +178,6 @@ async def _send_lines(
         except asyncio.CancelledError:
             if not stop.is_set():
                 raise
-        except LineTooLong as error:
-            return complain(str(error), ExitCode.FAILURE)
     thread.close()
     if stop.is_set():
         return stop.exit_code

@@ -11,7 +11,7 @@ from pocketmq.cli.options import count
 from pocketmq.cli.output import counted, local_time, print_json, print_table
 from pocketmq.client.admin import Admin
 from pocketmq.client.errors import NoRouteInfo
-from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from pocketmq.message.limits import is_internal_topic
 
 _PERMISSIONS = {"read": 4, "write": 2, "both": 6}
 
@@ -89,21 +89,12 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     place.add_argument("--broker", help="only on this broker")
 
 
-def is_application_topic(topic: str) -> bool:
-    """Whether applications made it: no topic of the brokers, of retries, or of dead letters."""
-    return not (
-        is_system_topic(topic)
-        or topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "rmq_sys_"))
-        or topic.endswith("_REPLY_TOPIC")  # replies to requests, one topic for each cluster
-    )
-
-
 async def _list(admin: Admin, options: argparse.Namespace) -> None:
     info = await admin.cluster_info()
     brokers = {*info.broker_addr_table, *info.cluster_addr_table}
     for topic in await admin.topics(cluster=options.cluster):
         # Brokers have a topic of their own name, and one of their cluster's.
-        if options.all or (is_application_topic(topic) and topic not in brokers):
+        if options.all or not (is_internal_topic(topic) or topic in brokers):
             if options.json:
                 print_json({"topic": topic})
             else:

@@ -124,7 +124,7 @@ class InvalidName(ClientError, ValueError):
 
 #: Why a client is not running.
 NOT_STARTED = "call start() first, or use it in `async with`"
-SHUT_DOWN = "it was shut down; make a new one"
+SHUT_DOWN = "it was shut down and cannot be started again; make a new one"
 OTHER_LOOP = "it runs in another event loop; use it there, or make one in this loop"
 FORKED = "this process was forked after the start; make a new one in the child process"
 

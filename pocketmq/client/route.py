@@ -194,7 +194,11 @@ class RouteTable:
             return route
         route = await self._ask(topic, True, timeout)
         if route is None:
-            raise NoRouteInfo(topic, f"unknown to the name server, and no {self._template} route")
+            raise NoRouteInfo(
+                topic,
+                "the name server does not know it, and lists no broker that creates topics "
+                f"(autoCreateTopicEnable, {self._template}); create it before you send to it",
+            )
         if not route.publish.queues:
             raise NoRouteInfo(topic, "no writable queue on a broker with a master")
         self._published.add(topic)

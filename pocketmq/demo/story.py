@@ -39,7 +39,7 @@ GO_ON = (
     "seq 100000 | pocketmq send numbers --batch 500",
     "pocketmq pull numbers --follow               in another terminal",
     "pocketmq query 'SELECT count(*) FROM numbers' --store ~/store",
-    "Any RocketMQ client, Java, Go or other, can use 127.0.0.1:9876. In Python: examples/",
+    "Any RocketMQ client, Java, Go or other, can use 127.0.0.1:9876.",
 )
 
 

@@ -36,6 +36,8 @@ DEFAULT_REGION: Final = "DefaultRegion"
 """The default name of a broker's region (regionId)."""
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+REVIVE_LOG_PREFIX: Final = SYSTEM_TOPIC_PREFIX + "REVIVE_LOG_"  # and the name of the cluster
+SYNC_BROKER_MEMBER_PREFIX: Final = SYSTEM_TOPIC_PREFIX + "SYNC_BROKER_MEMBER_"  # of the broker
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"  # queues of MQTT, without a topic config
@@ -88,6 +90,14 @@ def check_group(name: str) -> None:
 def is_system_topic(name: str) -> bool:
     """True for topics the broker keeps for itself (retry and dead-letter topics are not)."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_internal_topic(name: str) -> bool:
+    """True for topics that brokers make: system, retry and dead-letter topics, and each cluster's
+    topic for replies to requests. It does not know the topics that are named after a broker or a
+    cluster."""
+    prefixes = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
+    return is_system_topic(name) or name.startswith(prefixes) or name.endswith("_REPLY_TOPIC")
 
 
 def _check(kind: str, name: str, limit: int) -> None:

@@ -130,6 +130,9 @@ class RocketMQ:
         the way, and producers are asked about transactions that nobody ended (every 30 s, once they
         are 6 s old; they have a second of the test's time to answer). Clients keep their own time.
 
+        A consumer whose topic was made after its start is not waited for until it has found the
+        topic, within a second; `idle` waits for that.
+
         `patience`: seconds of the test's time that consumers may need to finish what they have.
         When one needs longer, the rest of the time passes without waiting for consumers.
 

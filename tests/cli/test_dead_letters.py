@@ -89,6 +89,21 @@ async def test_dead_letters_are_listed_and_sent_to_their_group_again(
         assert (await handler.taken()).body == b"b"
 
 
+async def test_a_single_dead_letter_counts_where_it_is_the_oldest_one_left(
+    namesrv: str, call: Call
+) -> None:
+    async with failing(namesrv, "charging", "charges", [b"a", b"b"]) as handler:
+        first, second = (await asyncio.to_thread(call, "dlq", "list", "charging", "--json")).rows
+        sent = await asyncio.to_thread(call, "dlq", "resend", "charging", "--id", second["msgId"])
+        assert "stays in the list, because older dead letters of broker-a are left" in sent.err
+        assert (await handler.taken()).body == b"b"
+        sent = await asyncio.to_thread(call, "dlq", "resend", "charging", "--id", first["msgId"])
+        assert sent.err == ""
+        assert (await handler.taken()).body == b"a"
+        left = (await asyncio.to_thread(call, "dlq", "list", "charging", "--json")).rows
+        assert [row["body"] for row in left] == ["b"]
+
+
 async def test_dead_letters_are_sent_as_new_messages_of_their_topic(
     namesrv: str, call: Call
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.lines import LineReader, Lines, LineSplitter, LineTooLong, total_size
+from pocketmq.cli.lines import LineReader, Lines, LineSplitter, total_size
 
 
 def split(pieces: list[bytes], max_line: int = 1000) -> list[Lines]:
@@ -42,13 +42,19 @@ def test_any_cut_gives_the_lines(
 
 
 @pytest.mark.parametrize(
-    "pieces",
-    [[b"ab\nabcdef\n"], [b"ab\nab", b"cd", b"ef"], [b"ab\n", b"abcdef\nx\n"]],
-    ids=["whole", "never ends", "at once"],
+    ("pieces", "after"),
+    [
+        ([b"ab\nabcdef\n"], []),
+        ([b"ab\nab", b"cd", b"ef"], []),
+        ([b"ab\n", b"abcdef\nx\n"], [b"x"]),
+        ([b"ab\nabcd", b"ef", b"gh\nx", b"y\n"], [b"xy"]),
+    ],
+    ids=["whole", "never ends", "at once", "in pieces"],
 )
-def test_a_line_over_the_limit_is_named(pieces: list[bytes]) -> None:
-    with pytest.raises(LineTooLong, match=r"line 2 of file .* \(4 bytes\)"):
-        split(pieces, max_line=4)
+def test_a_line_over_the_limit_is_left_out(pieces: list[bytes], after: list[bytes]) -> None:
+    found = split(pieces, max_line=4)
+    assert [body for lines in found for body in lines.bodies] == [b"ab", None, *after]
+    assert sum(lines.read for lines in found) == len(b"".join(pieces))
 
 
 def test_a_line_of_exactly_the_limit_passes_with_crlf() -> None:

@@ -41,7 +41,10 @@ def test_a_time_is_iso_8601_or_milliseconds() -> None:
     assert moment("2026-11-21T08:00:00Z") == MORNING
     assert moment("2026-11-21T09:00:00+01:00") == MORNING
     assert moment(str(int(MORNING.timestamp() * 1000))) == MORNING
-    assert moment("2026-11-21 08:00") == dt.datetime(2026, 11, 21, 8)  # local
+
+
+def test_a_time_without_a_zone_is_local(in_shanghai: None) -> None:
+    assert moment("2026-11-21 16:00").timestamp() == MORNING.timestamp()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -158,6 +159,21 @@ def test_a_signal_ends_a_pull_whose_output_nobody_takes(
     assert len(again.stdout.splitlines()) == len(lines)
 
 
+def test_a_send_waits_for_servers_that_are_about_to_start() -> None:
+    with socket.socket() as taken:  # a port that nobody else takes until the servers start
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        address = f"127.0.0.1:{port}"
+        with Running("send", "early", "x", "-n", address) as send:
+            send.wait_for(f"waiting for name server {address} to name a broker for topic early")
+            taken.close()
+            ports = ("--listen-port", "0", "--namesrv-port", str(port))
+            with Running("serve", "--ephemeral", *ports) as server:
+                server.wait_for("name server listening on")
+                assert send.end() == ExitCode.OK
+    assert "sent 1 message" in send.err
+
+
 def test_a_directory_is_named(run: Run, tmp_path: Path) -> None:
     sent = run("send", "directories", "-f", str(tmp_path))
     assert sent.returncode == ExitCode.FAILURE
@@ -171,11 +187,18 @@ def test_a_topic_that_does_not_exist(run: Run) -> None:
     assert b"Traceback" not in pulled.stderr
 
 
-@pytest.mark.parametrize("arguments", [("send", "a"), ("pull", "a")])
-def test_no_name_server(run: Run, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "waiting"),
+    [
+        (("send", "a"), [b"waiting for name server 127.0.0.1:9 to name a broker for topic a"]),
+        (("pull", "a"), []),  # does not wait for what it reads
+    ],
+)
+def test_no_name_server(run: Run, arguments: tuple[str, ...], waiting: list[bytes]) -> None:
     ended = run(*arguments, "-n", "127.0.0.1:9", stdin=b"x\n")
     assert ended.returncode == ExitCode.UNAVAILABLE
-    (line,) = ended.stderr.splitlines()
+    *before, line = ended.stderr.splitlines()
+    assert before == waiting
     assert b"error: no name server answered: 127.0.0.1:9: Connection refused; is it" in line
     assert b"`pocketmq serve` starts one" in line
 
@@ -197,12 +220,12 @@ def test_bad_arguments(
     assert b"Traceback" not in ended.stderr
 
 
-def test_a_line_that_no_message_can_hold_ends_the_reading(run: Run) -> None:
+def test_a_line_that_no_message_can_hold_is_named_and_the_others_are_sent(run: Run) -> None:
     too_long = b"x" * (4 * 1024 * 1024 + 1)
     sent = run("send", "big", stdin=b"small\n" * 3 + too_long + b"\nnext\n")
     assert sent.returncode == ExitCode.FAILURE
-    assert b"line 4 of stdin is longer than a message may be" in sent.stderr
-    assert run("pull", "big").stdout == b"small\n" * 3
+    assert b"not sent: line 4 of stdin: it is longer than a message may be\n" in sent.stderr
+    assert sorted(run("pull", "big").stdout.splitlines()) == [b"next", *[b"small"] * 3]
 
 
 def test_refused_lines_are_named_and_make_the_exit_code(run: Run) -> None:

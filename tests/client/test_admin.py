@@ -56,6 +56,16 @@ async def test_clusters(real: RealCluster) -> None:
             await admin.create_topic("not a topic")
 
 
+async def test_a_topic_keeps_at_least_one_queue(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=2)
+        with pytest.raises(ValueError, match="queues must be a whole number from 1"):
+            await admin.create_topic("t", queues=0)
+        with pytest.raises(ValueError, match="read_queues must be a whole number from 1"):
+            await admin.create_topic("t", read_queues=0)
+        assert len(await admin.queues("t")) == 4
+
+
 async def test_offsets(real: RealCluster) -> None:
     async with Admin(namesrv=real.namesrv) as admin:
         await admin.create_topic("t", queues=1, broker="b0")

@@ -107,7 +107,7 @@ async def test_start_and_shutdown_may_be_called_again(make: Make, cluster: FakeC
         await client.start()
         await client.shutdown()
     else:
-        with pytest.raises(NotRunning):
+        with pytest.raises(NotRunning, match="cannot be started again; make a new one"):
             await client.start()
     never = make(namesrv=cluster.namesrv)
     await never.shutdown()

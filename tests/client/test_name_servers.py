@@ -121,6 +121,22 @@ async def test_all_of_them_silent(servers: list[FakeNameServer]) -> None:
         await ask(names)
 
 
+async def test_an_outage_is_warned_of_once(
+    servers: list[FakeNameServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ConnectionPool() as pool:
+        names = NameServers([servers[0].address], pool)
+        for outages in (1, 2):
+            await servers[0].stop()
+            for _ in range(5):
+                with pytest.raises(NoNameServer):
+                    await ask(names)
+            told = [r for r in caplog.records if "does not answer" in r.getMessage()]
+            assert len(told) == outages
+            await servers[0].start()
+            await ask(names)
+
+
 async def test_a_write_goes_to_each_and_its_first_error_is_raised(
     servers: list[FakeNameServer],
 ) -> None:

@@ -96,6 +96,10 @@ async def test_a_topic_without_route_or_template(cluster: FakeCluster) -> None:
         with pytest.raises(NoRouteInfo, match="No route info of this topic: nowhere") as caught:
             await p.send(Message("nowhere", b"x"), timeout=0.1)
         assert caught.value.code == 10005
+        assert (
+            "lists no broker that creates topics (autoCreateTopicEnable, TBW102)"
+            in caught.value.remark
+        )
         cluster.put("nowhere", "a")
         assert (await p.send(Message("nowhere", b"x"))).queue.broker_name == "a"
 

@@ -3,8 +3,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import (
     BrokerNotFound,
     InvalidMessage,
@@ -31,6 +34,7 @@ from pocketmq.remoting.headers.send import (
     SendMessageResponseHeader,
 )
 from pocketmq.remoting.request import Request, Response
+from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 
@@ -122,6 +126,32 @@ async def test_a_request_is_answered(
     )
     assert reply.properties[names.MSG_TYPE] == "reply"
     assert names.ARRIVE_TIME in reply.properties
+
+
+async def test_a_reply_says_in_its_body_what_went_wrong() -> None:
+    """RocketMQ has no other way; docs/producer.md recommends this one."""
+
+    class Quote(msgspec.Struct):
+        price: float | None = None
+        error: str | None = None
+
+    prices = {b"EUR/CHF": 0.93}
+    async with RocketMQ() as rocketmq:
+        await rocketmq.create_topic("quotes", queues=1)
+        async with Producer("PG", namesrv=rocketmq.namesrv) as p:
+
+            async def answer(request: ConsumedMessage) -> None:
+                try:
+                    quote = Quote(price=prices[request.body])
+                except LookupError:
+                    quote = Quote(error="unknown pair")
+                await p.reply(request, msgspec.json.encode(quote))
+
+            topics = {"quotes": "*"}
+            async with PushConsumer("CG", topics, handler=answer, namesrv=rocketmq.namesrv):
+                for pair, quote in (b"EUR/CHF", Quote(0.93)), (b"?", Quote(error="unknown pair")):
+                    reply = await p.request(Message("quotes", pair))
+                    assert reply.payload(Quote) == quote
 
 
 async def test_many_requests_at_once_get_their_own_replies(

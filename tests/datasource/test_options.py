@@ -75,7 +75,11 @@ def test_times_win_over_offsets() -> None:
     )
     assert options.starting.by_queue == options.ending.by_queue == {}
     assert options.stored == Range(1795240640388, 1795237080500)
-    assert parse(startingTimestamp="2026-11-21").stored.start == 1795219200000
+
+
+def test_a_time_without_a_zone_is_local(in_shanghai: None) -> None:
+    assert parse(startingTimestamp="2026-11-21T08:00").stored.start == 1795219200000
+    assert parse(startingTimestamp="2026-11-21T00:00Z").stored.start == 1795219200000
 
 
 def test_several_stores(tmp_path: Path) -> None:
@@ -120,6 +124,7 @@ def test_a_store_is_read_once_by_whatever_names(tmp_path: Path) -> None:
         ({"endingOffsets": '{"A":{"0":-2}}'}, "need latest, or offsets"),
         ({"endingOffsets": '{"A":{"0":true}}'}, "need latest, or offsets"),
         ({"startingTimestamp": "yesterday"}, "ISO 8601"),
+        ({"startingTimestamp": "0001-01-01"}, "ISO 8601"),
         ({"minPartitions": "0"}, "a number above 0"),
         ({"maxRecordsPerPartition": "many"}, "a number above 0"),
         ({"failOnDataLoss": "no"}, "true or false"),

@@ -90,15 +90,16 @@ def test_json_lines_and_odd_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_times_are_in_utc_whatever_the_machine_has(tmp_path: Path) -> None:
-    """As they are in the statement: what was printed can be asked for."""
+def test_times_are_local_unless_they_name_a_zone(tmp_path: Path) -> None:
+    """And what was printed can be asked for."""
     store = MadeStore(tmp_path / "store")
     store.put(store_timestamp=NOW)
     root = store.write()
-    text = "2026-11-21 05:57:20.000"
-    sql = f"SELECT storeTimestamp FROM T WHERE storeTimestamp = '{text}'"
-    ended = query(sql, "--store", root)
-    assert text in ended.stdout, ended.stderr
+    printed = "2026-11-21 13:57:20.000+08:00"
+    times = ("2026-11-21 13:57:20", "2026-11-21 05:57:20Z", printed)
+    conditions = " AND ".join(f"storeTimestamp = '{time}'" for time in times)
+    ended = query(f"SELECT storeTimestamp FROM T WHERE {conditions}", "--store", root)
+    assert printed in ended.stdout, ended.stderr
 
 
 @pytest.mark.spark
@@ -112,7 +113,7 @@ def test_values_within_values_as_json(tmp_path: Path) -> None:
         "map('b', body) AS map, struct(storeTimestamp AS time) AS three FROM T ORDER BY queueOffset"
     )
     ended = query(sql, "--json", "--store", root)
-    time = {"time": "2026-11-21T05:57:20Z"}
+    time = {"time": "2026-11-21T13:57:20+08:00"}
     assert [json.loads(line) for line in ended.stdout.splitlines()] == [
         {
             "one": {"at": 0, "body": "text"},
@@ -174,14 +175,28 @@ def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-def test_a_corrupt_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_corrupt_record_is_one_line(tmp_path: Path, form: tuple[str, ...]) -> None:
     store = MadeStore(tmp_path / "store")
     places = [store.put(body=b"body") for _ in range(9)]
     root = store.write()
     damage(root / "commitlog" / f"{0:020d}", places[3] + 90)
-    ended = query("SELECT count(body) FROM T", "--store", root)
+    ended = query("SELECT body FROM T", *form, "--store", root)
     assert ended.returncode == ExitCode.STORE_CORRUPT, ended.stderr
-    assert f"at byte {places[3]}: T/0 has its record 3" in ended.stderr
+    file = root / "commitlog" / f"{0:020d}"
+    begin = f"error: StoreCorrupt: {file} at byte {places[3]}: T/0 has its record 3"
+    assert ended.stderr.startswith(begin)
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_a_row_that_fails_shows_no_stack_of_java(golden_killed: Path) -> None:
+    sql = "SELECT 1 DIV (queueOffset - queueOffset) FROM Flood"
+    ended = query(sql, "--json", "--store", golden_killed)
+    assert ended.returncode == ExitCode.FAILURE
+    # A worker of PySpark may complain before, since nobody takes its rows any more.
+    assert ended.stderr.splitlines()[-1].startswith("error: [DIVIDE_BY_ZERO] ")
+    assert "at org.apache" not in ended.stderr
 
 
 @pytest.mark.spark

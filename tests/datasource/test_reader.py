@@ -265,3 +265,11 @@ def test_an_executor_that_does_not_see_the_store(tmp_path: Path) -> None:
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     with pytest.raises(NotVisible, match=f"this executor does not see {tmp_path}/store"):
         list(reader.read(partition))
+
+
+def test_there_are_no_streams_and_nothing_is_written(golden_clean: Path) -> None:
+    asked = source(golden_clean)
+    with pytest.raises(NotImplementedError, match=r"no streams: read batches with spark\.read"):
+        asked.streamReader(BODY)
+    with pytest.raises(NotImplementedError, match=r"only reads: .* pocketmq\.Producer"):
+        asked.writer(BODY, False)

@@ -12,6 +12,7 @@ import pytest
 
 from pocketmq.cli import COMMANDS
 from pocketmq.client import log_fields
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.service import ExitCode
 
 PROJECT = Path(__file__).parents[2]
@@ -83,3 +84,11 @@ def test_the_exit_codes_are_those_of_the_commands() -> None:
 def test_the_fields_of_log_records_are_those_that_are_told() -> None:
     told = set(re.findall(r"`(mq_\w+)`", (PROJECT / "docs/consumer.md").read_text()))
     assert told == set(re.findall(r"`(mq_\w+)`", log_fields.__doc__ or ""))
+
+
+def test_the_default_files_of_a_name_server_are_those_that_are_told() -> None:
+    config = NamesrvConfig()
+    told = (PROJECT / "docs/servers.md").read_text()
+    for path in (config.kv_config_path, config.config_store_path):
+        assert f"`~/{Path(path).relative_to(Path.home())}`" in told
+    assert "~/namesrv/kvConfig.json" in (PROJECT / "docs/cli.md").read_text()

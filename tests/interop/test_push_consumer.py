@@ -172,6 +172,7 @@ async def test_what_fails_comes_again_and_ends_in_the_dead_letters(
         [letter] = await poll(reader, 1)
     assert letter.body == b"0"
     assert letter.properties["RETRY_TOPIC"] == topic
+    assert letter.reconsume_times == 2  # the attempts, as docs/consumer.md says
 
 
 async def poll(reader: PullConsumer, count: int) -> list[Any]:
@@ -202,6 +203,7 @@ async def test_orderly_ends_in_the_dead_letters_too(cluster: Cluster, topic: str
             [letter] = await poll(reader, 1)
     assert seen == [b"creates the topic"] * 3
     assert letter.body == b"creates the topic"
+    assert letter.reconsume_times == 1
 
 
 async def test_sql92(cluster: Cluster, topic: str) -> None:

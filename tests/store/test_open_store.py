@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.store.made_store import (
 pa = pytest.importorskip("pyarrow", reason="pip install 'pocketmq[arrow]'")
 
 from pocketmq.store.scan.errors import NoStore, NoTopic, RecordsLost  # noqa: E402
+from pocketmq.store.scan.topic_table import configured_queues  # noqa: E402
 
 PROJECT = Path(__file__).parents[2]
 
@@ -71,6 +72,14 @@ def test_topics(orders: Path) -> None:
         assert store.to_arrow("empty", columns=["tags"]).schema.names == ["tags"]
 
 
+def test_topics_of_the_broker_itself_are_not_listed(tmp_path: Path) -> None:
+    """Not even those that bear its name and that of its cluster."""
+    root = unpack_golden("killed", tmp_path)
+    assert {"golden", "DefaultCluster", "Flood"} <= configured_queues(root).keys()
+    with open_store(root) as store:
+        assert store.topics == ["Flood"]
+
+
 def test_columns_come_in_the_order_that_is_asked_for(orders: Path) -> None:
     with open_store(orders) as store:
         table = store.to_arrow(columns=["storeSize", "tags", "body"])
@@ -96,6 +105,13 @@ def test_times_of_storing(orders: Path) -> None:
         assert bodies(store.to_arrow("orders", start_time=start)) == list(range(90, 100))
         later = start.replace(microsecond=start.microsecond + 1)
         assert bodies(store.to_arrow("orders", start_time=later)) == list(range(91, 100))
+
+
+def test_a_time_without_a_zone_is_local(orders: Path, in_shanghai: None) -> None:
+    start = datetime.fromtimestamp((NOW + 91) / 1000, timezone(timedelta(hours=8)))
+    with open_store(orders) as store:
+        table = store.to_arrow("orders", start_time=start.replace(tzinfo=None))
+    assert bodies(table) == list(range(90, 100))
 
 
 def test_offsets(orders: Path) -> None:
@@ -200,7 +216,7 @@ def test_no_store(orders: Path, tmp_path: Path) -> None:
         ({"colums": ["body"]}, TypeError, "unexpected keyword argument 'colums'"),
         ({"tags": ["a", 1]}, ValueError, r"tags is \['a', 1\]"),
         ({"start_time": "2026"}, TypeError, "start_time is '2026': need a datetime, or ms"),
-        ({"end_time": datetime(2026, 1, 1)}, ValueError, "end_time is .*: need a time zone"),
+        ({"end_time": datetime(1, 1, 1)}, ValueError, "end_time is .*, which is out of range"),
         ({"start_offsets": 5}, TypeError, "start_offsets is 5: need offsets by topic"),
         ({"end_offsets": {"orders": 5}}, TypeError, "end_offsets is .*: need offsets by topic"),
         ({"end_offsets": {"orders": {0: -3}}}, ValueError, "end_offsets has orders/0 = -3"),

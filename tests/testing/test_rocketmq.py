@@ -280,6 +280,18 @@ async def test_retries_happen_within_the_time_that_the_clock_is_moved(rocketmq: 
         assert billing.attempts == [b"1"] * 4
 
 
+async def test_a_consumer_that_is_older_than_its_topic_is_waited_for_by_idle(
+    rocketmq: RocketMQ,
+) -> None:
+    """The broker hears of it when it has found the topic, which docs/testing.md says."""
+    billing = Billing(rocketmq, failures=1)
+    async with billing.consumer:
+        await send(rocketmq, b"1")  # makes the topic
+        await rocketmq.idle("billing", timeout=60)
+        await rocketmq.advance(10, patience=60)
+    assert billing.attempts == [b"1"] * 2
+
+
 async def test_a_handler_that_takes_long_does_not_stop_the_clock(rocketmq: RocketMQ) -> None:
     await rocketmq.create_topic("orders", queues=1)
     billing = Billing(rocketmq)

@@ -121,6 +121,9 @@ class MessageAdmin(Servers):
 
         Only this group gets it, through its retry topic. When it fails once more and has no
         attempts left, it becomes a dead letter again. `message` comes from a method of this class.
+        A dead letter itself stays stored, and `pocketmq dlq list` goes on showing it: brokers only
+        keep an offset of what was sent again, which `pocketmq dlq resend` moves.
+
         Raises SubscriptionGroupNotExist, BrokerNotFound.
         """
         instance("message", message, MessageExt)

@@ -56,12 +56,17 @@ class TopicAdmin(Servers):
 
         `queues` on each broker (`read_queues` where they differ); `perm`: 4 read + 2 write;
         `attributes` are added. Without a cluster or broker, on every master there is. Returns the
-        names of the brokers. Raises BrokerNotFound when no broker is concerned.
+        names of the brokers. To stop sends to a topic, or reads, take the permission away: a topic
+        has at least one queue.
+
+        Raises:
+            BrokerNotFound: no broker is concerned.
+            ValueError: a number is out of range.
         """
         check_topic_name(topic)
-        whole("queues", queues, 0, MOST_INT)
+        whole("queues", queues, 1, MOST_INT)
         if read_queues is not None:
-            whole("read_queues", read_queues, 0, MOST_INT)
+            whole("read_queues", read_queues, 1, MOST_INT)
         added = {} if attributes is None else texts_by_name("attributes", attributes)
         header = CreateTopicRequestHeader(
             topic=self._namespace.wrap(topic),

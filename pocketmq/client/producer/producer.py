@@ -511,6 +511,8 @@ class Producer:
     ) -> SendResult:
         """Answer a received message that was sent by `request`.
 
+        RocketMQ has no error replies: let the body say how the request ended.
+
         Raises:
             InvalidMessage: the message is not a request.
             TypeError: `request` is not a MessageExt, or `body` is not bytes.

@@ -11,15 +11,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from pocketmq.message.limits import is_internal_topic
 from pocketmq.store.local_path import ONLY_LOCAL, is_remote
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
-from pocketmq.store.scan.plan import is_internal_topic
 from pocketmq.store.scan.selection import Range
 
 NAMES: Final = (
@@ -234,19 +234,16 @@ class _Reader:
         return OffsetBounds(otherwise, by_queue)
 
     def time(self, name: str) -> int | None:
-        """Read a time, given as Unix ms or in ISO 8601 (UTC by default), as Unix ms."""
+        """Read a time, given as Unix ms or in ISO 8601 (without a zone: local time), as Unix ms."""
         if name not in self._given:
             return None
         text = self._given[name].strip()
         if re.fullmatch(r"-?[0-9]+", text):
             return int(text)
         try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
+            return round(datetime.fromisoformat(text).timestamp() * 1000)
+        except (ValueError, OverflowError):  # the latter for a local time in the year 1
             raise self._error(name, "need milliseconds since 1970 or an ISO 8601 time") from None
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        return round(time.timestamp() * 1000)
 
     def number(self, name: str) -> int | None:
         if name not in self._given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
@@ -33,8 +33,8 @@ class RocketMQDataSource(DataSource):
         startingOffsets, endingOffsets: `earliest`, `latest`, or `{"a":{"0":23,"1":-2}}` with
             -2 for the earliest and -1 for the latest; the end is not included. Of several stores
             each one is read between these offsets of its own queue.
-        startingTimestamp, endingTimestamp: of storing, in ms or ISO 8601; the end is not included.
-            They win over offsets.
+        startingTimestamp, endingTimestamp: of storing, in ms or ISO 8601 (without a zone: local
+            time); the end is not included. They win over offsets.
         minPartitions, maxRecordsPerPartition: how finely to split.
         failOnDataLoss (true): fail when records are corrupt or gone; false leaves them out and
             logs how many, where it reads: to stderr of an executor's Python worker.
@@ -76,6 +76,20 @@ class RocketMQDataSource(DataSource):
         wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
         kind = PushdownReader if wanted and _spark_pushes() else RocketMQReader
         return kind(options, schema)
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refuse `spark.readStream`; Spark asks for this at `start`."""
+        raise NotImplementedError(
+            "the source rocketmq has no streams: read batches with spark.read, between "
+            "startingOffsets or startingTimestamp and their ends"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse `DataFrame.write`."""
+        raise NotImplementedError(
+            "the source rocketmq only reads: a broker writes its store; send messages with "
+            "pocketmq.Producer"
+        )
 
 
 PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
-from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from pocketmq.message.limits import is_internal_topic
 from pocketmq.store.scan.errors import RecordsLost, raise_loss
 from pocketmq.store.scan.offsets import (
     FROM_EARLIEST,
@@ -23,13 +22,6 @@ from pocketmq.store.scan.partitioning import PartitionLimits, Wanted, partitions
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
-
-_SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
-
-
-def is_internal_topic(topic: str) -> bool:
-    """Return whether a topic is the broker's own, of retries, or of dead letters."""
-    return is_system_topic(topic) or topic.startswith(_SYSTEM_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,20 @@ from typing import Any, Final, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pocketmq.message.limits import is_internal_topic
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, is_internal_topic, plan
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.selection import Range, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import configured_queues
+from pocketmq.store.scan.topic_table import configured_queues, own_names
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +176,14 @@ def topics_of(store: StoreSnapshot) -> set[str]:
     return {topic for topic, _ in store.queues} | configured_queues(store.root).keys()
 
 
+def application_topics(store: StoreSnapshot) -> list[str]:
+    """Return the topics that applications use or may use, sorted: those that are read when none is
+    named, and those without a message that the broker did not make for itself."""
+    stored, listed = {topic for topic, _ in store.queues}, configured_queues(store.root).keys()
+    known = stored | (listed - own_names(listed))
+    return sorted(topic for topic in known if not is_internal_topic(topic))
+
+
 def _log_loss(count: int, error: RecordsLost) -> None:
     log.warning("left out %d records: %s", count, error)
 
@@ -194,8 +203,10 @@ def _millis(name: str, value: datetime | int | None) -> int | None:
         return value
     if not isinstance(value, datetime):
         raise TypeError(f"{name} is {value!r}: need a datetime, or ms since 1970 as an int")
-    if value.tzinfo is None:
-        raise ValueError(f"{name} is {value!r}: need a time zone, such as tzinfo=UTC")
+    try:
+        value = value.astimezone(UTC)  # without a zone: local time, as everywhere
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{name} is {value!r}, which is out of range: {error}") from None
     # Stored times are whole milliseconds, so both bounds are rounded up.
     return -((_EPOCH - value) // timedelta(milliseconds=1))
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from pocketmq.store.errors import StoreClosed
 from pocketmq.store.local_path import ONLY_LOCAL, is_remote
-from pocketmq.store.scan.plan import is_internal_topic
-from pocketmq.store.scan.query import Query, QueryOptions, Scan, topics_of
+from pocketmq.store.scan.query import Query, QueryOptions, Scan, application_topics
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import check_store
 from pocketmq.store.scan.tail import take_snapshot
@@ -31,8 +30,8 @@ class StoredMessages:
             msgId, reconsumeTimes. There are also bornHost, storeHost, sysFlag, storeSize, bodyCRC,
             preparedTransactionOffset and offsetMsgId. Columns that you leave out are not read.
         tags: one tag, or several. Default: any, or none.
-        start_time, end_time: the time of storing, as an aware `datetime` or in ms since 1970.
-            `start_time` is included, `end_time` is not.
+        start_time, end_time: the time of storing, as a `datetime` (local time if it has no zone) or
+            in ms since 1970. `start_time` is included, `end_time` is not.
         start_offsets, end_offsets: queue offsets by topic and queue id, such as
             `{"orders": {0: 23, 1: -2}}`; -2 stands for the oldest message of the queue, -1 for its
             end. The end offset is not included. Other queues are read from beginning to end.
@@ -72,11 +71,12 @@ class StoredMessages:
     def topics(self) -> list[str]:
         """The topics of the store, in order, without internal, retry and dead-letter topics.
 
-        A topic that the broker knows is listed even if it has no message yet.
+        A topic that the broker knows is listed even if it has no message yet, unless it is one of
+        the two that bear the names of the broker and its cluster.
         """
         self._check_open()
         store = undisturbed(lambda: take_snapshot(self.directory))
-        return sorted(topic for topic in topics_of(store) if not is_internal_topic(topic))
+        return application_topics(store)
 
     def batches(
         self, topic: str | Iterable[str] | None = None, **options: Unpack[QueryOptions]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pocketmq.message.fastjson import FastjsonError, decode
+from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
 
 
 def configured_queues(root: Path) -> dict[str, int]:
@@ -16,6 +18,21 @@ def configured_queues(root: Path) -> dict[str, int]:
         return {topic: _queues(config) for topic, config in table.items()}
     except (OSError, FastjsonError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def own_names(topics: Iterable[str]) -> set[str]:
+    """Return the names of a broker and of its cluster, from `topics`, the topics it has.
+
+    A broker has a topic with each of the two names, and another one with each name behind a fixed
+    prefix.
+    """
+    prefixes = (REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX)
+    return {
+        topic.removeprefix(prefix)
+        for topic in topics
+        for prefix in prefixes
+        if topic.startswith(prefix)
+    }
 
 
 def _queues(config: object) -> int:
