@@ -27,6 +27,9 @@ from pocketmq.remoting.service import ExitCode, StopEvent
 #: The group of a reader that commits nothing.
 GROUP = "pocketmq_pull"
 
+#: How long to look for a name server, seconds; as long as `pocketmq send` does.
+START_TIMEOUT = 10.0
+
 BATCH = 512
 POLL_SECONDS = 0.25
 
@@ -87,13 +90,18 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
     unread = UnreadOutput()
     left = options.count
     try:
-        async with PullConsumer(
+        consumer = PullConsumer(
             options.group or GROUP,
             namesrv=options.namesrv,
             start="begin",
             auto_commit=options.group is not None,
-        ) as consumer:
-            with telling_what_is_awaited(f"name server {options.namesrv}"):
+            start_timeout=START_TIMEOUT,
+        )
+        awaited = f"name server {options.namesrv}"
+        with telling_what_is_awaited(awaited):
+            await consumer.start()
+        async with consumer:
+            with telling_what_is_awaited(awaited):
                 await _assign(consumer, options)
             ends = None if options.follow else await _ends(consumer)
             while not stop.is_set() and left != 0 and not _reached(consumer, ends):

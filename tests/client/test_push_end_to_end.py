@@ -82,3 +82,16 @@ async def test_nothing_acknowledged_is_lost_through_restarts(
         for offsets in order.values():
             for at, offset in enumerate(offsets):
                 assert offset <= max(offsets[:at], default=-1) + 1
+
+
+async def test_a_new_group_gets_what_is_sent_once_it_has_started(real: RealCluster) -> None:
+    async with Producer("PG", namesrv=real.namesrv) as producer:
+        await create_topic(producer)
+        for n in range(10):
+            body = b"after the start of %d" % n
+            async with PushConsumer(f"G{n}", {"T": "*"}, namesrv=real.namesrv) as consumer:
+                await producer.send(Message("T", body))
+                async with asyncio.timeout(30):
+                    message = await anext(consumer)
+                assert message.body == body
+                message.ack()

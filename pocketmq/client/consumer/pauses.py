@@ -18,6 +18,7 @@ class Pauses(msgspec.Struct, frozen=True):
         first_failure: after a queue could not be read.
         longest_failure: twice as long after each further failure, at most this.
         hold_slack: for the answer to a pull, beyond the time that the broker may hold it.
+        first_round: for the first round of sharing queues, which a start waits for.
         incomplete_round: after a round of sharing queues in which something could not be asked.
         lock_timeout: for the answer to a request for locks.
         send_back_timeout: for the answer of a broker that is to take a message back.
@@ -32,6 +33,7 @@ class Pauses(msgspec.Struct, frozen=True):
     first_failure: float = 0.1
     longest_failure: float = 1.0
     hold_slack: float = 15.0
+    first_round: float = 3.0
     incomplete_round: float = 1.0
     lock_timeout: float = 1.0
     send_back_timeout: float = 5.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -184,6 +185,10 @@ class PushSession:
             instance.spawn(self.rebalancer.run(), "rebalance")
             if options.consume.orderly:
                 instance.spawn(self.ownership.keep_locks(), "queue locks")
+            # A new group that begins at the end has missed nothing that is sent after its start.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pauses.first_round):
+                    await self.rebalancer.began.wait()
         assignment, consumption, age = self.assignment, self.consumption, options.consume_timeout
         instance.every(
             options.common.commit_interval,

@@ -81,6 +81,8 @@ class Rebalancer:
         #: By topic, the brokers of its route and when each was last in it, monotonic seconds.
         self._brokers: dict[str, dict[str, float]] = {}
         self._wake = asyncio.Event()
+        #: Set after the first round.
+        self.began = asyncio.Event()
         self._failing: set[str] = set()
         self.topics: set[str] = set()
         instance.dispatcher.register(
@@ -97,6 +99,7 @@ class Rebalancer:
         """Rounds for ever; ends by cancellation."""
         while True:
             period = REBALANCE_PERIOD if await self.round() else self._retry_period
+            self.began.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await self._wake.wait()
