@@ -151,4 +151,4 @@ async def test_a_queue_that_comes_back_has_its_failures_told_again(
                 caplog.clear()
                 await c.assign([A0])
             await c._session.committer.commit(c._session.assignment.queues)
-            assert [r.levelname for r in caplog.records if "commit of" in r.message] == ["WARNING"]
+            assert [r.levelname for r in caplog.records if "committing" in r.message] == ["WARNING"]
