@@ -105,7 +105,7 @@ class NameServers:
             late = RemotingConnectError(f"no connection within {timeout:.3f} s")
             silent |= {address: late for address in addresses if address not in silent}
         self._tell_silent(silent)
-        raise NoNameServer(f"no name server can be reached: {_reasons(silent)}")
+        raise NoNameServer(f"no name server answered: {_reasons(silent)}")
 
     def _tell_silent(self, errors: Mapping[str, RemotingError]) -> None:
         """Log the servers that do not answer, those that did before."""

@@ -12,6 +12,7 @@ from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import NoNameServer, NotRunning
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.message.limits import TRACE_TOPIC
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 from tests.client.fake_cluster import FakeCluster, FakeServer
@@ -120,6 +121,7 @@ async def is_gone(cluster: FakeCluster, client: Any) -> None:
 async def begun(client: Any, cluster: FakeCluster) -> asyncio.Task[Any]:
     """Start the client and give it something that its shutdown waits for: a send that is not
     answered, or a message whose offset is not committed. What ends when that has ended."""
+    cluster.put(TRACE_TOPIC)
     await client.start()
     if isinstance(client, Producer):
         return asyncio.create_task(client.send(Message("T", b"x")))

@@ -87,7 +87,7 @@ async def test_records_of_consumers_carry_them(
         assert committing["broker"] in ("a", "b")
         assert told(records("is lost")[0]) == {"group": "G", "broker": "a"}
         shared = told(records("gained")[0])
-        assert shared.keys() == {"topic"}
+        assert shared.keys() == {"group", "topic"}
 
 
 def test_all_warnings_of_the_client_carry_fields() -> None:

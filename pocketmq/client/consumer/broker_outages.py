@@ -31,13 +31,13 @@ class BrokerOutages:
         self._routes = instance.routes
         self._group = group
         self._clock = clock
-        #: When they began, by broker and activity; the empty text stands for all it does.
-        self._since: dict[tuple[str, str], float] = {}
+        #: When they began, by broker, activity and topic; the empty texts stand for any.
+        self._since: dict[tuple[str, str, str], float] = {}
 
     def lost(self, address: str) -> None:
         """Note that the connection to a server is gone."""
         broker = self._broker_at(address)
-        if broker is None or self._begins(broker, ""):
+        if broker is None or self._begins(broker):
             log.warning(
                 "group %s: the connection to %s is lost; connecting again",
                 self._group,
@@ -45,29 +45,25 @@ class BrokerOutages:
                 extra=fields(group=self._group, broker=broker or address),
             )
 
-    def failed(
-        self, broker: str, doing: str, error: RemotingError, topic: str | None = None
-    ) -> None:
+    def failed(self, broker: str, doing: str, error: RemotingError, topic: str = "") -> None:
         """Note that it failed, and will be tried again; `doing` is as "reading" or "locking"."""
         away = is_silence(error) or isinstance(error, BrokerNotFound)
-        activity = _activity(doing, topic)
-        begins = self._begins(broker, "" if away else activity)
+        begins = self._begins(broker) if away else self._begins(broker, doing, topic)
         log.log(
             logging.WARNING if begins else logging.DEBUG,
             "group %s: broker %s fails, trying again: %s: %s",
             self._group,
             broker,
-            activity,
+            _activity(doing, topic),
             error,
-            extra=fields(error, group=self._group, broker=broker, topic=topic),
+            extra=fields(error, group=self._group, broker=broker, topic=topic or None),
         )
 
-    def answered(self, broker: str, doing: str, topic: str | None = None) -> None:
+    def answered(self, broker: str, doing: str, topic: str = "") -> None:
         """Note that it succeeded."""
         if not self._since:
             return
-        activity = _activity(doing, topic)
-        for key in ((broker, ""), (broker, activity)):
+        for key in ((broker, "", ""), (broker, doing, topic)):
             began = self._since.pop(key, None)
             if began is not None:
                 log.info(
@@ -75,15 +71,20 @@ class BrokerOutages:
                     self._group,
                     broker,
                     self._clock() - began,
-                    activity,
-                    extra=fields(group=self._group, broker=broker, topic=topic),
+                    _activity(doing, topic),
+                    extra=fields(group=self._group, broker=broker, topic=topic or None),
                 )
 
-    def _begins(self, broker: str, activity: str) -> bool:
+    def forget(self, topic: str) -> None:
+        """Have failures of a topic logged anew."""
+        for key in [key for key in self._since if key[2] == topic]:
+            del self._since[key]
+
+    def _begins(self, broker: str, doing: str = "", topic: str = "") -> bool:
         """Whether this is the first failure of an outage."""
-        if (broker, activity) in self._since:
+        if (broker, doing, topic) in self._since:
             return False
-        self._since[broker, activity] = self._clock()
+        self._since[broker, doing, topic] = self._clock()
         return True
 
     def _broker_at(self, address: str) -> str | None:
@@ -91,5 +92,5 @@ class BrokerOutages:
         return next((name for name, of in brokers if address in of.values()), None)
 
 
-def _activity(doing: str, topic: str | None) -> str:
-    return f"{doing} queues" if topic is None else f"{doing} topic {topic}"
+def _activity(doing: str, topic: str) -> str:
+    return f"{doing} topic {topic}" if topic else f"{doing} queues"

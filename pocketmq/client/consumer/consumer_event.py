@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 import msgspec
@@ -105,7 +105,31 @@ class ConsumerEvents:
         queue = self._instance.namespace.unwrap_queue(queue)
         self.tell(ConsumerEventKind.READING_RECOVERED, str(queue))
 
+    def reading_changed(self, topic: str) -> None:
+        """Forget what failed of a topic that is read from now on, or no more."""
+        self._outages.forget(topic)
+
+    def queues_changed(
+        self, topic: str, gained: Sequence[MessageQueue], lost: Sequence[MessageQueue]
+    ) -> None:
+        """Tell that this client has another share of a topic now, if it has."""
+        if not gained and not lost:
+            return
+        log.info(
+            "group %s, topic %s: gained %s, lost %s",
+            self._group,
+            topic,
+            _listed(gained),
+            _listed(lost),
+            extra=fields(group=self._group, topic=topic),
+        )
+        self.tell(ConsumerEventKind.QUEUES_CHANGED, self._instance.namespace.unwrap(topic))
+
     def group_changed(self, error: Exception | None) -> None:
         """The brokers do not count this client to its group, or (None) do so again."""
         kind = ConsumerEventKind.GROUP_FOUND if error is None else ConsumerEventKind.GROUP_LOST
         self.tell(kind, self._group, error)
+
+
+def _listed(queues: Sequence[MessageQueue]) -> str:
+    return ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in queues) or "none"

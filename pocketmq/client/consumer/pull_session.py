@@ -9,7 +9,7 @@ import msgspec
 
 from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.consume_hooks import ConsumeHookList
-from pocketmq.client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
+from pocketmq.client.consumer.consumer_event import ConsumerEvents
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
@@ -26,7 +26,6 @@ from pocketmq.client.consumer.trace_sender import TraceSender
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.log_fields import fields
 from pocketmq.client.offsets import QueueOffsets, consume_from_where
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
@@ -142,24 +141,12 @@ class PullSession:
             return True
         lost = [queue for queue in assignment.of_topic(topic) if queue not in share]
         gained = [queue for queue in share if queue not in assignment.fetchers]
-        if lost or gained:
-            group = self._options.group
-            log.info(
-                "group %s, topic %s: gained %s, lost %s",
-                group,
-                topic,
-                gained,
-                lost,
-                extra=fields(group=group, topic=topic),
-            )
         await self.let_go([assignment.remove(queue) for queue in lost])
         if assignment.subscriptions.get(topic) is not subscription:
             return True  # it was given up in the meantime
         assignment.add_all(gained)
         await assignment.start_all()
-        if lost or gained:
-            shown = self.instance.namespace.unwrap(topic)
-            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, shown)
+        self._events.queues_changed(topic, gained, lost)
         return True
 
     def _describe(self) -> ConsumerData:

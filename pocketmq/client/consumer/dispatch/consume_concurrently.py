@@ -26,11 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ConsumeConcurrently(ConsumeService):
-    """Hands out messages of all queues in turn, whether or not earlier ones are done.
-
-    `send_back` returns a message to the broker with a delay level and tells whether it was taken;
-    None in broadcast mode, where what failed is dropped.
-    """
+    """Hands out messages of all queues in turn, whether or not earlier ones are done."""
 
     def __init__(
         self,
@@ -40,8 +36,7 @@ class ConsumeConcurrently(ConsumeService):
         send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
         pauses: Pauses,
     ) -> None:
-        super().__init__(limiter, stats, names)
-        self._send_back = send_back
+        super().__init__(limiter, stats, names, send_back)
         self._pauses = pauses
         self._again: deque[ConsumedMessage] = deque()
 

@@ -38,8 +38,7 @@ class ConsumeOrderly(ConsumeService):
         max_reconsume_times: int | None,
         locked: bool,
     ) -> None:
-        super().__init__(limiter, stats, names)
-        self._send_back = send_back
+        super().__init__(limiter, stats, names, send_back)
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times
         self._locked = locked

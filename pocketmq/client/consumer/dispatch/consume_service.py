@@ -43,16 +43,27 @@ class Begun(NamedTuple):
 
 
 class ConsumeService(ABC):
-    """Hands out the messages of one consumer."""
+    """Hands out the messages of one consumer.
+
+    `send_back` returns a message to the broker with a delay level and tells whether it was taken;
+    None in broadcast mode, where what failed is dropped.
+    """
 
     _outcome: Outcome
     _wake: Callable[[], None]
 
-    def __init__(self, limiter: PullLimiter, stats: ConsumeStats, names: ShownNames) -> None:
+    def __init__(
+        self,
+        limiter: PullLimiter,
+        stats: ConsumeStats,
+        names: ShownNames,
+        send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
+    ) -> None:
         self.stopped = False
         self._limiter = limiter
         self._stats = stats
         self._names = names
+        self._send_back = send_back
         self._ready: deque[Queue] = deque()
         #: Messages that wait for a while, by timer.
         self._timers: dict[asyncio.TimerHandle, ConsumedMessage] = {}

@@ -48,6 +48,9 @@ class ReadingListener(Protocol):
     def reading_works(self, queue: MessageQueue, failures: int) -> None:
         """A queue was read for the first time, or after so many failures in a row."""
 
+    def reading_changed(self, topic: str) -> None:
+        """The topic is read from now on, or no more."""
+
 
 class Assignment(Generic[M]):
     """The subscriptions of one consumer, and the fetchers of its queues."""
@@ -129,6 +132,7 @@ class Assignment(Generic[M]):
             )
         existing = set(route.subscribe) if route is not None else set()
         now = time.time_ns() // 1_000_000
+        self._listener.reading_changed(topic)
         self.subscriptions[topic] = Subscription(topic, kind, expression, now, existing, start)
         return True
 
@@ -153,6 +157,7 @@ class Assignment(Generic[M]):
         """Stop reading this topic; return the queues that were dropped."""
         self.subscriptions.pop(topic, None)
         self._instance.routes.unwatch(topic)
+        self._listener.reading_changed(topic)
         return [self.remove(queue) for queue in self.of_topic(topic)]
 
     def of_topic(self, topic: str) -> list[MessageQueue]:

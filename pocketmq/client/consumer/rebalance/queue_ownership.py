@@ -93,10 +93,7 @@ class QueueOwnership:
         for pq in self._assignment.add_all(gained):
             pq.locked_until = until
         await self._assignment.start_all()
-        if lost or gained:
-            log.info("topic %s: gained %s, lost %s", topic, gained, lost, extra=fields(topic=topic))
-            shown = self._instance.namespace.unwrap(topic)
-            self._events.tell(ConsumerEventKind.QUEUES_CHANGED, shown)
+        self._events.queues_changed(topic, gained, lost)
         return complete and len(gained) == len(wanted)
 
     async def _give_back(self, topic: str, share: Sequence[MessageQueue]) -> bool:
