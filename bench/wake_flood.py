@@ -39,7 +39,7 @@ PROBE_SECONDS = 0.005  # between two requests of the other client
 PLAIN, PARENTS, OMITTING = range(3)
 TITLES = {PLAIN: "plain pulls", PARENTS: "parents", OMITTING: "parents, omitNotFound"}
 HEADING = (
-    "who waits", "send p50", "send worst", "other p50", "other p99", "other worst",
+    "waiting", "send p50", "send worst", "other p50", "other p99", "other worst",
     "woken per message", "broker CPU per message",
 )  # fmt: skip
 

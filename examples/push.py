@@ -1,4 +1,6 @@
-"""Works on messages as they come, eight at a time; what fails comes again. Run send.py before."""
+"""Handle messages as they arrive, eight at a time. A message whose handler fails is redelivered.
+
+Run send.py first."""
 
 import asyncio
 

@@ -40,7 +40,7 @@ class EmbeddedServer:
     - `store`: the broker's store directory, kept; None for a temporary one that is removed at the
       end.
     - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
-    - `advertise`: the host that clients are told to connect to (brokerIP1).
+    - `advertise`: the host that clients connect to (brokerIP1).
     - `properties`: settings of the broker by their official names, which win over those above;
       but storePathRootDir and namesrvAddr are set here.
 

@@ -155,7 +155,7 @@ class SyncClient:
         if thread is not None and thread.forked:
             self._thread = None  # it is the parent's to end
             return
-        with self._ending:  # who comes second waits for the end
+        with self._ending:  # a second caller waits for the first
             thread = self._thread
             if thread is None:
                 return

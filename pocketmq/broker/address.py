@@ -1,4 +1,4 @@
-"""The port that a broker listens on, and the numeric address that clients are told."""
+"""The port that a broker listens on, and the numeric address given to clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reserve_port(host: str) -> socket.socket:
 
 
 async def resolve_advertised(config: BrokerConfig) -> str:
-    """Return the numeric address that clients are told, as message ids contain it.
+    """Return the numeric address given to clients, as message ids contain it.
 
     Raises CannotListen for a name without an address; warns where nobody will get through.
     """

@@ -70,7 +70,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """`host:port` as clients are told."""
+        """`host:port` as clients get it."""
         return f"{self.config.advertised_host}:{self.port}"
 
     async def start(self) -> None:

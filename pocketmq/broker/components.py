@@ -214,7 +214,7 @@ class Components:
             self.pulls.register(dispatcher)
         for processor in self._processors:
             processor.register(dispatcher)
-        # It looks up who serves its children, so it comes last.
+        # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
         return dispatcher
 

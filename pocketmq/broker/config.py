@@ -61,13 +61,13 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     broker_config_path: str = ""  # changes are written there; empty: nowhere
     config_black_list: str = "configBlackList;brokerConfigPath"
 
-    # Who and where
+    # Identity and addresses
     namesrv_addr: str = ""  # host:port;host:port
     broker_cluster_name: Name = "DefaultCluster"
     broker_name: Name = field(default_factory=socket.gethostname)
     broker_id: Annotated[int, Meta(ge=0)] = MASTER_ID
     bind_address: str = LOOPBACK
-    # The address that clients are told; empty: bindAddress, or this host's if that is a wildcard.
+    # The address given to clients; empty: bindAddress, or this host's if that is a wildcard.
     broker_ip1: str = field(default="", name="brokerIP1")
     listen_port: Port = 10911  # 0: any free port
     vip_channel_enable: bool = True
@@ -162,7 +162,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     @property
     def advertised_host(self) -> str:
-        """The address that clients are told to connect to."""
+        """The address that clients connect to."""
         if self.broker_ip1:
             return self.broker_ip1
         return _own_address() if self.bind_address in WILDCARDS else self.bind_address

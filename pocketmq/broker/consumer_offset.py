@@ -39,7 +39,7 @@ class ConsumerOffsets(OffsetFile):
         self.table: dict[str, dict[int, int]] = {}
         # Where the group last pulled; only shown to admins, never stored.
         self._pulled: dict[str, dict[int, int]] = {}
-        # Offsets that an admin set and that the group has not been told yet; never stored.
+        # Offsets that an admin set and that the group has not received yet; never stored.
         self._resets: dict[str, dict[int, int]] = {}
 
     def load(self) -> None:

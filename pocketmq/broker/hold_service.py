@@ -228,7 +228,7 @@ class HoldService:
     # --- waking ---------------------------------------------------------------------------
 
     def _wake(self, held: HeldPull) -> None:
-        # Callers go through a snapshot: a pull in it may have been woken meanwhile.
+        # Callers go through a snapshot: a pull in it may have been woken since.
         if held not in held.queue.held:
             return
         self._remove(held)

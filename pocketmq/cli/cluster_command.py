@@ -83,9 +83,14 @@ def run_admin(
     """Run `main(admin)` with an Admin of the cluster; its result is the exit code, None is 0."""
     from pocketmq.client.admin import Admin
 
+    async def reach_and_run(admin: Admin) -> int | None:
+        with telling_what_is_awaited(f"name server {options.namesrv}"):
+            await admin.cluster_info()
+        return await main(admin)
+
     async def ask(stop: StopEvent) -> int:
         async with Admin(namesrv=options.namesrv) as admin:
-            asking = asyncio.ensure_future(main(admin))
+            asking = asyncio.ensure_future(reach_and_run(admin))
             stopping = asyncio.ensure_future(stop.wait())
             try:
                 await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)

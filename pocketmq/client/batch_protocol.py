@@ -131,7 +131,7 @@ class BatchProtocol:
         which the broker is asked to say so with `omit_not_found`.
 
         Raises RequestCodeNotSupported and TooManyChildren, which are remembered; the error of any
-        other error answer; what the pool raises; BatchError for an answer that can not be taken
+        other error answer; what the pool raises; BatchError for an answer that cannot be taken
         apart.
         """
         answer = await self._pool.request(

@@ -57,7 +57,7 @@ class Heartbeat:
         )
 
     def targets(self) -> list[str]:
-        """The broker addresses that are told; none while there is nothing to tell."""
+        """The broker addresses that get heartbeats; none while there is nothing to announce."""
         if not (self._producers or self._consumers):
             return []
         return [
@@ -68,7 +68,7 @@ class Heartbeat:
         ]
 
     async def send_all(self) -> None:
-        """One heartbeat to every target; who does not answer is logged, and told next time."""
+        """Send a heartbeat to every target; log those that do not answer, and keep them."""
         targets = self.targets()
         for gone in self.versions.keys() - set(targets):
             del self.versions[gone]

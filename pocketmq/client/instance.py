@@ -195,7 +195,7 @@ class ClientInstance:
             tasks = [task for task in self._tasks if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()
-            # Before the pool is closed: who waits for a connection then would take its cancellation
+            # Before the pool is closed: a waiter for a connection would take its cancellation
             # for an error of the pool, and go on. But a handler may take no notice of its own.
             ended = asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.wait([ended], timeout=self._cancel_timeout)

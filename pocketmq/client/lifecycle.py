@@ -44,8 +44,8 @@ class Lifecycle:
         return self._closing is not None
 
     async def start(self) -> None:
-        """Begin, or wait until another caller has; raises NotRunning when it is shut down before
-        or meanwhile, and what `connect` and `begin` raise."""
+        """Begin, or wait until another caller has. Raises NotRunning if it is or gets shut down,
+        and the errors of `connect` and `begin`."""
         async with self._starting:
             if self.running:
                 return
@@ -70,7 +70,7 @@ class Lifecycle:
         """Close, or wait until it is closed; cancelling a caller does not cancel the shutdown."""
         if self._closing is None:
             self.running = False
-            # In a task of its own, so that a caller who is cancelled leaves nothing half closed.
+            # In a task of its own, so that a caller that is cancelled leaves nothing half closed.
             self._closing = asyncio.get_running_loop().create_task(self._shut_down())
         await asyncio.shield(self._closing)
 

@@ -127,7 +127,7 @@ class RouteTable:
         self._watched: set[str] = set()
         self._asking: dict[tuple[str, bool], asyncio.Task[TopicRoute | None]] = {}
         self._doubted_at: dict[str, float] = {}
-        #: For topics that senders wait for: how often the route was missing, and who asks next.
+        #: For topics that senders wait for: how often the route was missing, and the next request.
         self._misses: dict[str, int] = {}
         self._asking_later: dict[str, asyncio.Task[None]] = {}
         self._brokers: dict[str, dict[int, str]] = {}
@@ -208,7 +208,7 @@ class RouteTable:
         """The route to send by, as `for_publish` gives it; wait up to `timeout` seconds for it.
 
         A topic has no route while the name server, or the topic's first broker, is starting. All
-        who wait for a topic share one question at a time, after a pause that grows.
+        callers that wait for a topic share one request at a time, with growing pauses.
 
         Raises:
             NoRouteInfo, NoNameServer: the last answer within `timeout`.
@@ -304,8 +304,8 @@ class RouteTable:
         self._forget_brokers()
 
     async def _ask(self, topic: str, create: bool, timeout: float) -> TopicRoute | None:
-        # All who want the same route at the same time share one request; who gives up leaves
-        # it to the others.
+        # All callers that want the same route share one request; one that gives up leaves it
+        # to the others.
         task = self._asking_task(topic, create)
         try:
             async with asyncio.timeout(timeout):

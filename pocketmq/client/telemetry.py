@@ -102,7 +102,7 @@ class OpenTelemetryHook:
         if _SPAN not in context.attributes:
             return
         span, token, task = context.attributes[_SPAN]
-        # Work that is given up is told by another task, where the span was never current.
+        # Work that is given up is reported by another task, where the span was never current.
         if asyncio.current_task() is task:
             contexts.detach(token)
         if context.error is not None:

@@ -4,7 +4,7 @@
     PushConsumer("billing", trace=True)
 
 Records are collected and sent in the background. They never hold up a message: when the trace topic
-can not keep up, records are dropped and counted. The official tools read them (mqadmin
+cannot keep up, records are dropped and counted. The official tools read them (mqadmin
 queryMsgTraceById, the dashboard).
 Reference: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
 """

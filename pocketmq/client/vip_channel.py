@@ -3,7 +3,7 @@
 With the option on, requests to brokers go there as the Java client's do: sends, offsets, locks,
 messages given back, members of a group, probes, and what an administrator asks. Pulls, heartbeats,
 the ends of transactions and recalls never do, nor does the question for a broker's settings. There
-is no way back where that port is not open (vipChannelEnabled; off by default).
+is no fallback if that port is not open (vipChannelEnabled; off by default).
 Reference: MixAll.brokerVIPChannel and its uses in 5.3.3.
 """
 

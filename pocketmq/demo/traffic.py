@@ -31,7 +31,7 @@ class Sending:
         self._room = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
 
     async def run(self, namesrv: str, messages: Sequence[Message]) -> None:
-        """Returns when all are acknowledged. Raises BatchSendError when some can not be sent."""
+        """Return when all are acknowledged. Raises BatchSendError when some cannot be sent."""
         # The default tables isolate a failed broker for 10 s and probe it every 2 s, which is
         # longer than this lasts.
         async with Producer(

@@ -43,7 +43,7 @@ def encode_payload(payload: object) -> bytes:
         return msgspec.json.encode(payload)
     except (TypeError, msgspec.MsgspecError, OverflowError, ValueError) as error:
         kind = type(payload).__name__
-        raise TypeError(f"payload of type {kind} can not be sent as JSON: {error}") from None
+        raise TypeError(f"payload of type {kind} cannot be sent as JSON: {error}") from None
 
 
 def decode_payload(body: bytes, kind: Any = Any) -> Any:

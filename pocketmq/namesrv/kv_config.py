@@ -62,7 +62,7 @@ class KVConfig:
         if text is None:
             return {}
         try:
-            # Not fastjson first: to it an entry with the key $ref is no entry.
+            # Not fastjson first: it drops an entry with the key $ref.
             return msgspec.json.decode(text, type=_File).config_table
         except (msgspec.DecodeError, RecursionError):
             return fastjson.decode_into(text, _File).config_table

@@ -42,7 +42,7 @@ _NONE_KNOWN: Final[Mapping[bytes, Request[Any]]] = {}
 
 
 class BatchError(BodyError):
-    """A parent that can not be taken apart; nothing of it is executed."""
+    """A parent that cannot be taken apart; none of its children is executed."""
 
 
 def child_frames(body: Buffer) -> Iterator[memoryview]:
@@ -73,7 +73,7 @@ def decode_answers(body: Buffer) -> dict[int, Command]:
     """A parent's answer: the children's answers by opaque. A missing child has no news.
 
     Raises:
-        BatchError: the body can not be taken apart, or names an opaque twice.
+        BatchError: the body cannot be taken apart, or names an opaque twice.
     """
     answers: dict[int, Command] = {}
     for frame in child_frames(body):

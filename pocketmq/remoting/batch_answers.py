@@ -198,7 +198,7 @@ class BatchAnswers:
             length = response.length
             head = response.head(serialize_type, opaque, length)
         except Exception as error:
-            log.exception("the answer to child %d of a batch can not be written", opaque)
+            log.exception("the answer to child %d of a batch cannot be written", opaque)
             failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
             head = failure.head(serialize_type, opaque, 0)
             length = 0

@@ -98,7 +98,7 @@ class LayoutCache:
         return None
 
     def learn(self, head: bytes, language: str, request_type: Any) -> None:
-        """Note the layout of a header that was decoded the long way, if it is one to come again.
+        """Note the layout of a header that was decoded the long way, if more like it may follow.
 
         Only headers without a remark, as requests are, and without bytes after their entries.
         """

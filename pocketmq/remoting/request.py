@@ -201,7 +201,7 @@ class RequestDecoder:
             head = frame[4:end]
             prefix = frame[_PREFIX]
             if type(frame) is not bytes:
-                prefix = bytes(prefix)  # a view of what may be changed is no key
+                prefix = bytes(prefix)  # a view of a mutable buffer cannot be a key
             request = self.quick[prefix](head)  # type: ignore[index]
         except _NOT_QUICKLY:
             return self._decode_any(frame)

@@ -55,7 +55,7 @@ class CheckRounds:
         return self._left
 
     async def _round(self, patient: bool) -> bool:
-        """One round; whether all who were asked answered, if they were waited for."""
+        """Run one round; return whether all producers that were asked answered, if it waited."""
         checks = self._broker.components.transactions.checks
         asked, told = checks.asked, self._told
         await checks.check()

@@ -240,7 +240,7 @@ class RocketMQ:
 class SyncRocketMQ:
     """The methods of a RocketMQ for synchronous tests.
 
-    Do not call them in a coroutine: consumers in the same event loop could not go on meanwhile.
+    Do not call them in a coroutine: they would block the consumers in the same event loop.
     """
 
     def __init__(self, rocketmq: RocketMQ) -> None:

@@ -179,7 +179,7 @@ class BatchProcessor:
         if route is None or code == _BATCH:
             return Response(
                 ResponseCode.SYSTEM_ERROR,
-                f"system error in processor: dispatchCode {code} can not be batched",
+                f"system error in processor: dispatchCode {code} cannot be batched",
             )
         if code in PULL_CODES:
             self._pull_later(request, route)
@@ -313,7 +313,7 @@ class BatchProcessor:
         route: Route,
         many: ManyHandler,
     ) -> None:
-        """Children that can be executed many at a time, with those between that can not."""
+        """Children that can be executed many at a time, and those between that cannot."""
         at, most = 0, len(children)
         while at < len(children):
             some = children[at : at + most]

@@ -239,7 +239,7 @@ class PullProcessor:
     ) -> Response | None:
         """Return the answer that sends a consumer to the offset that an admin set.
 
-        Return None if no request waits for this answer: the next pull is told.
+        Return None if no request waits for this answer: the next pull gets it.
         """
         header = request.header
         offset: int | None = None

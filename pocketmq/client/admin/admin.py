@@ -17,11 +17,19 @@ Reference: DefaultMQAdminExt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Unpack
+
 from pocketmq.client.admin.configs import ConfigAdmin
 from pocketmq.client.admin.groups import GroupAdmin
 from pocketmq.client.admin.messages import MessageAdmin
 from pocketmq.client.admin.offsets import OffsetAdmin
 from pocketmq.client.admin.topics import TopicAdmin
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.offsets import QueueOffsets
+from pocketmq.client.options import ClientOptions, check_options
+from pocketmq.client.parameters import Seconds, seconds
 
 __all__ = ["Admin"]
 
@@ -34,3 +42,21 @@ class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ConfigAdmin):
     topics and groups are those of the namespace. Every method raises NotRunning outside `async
     with` (or `start` and `shutdown`), and otherwise the errors of `pocketmq.client.errors`.
     """
+
+    def __init__(
+        self,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: Seconds = 5.0,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        check_options(type(self), options)
+        self.timeout = seconds("timeout", timeout)
+        self._instance = ClientInstance(namesrv, owner="admin", **options)
+        self._namespace = self._instance.namespace
+        self._life = Lifecycle(self._instance.start, _nothing, self._instance.shutdown)
+        self._offsets = QueueOffsets(self._instance)
+
+
+async def _nothing() -> None:
+    """An Admin runs nothing of its own."""

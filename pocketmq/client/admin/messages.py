@@ -55,7 +55,7 @@ class MessageAdmin(Servers):
     async def message_by_offset_id(self, msg_id: str) -> MessageExt | None:
         """The message with an offset message id, which names a broker and a place in its log.
 
-        None where it is no such id, its broker is not of this cluster, or nothing is there.
+        None if it is not such an id, its broker is not in this cluster, or nothing is there.
         """
         text("msg_id", msg_id, empty=True)
         try:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, Unpack
+from typing import Literal
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import QueueOffsets
-from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import MOST_OFFSET, Seconds, one_of, shown, store_time, text, whole
+from pocketmq.client.parameters import MOST_OFFSET, one_of, shown, store_time, text, whole
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
@@ -26,15 +24,7 @@ __all__ = ["OffsetAdmin"]
 class OffsetAdmin(Servers):
     """What Admin offers for offsets."""
 
-    def __init__(
-        self,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        timeout: Seconds = 5.0,
-        **options: Unpack[ClientOptions],
-    ) -> None:
-        super().__init__(namesrv=namesrv, timeout=timeout, **options)
-        self._offsets = QueueOffsets(self._instance)
+    _offsets: QueueOffsets  # made by Admin
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The oldest offset still stored; 0 for an unknown queue."""

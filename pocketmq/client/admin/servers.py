@@ -7,8 +7,8 @@ that change name servers go to each of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Self, Unpack
+from collections.abc import Awaitable, Callable
+from typing import Self
 
 from pocketmq.client.backoff import retry
 from pocketmq.client.errors import (
@@ -19,8 +19,8 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.options import ClientOptions, check_options
-from pocketmq.client.parameters import Seconds, message_queue, seconds, text, text_or_none
+from pocketmq.client.namespace import Namespace
+from pocketmq.client.parameters import message_queue, text, text_or_none
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
@@ -36,18 +36,11 @@ __all__ = ["Servers"]
 class Servers:
     """The servers of one cluster, as an administrator reaches them."""
 
-    def __init__(
-        self,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        timeout: Seconds = 5.0,
-        **options: Unpack[ClientOptions],
-    ) -> None:
-        check_options(type(self), options)
-        self.timeout = seconds("timeout", timeout)
-        self._instance = ClientInstance(namesrv, owner="admin", **options)
-        self._namespace = self._instance.namespace
-        self._life = Lifecycle(self._instance.start, self._begin, self._instance.shutdown)
+    # Made by Admin, which all rooms are parts of.
+    timeout: float
+    _instance: ClientInstance
+    _namespace: Namespace
+    _life: Lifecycle
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(client_id={self._instance.client_id!r})"
@@ -62,9 +55,6 @@ class Servers:
     async def start(self) -> None:
         """Begin; may be called again without effect."""
         await self._life.start()
-
-    async def _begin(self) -> None:
-        """Nothing runs but what the instance does."""
 
     async def shutdown(self) -> None:
         """Close every connection; may be called again without effect."""
@@ -90,7 +80,7 @@ class Servers:
         return tuple(map(self._namespace.unwrap_queue, queues))
 
     def _queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the servers know it; raises TypeError, ValueError for what is no queue."""
+        """The queue as the servers know it; raises TypeError or ValueError if it is not a queue."""
         message_queue("queue", queue)
         self._instance.check_running()
         return self._namespace.wrap_queue(queue)

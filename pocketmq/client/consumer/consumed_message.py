@@ -74,7 +74,7 @@ class ConsumedMessage(MessageExt):
     outcome: Any = None
     #: When it was handed out, seconds of the monotonic clock.
     began: float = 0.0
-    #: Whether the outcome was told since then.
+    #: Whether the outcome was reported since then.
     settled: bool = False
     #: How often its broker has answered that it does not take it back.
     refusals: int = 0

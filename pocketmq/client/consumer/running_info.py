@@ -17,7 +17,7 @@ from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo, ProcessQu
 __all__ = ["MIB", "RunningInfo"]
 
 MIB = 1024 * 1024
-#: Tasks whose stacks are told.
+#: How many tasks' stacks the answer holds.
 MAX_STACKS = 100
 
 

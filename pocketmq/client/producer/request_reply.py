@@ -79,7 +79,7 @@ class RequestReply:
         """Send a request and wait for its reply, `timeout` seconds for everything."""
         self._instance.check_running()
         deadline = time.monotonic() + timeout
-        # The brokers of the topic are to be known before they are told of this client.
+        # Heartbeats announce this client to the topic's brokers, so these must be known first.
         topic = self._instance.namespace.wrap(message.topic)
         await self._instance.routes.wait_for_publish(topic, timeout=timeout)
         correlation_id = str(uuid.uuid4())

@@ -1,6 +1,6 @@
 """Transactions: a message that consumers see only if a local transaction was committed.
 
-    async def check(message: MessageExt) -> TransactionState:       # asked when nobody has told
+    async def check(message: MessageExt) -> TransactionState:       # the broker asks after a while
         return COMMIT if await orders.exists(message.keys[0]) else ROLLBACK
 
     async with TransactionProducer("orders", check=check, namesrv=…) as producer:
@@ -69,7 +69,7 @@ class TransactionState(Code):
 
 
 class TransactionResult(NamedTuple):
-    """Of `send_in_transaction`: where the half message is, and what the broker was told of it."""
+    """Of `send_in_transaction`: where the half message is, and how the transaction was ended."""
 
     half: SendResult
     state: TransactionState

@@ -46,7 +46,7 @@ class ReachableFilter:
 
 
 class BrokerFilter:
-    """Passes queues of any broker but the given ones: a retry avoids who just failed."""
+    """Pass queues of any broker but the given ones: a retry avoids the brokers that just failed."""
 
     def __init__(self, broker_names: Collection[str]) -> None:
         self._broker_names = broker_names

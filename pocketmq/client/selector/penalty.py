@@ -1,15 +1,15 @@
 """Penalised selection: which of two brokers should get the next send.
 
 A broker's penalty is its latency times what is in flight to it: an estimate of what one more send
-would wait. The latency is a peak-sensitive moving average (FaultItem.peak), so that a broker that
-stalls is avoided with its first slow answer, and what is in flight grows already before there is
-any answer. The broker whose turn it is keeps its turn unless a random other is clearly better: two
-choices are enough to keep all clients from running to the same best broker, and while brokers are
-alike the sends go round evenly.
+would wait. The latency is a peak-sensitive moving average (FaultItem.peak), so a broker
+that stalls is avoided after its first slow answer, and its sends in flight grow even before there
+is any answer. The broker whose turn it is keeps its turn unless a random other one is clearly
+better: two choices are enough to keep all clients from running to the same best broker, and while
+brokers are alike the sends go round evenly.
 
-A broker that always loses would never be heard of again, however fast it has become. So who was
-not heard of for a detection interval, or is on trial after an isolation, and has nothing in
-flight, wins: one send finds out.
+A broker that always loses would never be heard of again, however fast it has become. So a
+broker wins that was not heard of for a detection interval, or is on trial after an isolation, as
+long as nothing is in flight to it: one send finds out.
 
 Source: M. Mitzenmacher, "The power of two choices in randomized load balancing"; the peak-EWMA
 balancer of Finagle. bench/selector has the comparison with plain round-robin.

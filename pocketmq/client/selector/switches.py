@@ -33,7 +33,7 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def overridden(self, table: Mapping[str, str]) -> Switches:
         """These switches with the valid values of a KV table on top.
 
-        A key that is no switch is ignored; a bad value is logged, and ignored.
+        An unknown key is ignored; a bad value is logged and ignored.
         """
         fields = {field.encode_name: field for field in msgspec.structs.fields(type(self))}
         changes: dict[str, bool | int] = {}

@@ -48,7 +48,7 @@ class RegisterBrokerRequestHeader(Header, kw_only=True):
         heartbeat_timeout_millis: how long the name server keeps the broker without a sign of life.
         enable_acting_master: absent from old brokers.
         compressed: the body is deflated (zlib).
-        body_crc32: of the body as sent, top bit cleared; 0 is no check.
+        body_crc32: of the body as sent, top bit cleared; 0 turns the check off.
     """
 
     broker_name: str

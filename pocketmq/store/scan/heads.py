@@ -91,7 +91,7 @@ class Heads:
         good &= self.fields["size"] == size
         room = size - head_size - length_bytes - 2
         good &= (body_length >= 0) & (body_length <= room)
-        # Where the body ends, or a harmless place in rows that are no records.
+        # Where the body ends, or a harmless place in rows that are not records.
         body_end = np.where(good, head_size + body_length, 0)
         topic_length = records.bytes_at(body_end).astype(np.int64)
         if version_2.any():
@@ -117,7 +117,7 @@ def _read(records: Places) -> tuple[npt.NDArray[Any], Int64Array]:
     layout = (plain["sys_flag"] & _HOST_BITS) >> _HOST_SHIFT
     if not layout.any():
         return plain, np.full(len(plain), _PLAIN.itemsize, np.int64)
-    # Rows that are too short for their layout keep zeros, which are no record.
+    # Rows that are too short for their layout keep zeros, which never decode as a record.
     fields = np.zeros(len(plain), _FULL)
     head_size = np.full(len(plain), _PLAIN.itemsize, np.int64)
     for number, dtype in enumerate(_DTYPES):

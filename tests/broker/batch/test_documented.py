@@ -41,8 +41,8 @@ async def refusal(client: Client, body: bytes, **ext_fields: str) -> str:
 
 async def test_a_dispatch_code_that_is_no_code(client: Client) -> None:
     body = body_of([MAX_OFFSET])
-    assert "dispatchCode None can not be batched" in await refusal(client, body)
-    assert "dispatchCode 3 can not be batched" in await refusal(client, body, dispatchCode="3.0")
+    assert "dispatchCode None cannot be batched" in await refusal(client, body)
+    assert "dispatchCode 3 cannot be batched" in await refusal(client, body, dispatchCode="3.0")
     for text in "", "abc", "99999999999", "3.5":
         remark = await refusal(client, body, dispatchCode=text)
         assert remark.startswith("BatchRequestHeader: ")

@@ -103,7 +103,7 @@ class SendChecks:
         return known
 
     def accepting(self) -> None:
-        """Raises while the broker was told not to take messages yet."""
+        """Raise as long as the broker is set to take no messages yet."""
         start = self._config.start_accept_send_request_time_stamp
         if self._clock() < start:
             until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start / 1000))

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 Queue = ProcessQueue[ConsumedMessage]
 
 
-#: Begins the work on a message. None when it has succeeded already, which nobody was told; else
+#: Begins the work on a message. None when it has succeeded already, which is not reported; else
 #: what to await, which tells the outcome and raises nothing but a cancellation.
 Consume: TypeAlias = Callable[[ConsumedMessage], Awaitable[None] | None]
 

@@ -29,7 +29,7 @@ class HandlerCalls:
     def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
         """Begin the work on a message.
 
-        Return None when it has succeeded already, which nobody was told; else what to await, which
+        Return None when it has succeeded already, which is not reported; else what to await, which
         tells the outcome and raises nothing but a cancellation.
         """
         handler = self.handlers.get(message.topic)

@@ -41,7 +41,7 @@ class _Worker:
 class Workers:
     """Up to `limit` workers that `consume` the messages of a service.
 
-    `overdue` is told of a message whose work was ended by `expire`.
+    `overdue` is called with a message whose work was ended by `expire`.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class ProcessQueue(Generic[M]):
         retries: it is one of the group's retry topic.
         dropped: the queue is read by somebody else from now on; nothing more is handed out.
         paused: nothing is pulled or handed out for now.
-        ready: whether those who hand out have it in their list.
+        ready: whether it is in the list of queues to hand out from.
         busy: messages in work that the next one has to wait for (orderly).
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
         commit_failed: whether the last try to store its offset failed.

@@ -250,7 +250,7 @@ class SharedPolls:
         if news:
             portion = min(self._portion.get(address, MOST_GATHERED), len(polls))
             self._portion[address] = max(portion // 2, LEAST_GATHERED)
-        # A poll that began a round ago is told so even among news, that its fetcher may look
+        # A poll that began a round ago is answered even among news, so that its fetcher may look
         # whether it still asks the right broker.
         over = asyncio.get_running_loop().time() - self._round
         for poll in polls:

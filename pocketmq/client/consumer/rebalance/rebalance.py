@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 REBALANCE_PERIOD = 20.0
 CONSUMER_LIST_TIMEOUT = 3.0
-#: A group that no broker knows from the beginning is told of after so many rounds.
+#: A group that no broker has ever known is reported after so many rounds.
 PATIENCE = 5
 #: A broker that left a route is expected back for so long, seconds.
 BROKER_PATIENCE = 300.0
@@ -54,7 +54,7 @@ class Rebalancer:
     """Keeps one client's share of each subscribed topic.
 
     `assign(topic, queues)` is awaited whenever a share was computed, changed or not; it says
-    whether it could take all of it, else there is another round soon. `on_group` is told when the
+    whether it could take all of it, else there is another round soon. `on_group` is called when the
     group is lost (why) and when it is there again (None).
     """
 
@@ -120,7 +120,7 @@ class Rebalancer:
             except NotInGroup as error:
                 missing = error
             except RemotingError as error:
-                # A topic that does not exist yet is usual, so only the first time is told.
+                # A topic often does not exist yet, so only the first time is logged.
                 level = logging.DEBUG if topic in self._failing else logging.INFO
                 told = fields(error, topic=topic, group=self._group)
                 log.log(
