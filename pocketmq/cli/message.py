@@ -9,6 +9,7 @@ from pocketmq.cli.cluster_command import (
     CommandError,
     add_json_option,
     add_name_server_option,
+    complain,
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
@@ -50,7 +51,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is found."""
+    """Print the messages that are found."""
+    if options.key is not None and options.topic is None:
+        return complain("--key needs a topic: pocketmq message TOPIC --key KEY", ExitCode.USAGE)
     return run_admin(lambda admin: _message(admin, options), options)
 
 
@@ -77,8 +80,6 @@ async def _found(admin: Admin, options: argparse.Namespace) -> list[MessageExt]:
                 options.topic, options.key, max_messages=options.count
             )
         return await admin.messages_by_id(options.topic, options.id)
-    elif options.key is not None:
-        raise CommandError("--key needs a topic: pocketmq message TOPIC --key KEY", ExitCode.USAGE)
     else:
         message = await admin.message_by_offset_id(options.id)
         if message is None:
