@@ -295,13 +295,17 @@ class Files:
                 file.flush()
                 self.fdatasync(file.fileno())
             if backup is not None and path.exists():
-                path.replace(backup)
-            draft.replace(path)
+                self.rename(path, backup)
+            self.rename(draft, path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
         for directory in unsynced:
             self.sync_directory(directory)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Give a file another name in its directory; what had that name goes. Raises OSError."""
+        path.replace(target)
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there. Raises OSError."""

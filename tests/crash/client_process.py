@@ -2,7 +2,7 @@
 
     python -m tests.crash.client_process NAMESRV TOPIC GROUP
 
-It prints `ready` once it runs, `sent BODY QUEUE OFFSET` for each acknowledged message and
+It prints `ready` when it begins, `sent BODY QUEUE OFFSET` for each acknowledged message and
 `got BODY` for each received one. Every outage is for its client library to get over: this
 program only sends again what was not acknowledged, as any application would.
 """
@@ -41,27 +41,15 @@ async def receive(consumer: PullConsumer) -> None:
         print(f"got {message.body.decode()}", flush=True)
 
 
-async def subscribe(consumer: PullConsumer, topic: str) -> None:
-    """At the start of a client that finds no name server, asking again is the application's."""
-    while True:
-        try:
-            await consumer.subscribe(topic)
-        except RemotingError as error:
-            print(f"not subscribed: {error}", flush=True)
-            await asyncio.sleep(0.1)
-        else:
-            return
-
-
 async def main(namesrv: str, topic: str, group: str) -> None:
+    print("ready", flush=True)
     async with (
         Producer(f"{group}_producer", namesrv=namesrv) as producer,
         PullConsumer(group, namesrv=namesrv, start="begin", auto_commit_interval=0.2) as consumer,
         asyncio.TaskGroup() as tasks,
     ):
-        print("ready", flush=True)
         tasks.create_task(send(producer, topic))
-        await subscribe(consumer, topic)
+        await consumer.subscribe(topic)
         tasks.create_task(receive(consumer))
 
 
