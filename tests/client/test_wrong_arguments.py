@@ -186,9 +186,10 @@ async def test_transaction_producer(cluster: FakeCluster) -> None:
 
 
 async def test_admin(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("T")
+        await admin.create_group("G")
     async with Admin(namesrv=real.namesrv, timeout=TIMEOUT) as client:
-        await client.create_topic("T")
-        await client.create_group("G")
         assert await wrong_outcomes(client) == []
 
 
