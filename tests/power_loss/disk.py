@@ -1,0 +1,257 @@
+"""A disk that remembers which of its writes are certain to survive a power cut.
+
+A write is certain once a sync of its file has returned, a name once a sync of its directory has.
+Until then a cut may leave any mixture: each sector as it was at some time since the last sync, each
+change of a name made or not. The one thing that never comes apart is a rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from unittest import mock
+
+from pocketmq.store.files import Files, MappedFile
+
+#: Contents of a file between two syncs that are remembered, beside the first and the last.
+MOST_VERSIONS: Final = 6
+
+
+@dataclass
+class FileContent:
+    """The contents that a file may have after a cut: `durable`, and all it had since."""
+
+    durable: bytes = b""
+    since: list[bytes] = field(default_factory=list)
+
+    @property
+    def current(self) -> bytes:
+        return self.since[-1] if self.since else self.durable
+
+    def now(self, content: bytes, random: random.Random) -> None:
+        """Note what it holds."""
+        if content != self.current:
+            self.since.append(content)
+            if len(self.since) > MOST_VERSIONS:
+                del self.since[random.randrange(MOST_VERSIONS)]
+
+    def synced(self, content: bytes) -> None:
+        """Note that it held this when a sync began that has ended."""
+        current = self.current
+        self.durable = content
+        self.since = [] if current == content else [current]
+
+
+class NameChange(NamedTuple):
+    """Names of one directory that change at once: path → identity of what it names, or None."""
+
+    directory: Path
+    names: Mapping[Path, int | None]
+
+
+class Remains(NamedTuple):
+    """The disk at one moment, as paths below its root; what a cut leaves is drawn from it.
+
+    names: what is certain to be named. changes: those under way, oldest first. contents: of files
+    by identity. directories: the identities that are directories.
+    """
+
+    names: Mapping[Path, int]
+    changes: tuple[NameChange, ...]
+    contents: Mapping[int, tuple[bytes, ...]]
+    directories: frozenset[int]
+
+
+#: Told of a moment at which the power could be cut.
+Watcher = Callable[["Disk"], None]
+#: Whether a sync ("file" or "directory") of a path is left out: a disk, or a program, that lies.
+Lie = Callable[[str, Path], bool]
+
+
+class Disk:
+    """The directory `root`, as all `Files` of this process use it during `recording`."""
+
+    def __init__(
+        self, root: Path, random: random.Random, *, watcher: Watcher, lie: Lie | None = None
+    ) -> None:
+        self.root = root
+        self._random = random
+        self._watcher = watcher
+        self._lie = lie or (lambda kind, path: False)
+        self._lock = threading.RLock()
+        self._identities: dict[int, int] = {}  # inode → identity: inodes are used again
+        self._next = 0
+        self._names: dict[Path, int] = {}  # as they are
+        self._durable: dict[Path, int] = {}
+        self._changes: list[NameChange] = []
+        self._contents: dict[int, FileContent] = {}
+        self._directories: set[int] = set()
+        self._look()
+        # What is there before the first life has been there for long.
+        self._durable, self._changes = dict(self._names), []
+        for content in self._contents.values():
+            content.synced(content.current)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record in the block what any `Files` does. Nothing is really synced: that takes long, and
+        it is this disk that decides what survives."""
+        disk = self
+        create, rename, remove = Files.create, Files.rename, Files.remove
+        remove_directory = Files.remove_directory
+
+        def fdatasync(files: Files, fd: int) -> None:
+            disk.sync_file(Path(os.readlink(f"/proc/self/fd/{fd}")))
+
+        def sync_directory(files: Files, directory: Path) -> None:
+            disk.sync_directory(directory)
+
+        def created(
+            files: Files, path: Path, base_offset: int, size: int, *, allocated: int | None = None
+        ) -> MappedFile:
+            with disk.changing():
+                return create(files, path, base_offset, size, allocated=allocated)
+
+        def renamed(files: Files, path: Path, target: Path) -> None:
+            with disk.changing():
+                rename(files, path, target)
+
+        def removed(files: Files, path: Path) -> None:
+            with disk.changing():
+                remove(files, path)
+
+        def removed_directory(files: Files, directory: Path) -> None:
+            with disk.changing():
+                remove_directory(files, directory)
+
+        with contextlib.ExitStack() as patches:
+            for name, method in (
+                ("fdatasync", fdatasync), ("sync_directory", sync_directory), ("create", created),
+                ("rename", renamed), ("remove", removed), ("remove_directory", removed_directory),
+            ):  # fmt: skip
+                patches.enter_context(mock.patch.object(Files, name, method))
+            yield
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """A change of a name: the disk is looked at before and after it, so that neither two of
+        them nor a name that is used twice are taken for one."""
+        with self._lock:
+            self._look()
+            self._watcher(self)
+            yield
+            self._look()
+
+    def sync_file(self, path: Path) -> None:
+        """What the file holds now is certain; the cut may come before and after that."""
+        with self._lock:
+            self._look()
+            self._watcher(self)
+            identity = self._names.get(self._below(path))
+            if identity is not None and not self._lie("file", path):
+                content = self._contents[identity]
+                content.synced(content.current)
+            self._watcher(self)
+
+    def sync_directory(self, directory: Path) -> None:
+        """The names in it are certain."""
+        with self._lock:
+            self._look()
+            self._watcher(self)
+            if not self._lie("directory", directory):
+                below = self._below(directory)
+                rest = []
+                for change in self._changes:
+                    if change.directory == below:
+                        _apply(self._durable, change)
+                    else:
+                        rest.append(change)
+                self._changes = rest
+            self._watcher(self)
+
+    def remains(self) -> Remains:
+        """What a cut could leave, now."""
+        with self._lock:
+            self._look()
+            named = {*self._durable.values(), *self._names.values()}
+            for change in self._changes:
+                named.update(value for value in change.names.values() if value is not None)
+            return Remains(
+                dict(self._durable),
+                tuple(self._changes),
+                {
+                    identity: (content.durable, *content.since)
+                    for identity, content in self._contents.items()
+                    if identity in named
+                },
+                frozenset(self._directories),
+            )
+
+    def _below(self, path: Path) -> Path:
+        return path.resolve().relative_to(self.root.resolve())
+
+    def _look(self) -> None:
+        """Note what has changed since the last look: names, and what is in the files."""
+        inodes: dict[Path, int] = {}
+        directories: set[Path] = set()
+        _list(self.root, Path(), inodes, directories)
+        gone = self._identities.keys() - inodes.values()
+        for inode in gone:
+            del self._identities[inode]
+        names: dict[Path, int] = {}
+        for path, inode in inodes.items():
+            identity = self._identities.get(inode)
+            if identity is None:
+                identity = self._identities[inode] = self._next
+                self._next += 1
+                if path in directories:
+                    self._directories.add(identity)
+                else:
+                    self._contents[identity] = FileContent()
+            names[path] = identity
+        self._note_names(names)
+        self._names = names
+        for path, identity in names.items():
+            if path not in directories:
+                self._contents[identity].now((self.root / path).read_bytes(), self._random)
+
+    def _note_names(self, names: Mapping[Path, int]) -> None:
+        before = self._names
+        if names == before:
+            return
+        placed = {identity: path for path, identity in before.items()}
+        moved: set[Path] = set()
+        for path, identity in names.items():
+            if before.get(path) == identity:
+                continue
+            changed: dict[Path, int | None] = {path: identity}
+            source = placed.get(identity)
+            if source is not None and names.get(source) != identity:
+                changed[source] = names.get(source)
+                moved.add(source)
+            self._changes.append(NameChange(path.parent, changed))
+        for path in before.keys() - names.keys() - moved:
+            self._changes.append(NameChange(path.parent, {path: None}))
+
+
+def _apply(names: dict[Path, int], change: NameChange) -> None:
+    for path, identity in change.names.items():
+        if identity is None:
+            names.pop(path, None)
+        else:
+            names[path] = identity
+
+
+def _list(root: Path, below: Path, inodes: dict[Path, int], directories: set[Path]) -> None:
+    for entry in os.scandir(root / below):
+        path = below / entry.name
+        inodes[path] = entry.inode()
+        if entry.is_dir():
+            directories.add(path)
+            _list(root, path, inodes, directories)

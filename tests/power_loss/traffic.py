@@ -1,0 +1,187 @@
+"""Lets a broker work, and keeps what it acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from pocketmq.remoting.headers.topic import DeleteTopicRequestHeader
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.store.config import FlushDiskType
+
+QUEUES: Final = 3
+LOG_FILE: Final = 16 * 1024
+COMMIT, ROLLBACK = 8, 12
+HALF: Final = "TRAN_MSG\x01true\x02PGROUP\x01power\x02"
+
+
+def configuration(root: Path, *, sync: bool) -> BrokerConfig:
+    """A broker whose files are so small that every kind of them is rolled."""
+    return BrokerConfig(
+        store_path_root_dir=str(root),
+        listen_port=0,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
+        mapped_file_size_commit_log=LOG_FILE,
+        mapped_file_size_consume_queue=400,
+        max_hash_slot_num=50,
+        max_index_num=100,
+        flush_interval_commit_log=20,
+        flush_interval_consume_queue=30,
+        flush_consumer_offset_interval=100,
+        transaction_op_batch_interval=100,
+        file_reserved_time=0,
+        delete_commit_log_files_interval=1,
+        # Its file has 37 MiB, which is too much to look at for each write.
+        timer_wheel_enable=False,
+        message_delay_level="1s 2s 1h",
+    )
+
+
+class Acknowledged(NamedTuple):
+    """A message that the broker said it has stored, and where."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    body: bytes
+
+
+@dataclass
+class Ledger:
+    """What a broker has promised.
+
+    deleted: topics whose queues need not be there. expired: physical offset below which the log
+    need not be there.
+    """
+
+    messages: list[Acknowledged] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+    expired: int = 0
+
+    def copy(self) -> Ledger:
+        return Ledger(self.messages.copy(), self.deleted.copy(), self.expired)
+
+
+class Traffic:
+    """Requests of every kind that writes, several at a time, in an order that `random` gives."""
+
+    def __init__(self, ledger: Ledger, random: random.Random, life: int) -> None:
+        self._ledger = ledger
+        self._random = random
+        self._life = life
+        self._count = 0
+        self._topics = 0
+        self._half: list[EndTransactionRequestHeader] = []
+
+    async def run(self, broker: Broker, steps: int) -> None:
+        """Work until all `steps` are done; the broker must be in this process."""
+        kinds = {
+            self._send: 10, self._send_batch: 4, self._send_delayed: 2, self._send_half: 2,
+            self._end_half: 2, self._commit_offset: 1, self._delete_topic: 0.2, self._clean: 0.3,
+        }  # fmt: skip
+        connection = await Connection.open(broker.address)
+        try:
+            for _ in range(steps):
+                drawn = self._random.choices(
+                    list(kinds), list(kinds.values()), k=self._random.choice((1, 1, 2, 6))
+                )
+                await asyncio.gather(*(step(connection, broker) for step in drawn))
+        finally:
+            await connection.close()
+
+    def _topic(self) -> str:
+        if self._random.random() < 0.05:
+            self._topics += 1
+        return f"T{self._life}_{self._topics}"
+
+    def _body(self) -> bytes:
+        self._count += 1
+        filler = b"." * self._random.choice((0, 10, 300, 1_500))
+        return b"%d-%d-%s" % (self._life, self._count, filler)
+
+    async def _send(self, connection: Connection, broker: Broker, properties: str = "") -> None:
+        keys = f"KEYS\x01k{self._random.randrange(20)}\x02"
+        await self._put(connection, properties + keys, [self._body()])
+
+    async def _send_batch(self, connection: Connection, broker: Broker) -> None:
+        await self._put(connection, "", [self._body() for _ in range(self._random.randint(2, 5))])
+
+    async def _send_delayed(self, connection: Connection, broker: Broker) -> None:
+        await self._send(connection, broker, f"DELAY\x01{self._random.randint(1, 3)}\x02")
+
+    async def _send_half(self, connection: Connection, broker: Broker) -> None:
+        answer, physical = await self._put(connection, HALF, [self._body()])
+        self._half.append(
+            EndTransactionRequestHeader(
+                producer_group="power",
+                tran_state_table_offset=answer.queue_offset or 0,
+                commit_log_offset=physical,
+                commit_or_rollback=self._random.choice((COMMIT, ROLLBACK)),
+                msg_id="",
+            )
+        )
+
+    async def _end_half(self, connection: Connection, broker: Broker) -> None:
+        if self._half:
+            header = self._half.pop(self._random.randrange(len(self._half)))
+            await connection.request(RequestCode.END_TRANSACTION, header, timeout=30.0)
+
+    async def _commit_offset(self, connection: Connection, broker: Broker) -> None:
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group="G", topic=f"T{self._life}_{self._topics}", queue_id=0, commit_offset=1
+        )
+        await connection.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout=30.0)
+
+    async def _delete_topic(self, connection: Connection, broker: Broker) -> None:
+        topic = f"T{self._life}_{self._topics}"
+        self._topics += 1
+        self._ledger.deleted.add(topic)
+        header = DeleteTopicRequestHeader(topic=topic)
+        await connection.request(RequestCode.DELETE_TOPIC_IN_BROKER, header, timeout=30.0)
+
+    async def _clean(self, connection: Connection, broker: Broker) -> None:
+        await connection.request(RequestCode.DELETE_EXPIRED_COMMITLOG, timeout=30.0)
+
+    async def _put(
+        self, connection: Connection, properties: str, bodies: list[bytes]
+    ) -> tuple[SendMessageResponseHeader, int]:
+        topic, batch = self._topic(), len(bodies) > 1
+        header = SendMessageRequestHeaderV2(
+            producer_group="power",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=QUEUES,
+            queue_id=self._random.randrange(QUEUES),
+            sys_flag=4 if properties.startswith(HALF) else 0,
+            born_timestamp=int(time.time() * 1000),
+            flag=0,
+            properties=properties,
+            batch=batch,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+        body = encode_batch((0, body, b"") for body in bodies) if batch else bodies[0]
+        command = await connection.request(code, header, body, timeout=60.0)
+        assert command.code == ResponseCode.SUCCESS, (command.code, command.remark)
+        answer = SendMessageResponseHeader.from_ext(command.ext_fields)
+        assert answer.msg_id is not None
+        assert answer.queue_id is not None
+        assert answer.queue_offset is not None
+        places = [decode_offset_msg_id(one).physical_offset for one in answer.msg_id.split(",")]
+        for number, (place, sent) in enumerate(zip(places, bodies, strict=True)):
+            self._ledger.messages.append(
+                Acknowledged(topic, answer.queue_id, answer.queue_offset + number, place, sent)
+            )
+        return answer, places[0]

@@ -1,0 +1,83 @@
+"""Opens what a power cut left, and compares it with what was acknowledged before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pocketmq.broker.tables import Tables
+from pocketmq.message.record import RecordError, decode
+from pocketmq.store.errors import RecordNotFound, StoreError
+from pocketmq.store.files import Files
+from pocketmq.store.message_store import MessageStore
+
+from .traffic import Acknowledged, Ledger, configuration
+
+
+class HastyFiles(Files):
+    """Does not wait for the disk: nothing happens to it while the verdict is found."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def sync_directory(self, directory: Path) -> None:
+        pass
+
+
+class Verdict:
+    """What is wrong with a store, by the promises in `ledger`; nothing while `faults` is empty."""
+
+    def __init__(self, root: Path, ledger: Ledger, *, sync: bool, files: Files | None = None) -> None:
+        self.faults: list[str] = []
+        #: Where the log ends; what was acknowledged beyond is lost, as ASYNC_FLUSH allows.
+        self.end = 0
+        self._config = configuration(root, sync=sync)
+        self._ledger = ledger
+        self._sync = sync
+        self._files = files or HastyFiles()
+
+    async def find(self) -> None:
+        """Open the store, look, and close it."""
+        store = MessageStore(self._config, store_host=bytes(8), files=self._files)
+        try:
+            store.open()
+        except (StoreError, OSError) as error:
+            self.faults.append(f"the store does not open: {type(error).__name__}: {error}")
+            return
+        try:
+            store.start()
+            self.end = store.commit_log.end
+            tables = Tables(self._config, lambda: 0, lambda names: None, lambda group: None)
+            try:
+                tables.load()
+            except StoreError as error:
+                self.faults.append(f"a table does not load: {error}")
+                return
+            for message in self._ledger.messages:
+                fault = self._fault(store, tables, message)
+                if fault is not None:
+                    self.faults.append(f"{message._replace(body=message.body[:12])}: {fault}")
+        finally:
+            await store.close()
+
+    def _fault(self, store: MessageStore, tables: Tables, message: Acknowledged) -> str | None:
+        if message.physical_offset < self._ledger.expired:
+            return None
+        if message.physical_offset >= self.end:
+            return f"lost, the log ends at {self.end}" if self._sync else None
+        try:
+            record = decode(store.record_at(message.physical_offset))
+        except (RecordNotFound, RecordError) as error:
+            return f"not readable: {error}"
+        if record.body != message.body or record.queue_offset != message.queue_offset:
+            return "another message is there"
+        topic = record.topic
+        if message.topic in self._ledger.deleted:
+            return None
+        if tables.topics.get(message.topic) is None:
+            return "the broker does not know the topic"
+        found = store.get(topic, record.queue_id, record.queue_offset, 1)
+        if not found.buffers:
+            return f"its queue does not have it: {found.status.name}, ends at {found.max_offset}"
+        if decode(found.buffers[0]).physical_offset != message.physical_offset:
+            return "its queue has another message at the offset"
+        return None
