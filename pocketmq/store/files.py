@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from mmap import MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from pocketmq.store.errors import DiskFull, FileSizeMismatch
 
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK)
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class MappedFile:
@@ -217,11 +219,18 @@ class Files:
             path.unlink(missing_ok=True)
             raise
 
-    def open(self, path: Path, base_offset: int, size: int) -> MappedFile:
-        """Map a file that exists and has `size` bytes. Raises OSError."""
+    def open(
+        self,
+        path: Path,
+        base_offset: int,
+        size: int,
+        unsynced_directories: tuple[Path, ...] = (),
+    ) -> MappedFile:
+        """Map a file that exists and has `size` bytes; its first sync includes
+        `unsynced_directories`. Raises OSError."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            return MappedFile(self, path, fd, base_offset, size)
+            return MappedFile(self, path, fd, base_offset, size, unsynced_directories)
         except BaseException:
             os.close(fd)
             raise
@@ -272,6 +281,14 @@ class Files:
         """How full the file system of a directory is, as `df` shows it. Raises OSError."""
         usage = shutil.disk_usage(directory)
         return -(-100 * usage.used // max(1, usage.used + usage.free))
+
+    def boot_id(self) -> bytes:
+        """Return 16 bytes that are others after each start of the machine; zeros where the system
+        does not tell."""
+        try:
+            return UUID(_BOOT_ID.read_text().strip()).bytes
+        except (OSError, ValueError):
+            return bytes(16)
 
     def read(self, path: Path) -> bytes | None:
         """Return the whole content of a small file; None where there is none."""

@@ -234,14 +234,15 @@ class MessageStore:
             return
         if self._closed:
             raise StoreClosed(f"the store {self.config.root} was closed")
-        root = self.config.root
+        config, root = self.config, self.config.root
         for directory in make_directories(root):
             self._files.sync_directory(directory)
         raise_descriptor_limit()
         self._lock.acquire()
         try:
             clean = not self._lock.aborted
-            self.commit_log.files.load()
+            directory = config.commit_log_directory
+            self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
             self._table.load(clean=clean)
             recovery = Recovery(

@@ -178,6 +178,30 @@ async def test_unflushed_messages_behind_a_hole_are_dropped_loudly(bench: Any, c
     await opened.close()
 
 
+@pytest.mark.parametrize("rebooted", [False, True])
+async def test_a_write_that_the_killed_process_did_not_complete(
+    bench: Any, caplog: Any, rebooted: bool
+) -> None:
+    """The first four bytes of a write come last. Only of a machine that ran on is it known that
+    nobody was told of the messages."""
+    store = bench.open()
+    results = fill(bench, store, 30)
+    crashed = bench.copy("killed")
+    patch(crashed.segment(), results[10].physical_offset, bytes(4))
+    if rebooted:
+        crashed.files.boot_id = lambda: b"another boot, 16"
+    opened = crashed.open()
+    assert opened.max_offset("Topic", 0) == 10
+    (told,) = [r for r in caplog.records if "physical offset" in r.getMessage()]
+    if rebooted:
+        assert told.levelno == logging.ERROR
+        assert "19 messages behind it" in told.getMessage()
+    else:
+        assert told.levelno == logging.WARNING
+        assert "20 messages that the last process did not complete" in told.getMessage()
+    await opened.close()
+
+
 @pytest.mark.parametrize("damage", ["body", "size", "magic", "physical offset", "properties"])
 async def test_damage_in_flushed_messages_is_an_error(bench: Any, damage: str) -> None:
     """Good records follow, and the checkpoint says they were on the disk: this is no torn tail."""

@@ -47,7 +47,9 @@ def test_the_checkpoint_survives(bench: Any) -> None:
     checkpoint.index_timestamp = 7
     assert checkpoint.recover_from == 6_000
     checkpoint.save()
-    assert path.read_bytes() == struct.pack(">5q", 10_000, 9_000, 7, 0, 0) * 2 + bytes(4016)
+    assert path.read_bytes() == struct.pack(">5q", 10_000, 9_000, 7, 0, 0) * 2 + bytes(8) + (
+        bench.files.boot_id() + bytes(3992)
+    )
     checkpoint.close()
     checkpoint.save()  # does nothing any more
     again = Checkpoint(bench.files, path)

@@ -20,6 +20,7 @@ from pocketmq.message.record import (
     RecordError,
     decode,
     peek,
+    size_of_parts,
 )
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
@@ -70,6 +71,23 @@ class LogWalk:
             if next_file is not None:
                 self.end = next_file.base_offset
             file = next_file
+
+    def interrupted(self) -> bool:
+        """Return whether a whole record lies at `end` but for its first four bytes, which are zero:
+        those are written last, so nobody was told that the record is there."""
+        file = self._files.find(self.end)
+        if file is None:
+            return False
+        at = self.end - file.base_offset
+        size = size_of_parts(file.view, at)
+        if size is None or any(file.view[at : at + 4]):
+            return False
+        whole = bytearray(file.view[at : at + size])
+        whole[:4] = size.to_bytes(4, "big")
+        try:
+            return decode(whole).physical_offset == self.end
+        except RecordError:
+            return False
 
     def remains(self) -> bool:
         """Return whether anything but zeros lies behind `end`."""

@@ -45,8 +45,9 @@ class MappedFileQueue:
         """The offset at which the run begins; 0 when it has no files."""
         return self.mapped[0].base_offset if self.mapped else 0
 
-    def load(self) -> None:
-        """Map what is there.
+    def load(self, unsynced_directories: tuple[Path, ...] = ()) -> None:
+        """Map what is there. The first sync of each file includes `unsynced_directories`: after a
+        crash nobody knows whether the names in them are on the disk.
 
         Raises:
             FileSizeMismatch: a file was written with another size.
@@ -70,7 +71,7 @@ class MappedFileQueue:
             expected = mapped[-1].base_offset + self.file_size if mapped else base
             if base != expected or base % self.file_size:
                 raise StoreCorrupt(path, 0, f"the file {expected:020d} before it is missing")
-            mapped.append(self._files.open(path, base, size))
+            mapped.append(self._files.open(path, base, size, unsynced_directories))
         self.mapped = tuple(mapped)
 
     def find(self, offset: int) -> MappedFile | None:

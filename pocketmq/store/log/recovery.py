@@ -263,11 +263,17 @@ class Recovery:
                 f"ones follow from physical offset {survivors.physical_offset}, and they had been "
                 "flushed: the file is damaged; nothing was changed, bring it back from a copy",
             )
+        elif self._checkpoint.same_boot and walk.interrupted():
+            log.warning(
+                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
+                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
+                survivors.messages + 1,
+            )  # fmt: skip
         else:
             log.error(
                 "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
-                "it, from physical offset %d, are dropped: they had not been flushed when the "
-                "machine stopped", file.path, at, walk.end, walk.reason.reason, survivors.messages,
+                "it, from physical offset %d, are dropped: they had not been flushed",
+                file.path, at, walk.end, walk.reason.reason, survivors.messages,
                 survivors.physical_offset,
             )  # fmt: skip
 
