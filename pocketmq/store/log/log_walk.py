@@ -41,12 +41,14 @@ class LogWalk:
 
     Attributes:
         end: physical offset behind the last good record; right when the iteration is over.
+        reached: what was read, physical offset: `end`, or the end of the last file if nothing more
+            was written into it.
         store_timestamp: of the last record met (ms).
         reason: why the walk ended at `end`; None when the files ended.
     """
 
     def __init__(self, files: MappedFileQueue, start: int, timestamp: int = 0) -> None:
-        self.end = start
+        self.end = self.reached = start
         self.store_timestamp = timestamp
         self.reason: RecordError | None = None
         self._files = files
@@ -66,7 +68,9 @@ class LogWalk:
             except RecordError as error:
                 if peek(file.view, at)[1] != BLANK_MAGIC:
                     self.reason = error
+                    self.reached = self.end
                     return
+            self.reached = base + file.size
             next_file = self._files.find(base + file.size)
             if next_file is not None:
                 self.end = next_file.base_offset
