@@ -58,7 +58,7 @@ async def test_an_empty_store_stays_empty(bench: Any) -> None:
     for _ in range(2):
         store = bench.open()
         await store.close()
-    assert not (bench.root / "commitlog").exists()
+    assert not list((bench.root / "commitlog").iterdir())
     assert bench.put(bench.open()).physical_offset == 0
 
 
@@ -422,6 +422,19 @@ async def test_a_missing_file_in_between_is_named(bench: Any) -> None:
     bench.segment(16 * 1024).unlink()
     with pytest.raises(StoreCorrupt, match="00000000000000016384 before it is missing"):
         bench.open()
+
+
+@pytest.mark.parametrize("where", ["commitlog", "consumequeue"])
+async def test_an_empty_file_in_between_is_not_of_another_size(bench: Any, where: str) -> None:
+    store = bench.open()
+    fill(bench, store, 300)
+    await store.close()
+    path = bench.segment() if where == "commitlog" else bench.queue_file("Topic", 0, 400)
+    path.write_bytes(b"")
+    with pytest.raises(StoreCorrupt, match="the file is empty, but") as caught:
+        bench.open()
+    assert caught.value.path == path
+    assert path.exists()
 
 
 async def test_strange_files_are_left_alone(bench: Any, caplog: Any) -> None:

@@ -51,7 +51,7 @@ class MappedFileQueue:
 
         Raises:
             FileSizeMismatch: a file was written with another size.
-            StoreCorrupt: a file is missing in between.
+            StoreCorrupt: a file in between is missing or empty.
         """
         if not self.directory.is_dir():
             return
@@ -65,6 +65,12 @@ class MappedFileQueue:
         mapped: list[MappedFile] = []
         for path in paths:
             size = path.stat().st_size
+            if not size:
+                raise StoreCorrupt(
+                    path, 0,
+                    f"the file is empty, but {paths[-1].name} follows it: it has lost its "
+                    f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
+                )  # fmt: skip
             if size != self.file_size:
                 raise FileSizeMismatch(path, size, self._setting, self.file_size)
             base = int(path.name)
