@@ -82,7 +82,7 @@ class MessageStore:
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
         self._checkpoint = Checkpoint(files, config.root / "checkpoint")
-        self._lock = StoreLock(files, config.root)
+        self._lock = StoreLock(files, config.root, config.commit_log_directory)
         self._open = False
         self._closed = False
         self._table = table = ConsumeQueueTable(
