@@ -36,6 +36,11 @@ _ZEROS: Final = bytes(_CHUNK)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
+def is_full(error: OSError) -> bool:
+    """Return whether there is no room on the disk, or not for this user."""
+    return error.errno in _FULL
+
+
 class MappedFile:
     """One file of fixed size, mapped whole and writable.
 
@@ -206,7 +211,7 @@ class Files:
             unsynced = (path.parent, *make_directories(path.parent))
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            if error.errno in _FULL:
+            if is_full(error):
                 raise DiskFull(path, size, str(error)) from error
             raise
         try:
@@ -314,8 +319,10 @@ class Files:
             if backup is not None and path.exists():
                 path.replace(backup)
             draft.replace(path)
-        except BaseException:
+        except BaseException as error:
             draft.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                raise OSError(error.errno, error.strerror, str(path)) from error
             raise
         for directory in unsynced:
             self.sync_directory(directory)
@@ -342,7 +349,7 @@ def _allocate(files: Files, fd: int, path: Path, size: int) -> None:
     try:
         files.allocate(fd, size)
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full(error):
             raise DiskFull(path, size, str(error)) from error
         raise
 

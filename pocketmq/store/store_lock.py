@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.store.errors import StoreLocked
-from pocketmq.store.files import Files, make_directories
+from pocketmq.store.files import Files, is_full, make_directories
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,8 @@ class StoreLock:
         fd = os.open(self._root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            os.pwrite(fd, b"lock", 0)  # what the reference writes, too
+            with contextlib.suppress(OSError):  # on a full disk it does without
+                os.pwrite(fd, b"lock", 0)  # what the reference writes, too
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
@@ -94,8 +95,13 @@ class StoreLock:
         self._log_fd = fd
 
     def mark_open(self) -> None:
-        """Leave the trace of a crash until `mark_closed` removes it."""
-        self._files.replace(self._abort, str(os.getpid()).encode())
+        """Leave the trace of a crash until `mark_closed` removes it. On a full disk the trace that
+        a crash has left will do. Raises OSError."""
+        try:
+            self._files.replace(self._abort, str(os.getpid()).encode())
+        except OSError as error:
+            if not (is_full(error) and self.aborted):
+                raise
         self._files.sync_directory(self._root)
 
     def mark_closed(self) -> None:
