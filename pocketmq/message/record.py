@@ -283,6 +283,26 @@ def decode_parts(data: bytes | memoryview, at: int, check_crc: bool = True) -> P
     return head, body, topic, data[properties_begin:end]
 
 
+def size_of_parts(buffer: ReadableBuffer, at: int = 0) -> int | None:
+    """Return the size that the lengths of body, topic and properties of the record at `at` add up
+    to, whatever its own size says; None when they reach out of the buffer, or the magic is wrong.
+    """
+    try:
+        magic, hosts = _MAGIC_AND_FLAG.unpack_from(buffer, at + 4)
+        end = at + _HEADS[hosts >> 4 & 3].size
+        end += _LENGTH.unpack_from(buffer, end - 4)[0]
+        if magic == MAGIC_V1:
+            end += 1 + buffer[end]
+        elif magic == MAGIC_V2:
+            end += 2 + _U16.unpack_from(buffer, end)[0]
+        else:
+            return None
+        end += 2 + _U16.unpack_from(buffer, end)[0]
+    except (StructError, IndexError):
+        return None
+    return end - at if end <= len(buffer) else None
+
+
 def properties_of(record: memoryview) -> dict[str, str]:
     """Return the properties of the record that `record` is from its first to its last byte.
 

@@ -12,9 +12,9 @@ class StoreError(Exception):
 class StoreLocked(StoreError):
     """Another process (or another store of this one) has the directory open."""
 
-    def __init__(self, root: Path, holder: str | None = None) -> None:
+    def __init__(self, root: Path, holder: str | None = None, *, what: str = "store") -> None:
         by = f" by process {holder}" if holder else " by another process"
-        super().__init__(f"the store {root} is in use{by}; stop it or choose another directory")
+        super().__init__(f"the {what} {root} is in use{by}; stop it or choose another directory")
         self.root = root
 
 

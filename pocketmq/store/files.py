@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from mmap import MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from pocketmq.store.errors import DiskFull, FileSizeMismatch
 
@@ -32,6 +33,12 @@ log = logging.getLogger(__name__)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK)
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether there is no room on the disk, or not for this user."""
+    return error.errno in _FULL
 
 
 class MappedFile:
@@ -204,7 +211,7 @@ class Files:
             unsynced = (path.parent, *make_directories(path.parent))
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            if error.errno in _FULL:
+            if is_full(error):
                 raise DiskFull(path, size, str(error)) from error
             raise
         try:
@@ -217,11 +224,18 @@ class Files:
             path.unlink(missing_ok=True)
             raise
 
-    def open(self, path: Path, base_offset: int, size: int) -> MappedFile:
-        """Map a file that exists and has `size` bytes. Raises OSError."""
+    def open(
+        self,
+        path: Path,
+        base_offset: int,
+        size: int,
+        unsynced_directories: tuple[Path, ...] = (),
+    ) -> MappedFile:
+        """Map a file that exists and has `size` bytes; its first sync includes
+        `unsynced_directories`. Raises OSError."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            return MappedFile(self, path, fd, base_offset, size)
+            return MappedFile(self, path, fd, base_offset, size, unsynced_directories)
         except BaseException:
             os.close(fd)
             raise
@@ -273,6 +287,14 @@ class Files:
         usage = shutil.disk_usage(directory)
         return -(-100 * usage.used // max(1, usage.used + usage.free))
 
+    def boot_id(self) -> bytes:
+        """Return 16 bytes that are others after each start of the machine; zeros where the system
+        does not tell."""
+        try:
+            return UUID(_BOOT_ID.read_text().strip()).bytes
+        except (OSError, ValueError):
+            return bytes(16)
+
     def read(self, path: Path) -> bytes | None:
         """Return the whole content of a small file; None where there is none."""
         try:
@@ -297,8 +319,10 @@ class Files:
             if backup is not None and path.exists():
                 self.rename(path, backup)
             self.rename(draft, path)
-        except BaseException:
+        except BaseException as error:
             draft.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                raise OSError(error.errno, error.strerror, str(path)) from error
             raise
         for directory in unsynced:
             self.sync_directory(directory)
@@ -329,7 +353,7 @@ def _allocate(files: Files, fd: int, path: Path, size: int) -> None:
     try:
         files.allocate(fd, size)
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full(error):
             raise DiskFull(path, size, str(error)) from error
         raise
 

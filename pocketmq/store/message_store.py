@@ -15,7 +15,13 @@ from collections.abc import Callable, Mapping
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import StoreClosed
-from pocketmq.store.files import Files, Retirement, make_directories, raise_descriptor_limit
+from pocketmq.store.files import (
+    Files,
+    Retirement,
+    is_full,
+    make_directories,
+    raise_descriptor_limit,
+)
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.index.message_index import MessageIndex
 from pocketmq.store.log.allocation import FileAllocator
@@ -82,9 +88,11 @@ class MessageStore:
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
         self._checkpoint = Checkpoint(files, config.root / "checkpoint")
-        self._lock = StoreLock(files, config.root)
+        self._lock = StoreLock(files, config.root, config.commit_log_directory)
         self._open = False
         self._closed = False
+        self._started = False
+        self._marked = False  # the trace of a crash is there, so that files may be written
         self._table = table = ConsumeQueueTable(
             files, config.consume_queue_directory, config.consume_queue_file_size, self._retired
         )
@@ -227,21 +235,22 @@ class MessageStore:
         Raises:
             StoreLocked: another process has the store open.
             StoreCorrupt, FileSizeMismatch: the files cannot be used as they are.
-            DiskFull: the disk has no room even to open the store.
+            DiskFull: the disk has no room for a file that is missing.
             StoreClosed: it was closed; open another `MessageStore`.
         """
         if self._open:
             return
         if self._closed:
             raise StoreClosed(f"the store {self.config.root} was closed")
-        root = self.config.root
+        config, root = self.config, self.config.root
         for directory in make_directories(root):
             self._files.sync_directory(directory)
         raise_descriptor_limit()
         self._lock.acquire()
         try:
             clean = not self._lock.aborted
-            self.commit_log.files.load()
+            directory = config.commit_log_directory
+            self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
             self._table.load(clean=clean)
             recovery = Recovery(
@@ -255,12 +264,38 @@ class MessageStore:
                 self._flusher.flush()
             self._checkpoint.sync()
             self.index.open(clean=clean)
-            self._lock.mark_open()
+            self._mark_open()
         except BaseException:
             self._close_files()
             raise
         self._open = True
-        self.accept()
+
+    def _mark_open(self) -> None:
+        """Leave the trace of a crash, before which nothing is written. Raises OSError.
+
+        On a full disk the store opens without it, so that expired files are removed. It takes no
+        messages then, and the index does not go on, until there is room.
+        """
+        try:
+            self._lock.mark_open()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            log.error(
+                "%s: no messages are taken until there is room on the disk; expired files are "
+                "removed: %s", self.config.root, error,
+            )  # fmt: skip
+            self._writer.accept_after(self._mark_late, str(error))
+        else:
+            self._marked = True
+            self.accept()
+
+    def _mark_late(self) -> None:
+        self._lock.mark_open()
+        self._marked = True
+        log.warning("%s: there is room on the disk again, messages are taken", self.config.root)
+        if self._started:
+            self.index.start()
 
     def start(self) -> None:
         """Start the threads; to be called on the event loop that will use the store."""
@@ -269,9 +304,11 @@ class MessageStore:
         self._allocator.start()
         self._flusher.start()
         self._queue_flusher.start()
-        self.index.start()
+        if self._marked:
+            self.index.start()
         self.cleanup.start()
         self.commit_log.watch()
+        self._started = True
         self._writer.settle_on(asyncio.get_running_loop())
 
     async def close(self) -> None:
@@ -293,7 +330,8 @@ class MessageStore:
                 self.settle()
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
                 self._pending.enter(self.commit_log.end)
-                await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
+                if self._marked:
+                    await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
                     log.error("%s: the next start builds consume queues again", self.config.root)

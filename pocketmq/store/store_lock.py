@@ -4,8 +4,11 @@
 that neither broker opens what the other has open. `abort` holds the process id and exists while
 the store is open: found at start, it means that the last process did not close it.
 
-The directory of the index is locked by itself (`flock`) while a process that the broker started
-writes there (`index_worker`).
+The directory of the commit log is locked by itself (`flock`): storePathCommitLog may lead two
+stores to the same one.
+
+The directory of the index is locked in the same way while a process that the broker started writes
+there (`index_worker`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -20,7 +24,9 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.store.errors import StoreLocked
-from pocketmq.store.files import Files
+from pocketmq.store.files import Files, is_full, make_directories
+
+log = logging.getLogger(__name__)
 
 LOCK_FILE: Final = "lock"
 ABORT_FILE: Final = "abort"
@@ -31,13 +37,15 @@ _locked_here: set[Path] = set()
 
 
 class StoreLock:
-    """The right to write to the store at `root`."""
+    """The right to write to the store at `root`, and to its commit log in `log_directory`."""
 
-    def __init__(self, files: Files, root: Path) -> None:
+    def __init__(self, files: Files, root: Path, log_directory: Path) -> None:
         self._files = files
         self._root = root
+        self._log_directory = log_directory
         self._abort = root / ABORT_FILE
         self._fd = -1
+        self._log_fd = -1
 
     @property
     def aborted(self) -> bool:
@@ -45,14 +53,23 @@ class StoreLock:
         return self._abort.exists()
 
     def acquire(self) -> None:
-        """Raises `StoreLocked` when another process, or another store of this one, has it."""
+        """Raises `StoreLocked` when another process, or another store of this one, has either."""
+        self._acquire_root()
+        try:
+            self._acquire_log()
+        except BaseException:
+            self.release()
+            raise
+
+    def _acquire_root(self) -> None:
         root = self._root.resolve()
         if root in _locked_here:
             raise StoreLocked(self._root, str(os.getpid()))
         fd = os.open(self._root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            os.pwrite(fd, b"lock", 0)  # what the reference writes, too
+            with contextlib.suppress(OSError):  # on a full disk it does without
+                os.pwrite(fd, b"lock", 0)  # what the reference writes, too
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
@@ -61,9 +78,30 @@ class StoreLock:
         self._fd = fd
         _locked_here.add(root)
 
+    def _acquire_log(self) -> None:
+        directory = self._log_directory
+        for changed in make_directories(directory):
+            self._files.sync_directory(changed)
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise StoreLocked(directory, what="commit log") from None
+        except OSError as error:  # a file system without such locks
+            log.warning(
+                "%s cannot be locked; make sure that no other broker uses it: %s", directory, error
+            )
+        self._log_fd = fd
+
     def mark_open(self) -> None:
-        """Leave the trace of a crash until `mark_closed` removes it."""
-        self._files.replace(self._abort, str(os.getpid()).encode())
+        """Leave the trace of a crash until `mark_closed` removes it. On a full disk the trace that
+        a crash has left will do. Raises OSError."""
+        try:
+            self._files.replace(self._abort, str(os.getpid()).encode())
+        except OSError as error:
+            if not (is_full(error) and self.aborted):
+                raise
         self._files.sync_directory(self._root)
 
     def mark_closed(self) -> None:
@@ -73,6 +111,9 @@ class StoreLock:
 
     def release(self) -> None:
         """Let others in. Does nothing when the lock is not held."""
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+            self._log_fd = -1
         if self._fd >= 0:
             os.close(self._fd)  # which gives up the record lock
             self._fd = -1

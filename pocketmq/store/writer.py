@@ -100,6 +100,7 @@ class StoreWriter:
         # Why nothing can be put at the moment, and until when that need not be tried again.
         self._refusal = "the store is not open"
         self._retry_at = _NEVER
+        self._prepare: Callable[[], None] | None = None
         self._silent_until = 0.0  # no line in the log for every message of a queue without a file
 
     def accept(self) -> None:
@@ -110,6 +111,13 @@ class StoreWriter:
         """Refuse puts with `reason`, until `accept` or the monotonic time `retry_at`."""
         self._refusal = reason
         self._retry_at = retry_at
+        self._prepare = None
+
+    def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
+        """Accept puts once `prepare` has worked; until then a put tries it again now and then. It
+        raises OSError, the reason why puts are refused; `reason` is the first one."""
+        self.refuse(reason, time.monotonic() + self._disk_retry)
+        self._prepare = prepare
 
     def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle once at the end of each turn of `loop`, not within each put."""
@@ -388,6 +396,13 @@ class StoreWriter:
     def _try_again(self) -> bool:
         if time.monotonic() < self._retry_at:
             return False
+        if self._prepare is not None:
+            try:
+                self._prepare()
+            except OSError as error:
+                self.accept_after(self._prepare, str(error))
+                return False
+            self._prepare = None
         self._refusal = ""
         return True
 

@@ -93,6 +93,4 @@ def _mixed(versions: Sequence[bytes], unit: int, random: random.Random) -> bytes
         return versions[0]
     size = len(random.choice(versions))
     padded = [version.ljust(size, b"\0") for version in versions]
-    return b"".join(
-        random.choice(padded)[at : min(at + unit, size)] for at in range(0, size, unit)
-    )
+    return b"".join(random.choice(padded)[at : min(at + unit, size)] for at in range(0, size, unit))

@@ -26,7 +26,9 @@ class HastyFiles(Files):
 class Verdict:
     """What is wrong with a store, by the promises in `ledger`; nothing while `faults` is empty."""
 
-    def __init__(self, root: Path, ledger: Ledger, *, sync: bool, files: Files | None = None) -> None:
+    def __init__(
+        self, root: Path, ledger: Ledger, *, sync: bool, files: Files | None = None
+    ) -> None:
         self.faults: list[str] = []
         #: Where the log ends; what was acknowledged beyond is lost, as ASYNC_FLUSH allows.
         self.end = 0

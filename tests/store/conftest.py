@@ -52,6 +52,11 @@ class FailingFiles(Files):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(fd, size)
 
+    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        super().replace(path, content, backup)
+
     def fdatasync(self, fd: int) -> None:
         if self.broken:
             self.failed.set()

@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.store.errors import DiskFull
+from pocketmq.store.files import Files
 from pocketmq.store.results import PutStatus
 
 
@@ -74,6 +75,56 @@ async def test_a_consume_queue_without_room_keeps_the_message_out_of_the_log(ben
     assert store.commit_log.end == end
     bench.files.full = False
     assert bench.put(store).queue_offset == 20
+
+
+@pytest.mark.usefixtures("retry_at_once")
+async def test_a_store_on_a_full_disk_opens_cleans_up_and_resumes(bench: Any, caplog: Any) -> None:
+    store = bench.open()
+    for _ in range(200):
+        assert bench.put(store, body=b"x" * 200).ok
+    await store.close()
+    bench.files.full = True
+    bench.files.allocate = Files().allocate  # the files that are there have their blocks
+    bench.files.used_percent = lambda directory: 100 if bench.files.full else 1
+
+    store = bench.open()
+    store.start()
+    refused = bench.put(store)
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert f"No space left on device: '{bench.root / 'abort'}'" in refused.remark
+    assert "no messages are taken until there is room" in caplog.text
+    assert len(bench.bodies(store)) == 200
+    assert await store.cleanup.round()
+    assert not bench.segment().exists()
+
+    # Not yet marked as open: a crash now is none.
+    killed = bench.copy("killed")
+    reopened = killed.open()
+    assert killed.bodies(reopened) == bench.bodies(store)
+    await reopened.close()
+
+    bench.files.full = False
+    taken = bench.put(store, properties="KEYS\x01k\x02")
+    assert taken.queue_offset == 200
+    assert (bench.root / "abort").exists()
+    assert "there is room on the disk again" in caplog.text
+    found = await store.index.query("Topic", "k", 10, 0, 1 << 60)
+    assert len(found.records) == 1
+    await store.close()
+    assert not (bench.root / "abort").exists()
+
+
+async def test_a_store_that_a_crash_left_on_a_full_disk(bench: Any) -> None:
+    """The trace of the crash is there already, and there is room in the files."""
+    store = bench.open()
+    bench.put(store)
+    store.settle()
+    crashed = bench.copy("crashed")
+    crashed.files.full = True
+    crashed.files.allocate = Files().allocate
+    opened = crashed.open()
+    assert crashed.put(opened).queue_offset == 1
+    await opened.close()
 
 
 async def test_the_disk_is_not_asked_for_every_message(bench: Any) -> None:

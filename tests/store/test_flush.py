@@ -284,7 +284,7 @@ async def test_a_failing_consume_queue_does_not_move_the_checkpoint(
     bench.files.broken = True
     bench.put(store)
     assert await asyncio.to_thread(bench.files.failed.wait, 20)
-    assert not any((bench.root / "checkpoint").read_bytes())
+    assert not any((bench.root / "checkpoint").read_bytes()[:88])
     # Only the queues failed: they can be built again, so messages are still taken.
     assert bench.put(store).ok
     bench.files.broken = False

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.tags import tag_hash
+from pocketmq.store.config import FlushDiskType
 
 TAGS = "TAGS\1red\2"
 
@@ -84,6 +85,20 @@ async def test_what_was_cut_off_the_log_does_not_come_back(bench: Any) -> None:
     assert crashed.files.synced[0] == crashed.segment().name
     assert not any(synced[0])
     await opened.close()
+
+
+async def test_names_that_a_killed_process_did_not_sync(bench: Any) -> None:
+    """It was killed before its first flush; with SYNC_FLUSH the next one vouches for the files."""
+    store = bench.open()
+    put(bench, store, 3)
+    killed = bench.copy("killed")
+    synced: list[Path] = []
+    killed.files.sync_directory = synced.append
+    opened = killed.open(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    assert {killed.root / "commitlog", killed.root} <= set(synced)
+    await opened.close()
+    queue = killed.queue_file("Topic", 0).parent
+    assert {queue, queue.parent, queue.parent.parent} <= set(synced)
 
 
 async def test_a_consume_queue_that_could_not_be_flushed_is_never_vouched_for(bench: Any) -> None:

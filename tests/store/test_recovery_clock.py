@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.store.config import FlushDiskType
 from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.files import MappedFile
 from pocketmq.store.log.checkpoint import Checkpoint
 
 HOUR = 3_600_000
@@ -82,23 +84,95 @@ async def test_damage_in_front_of_unflushed_messages(bench: Any) -> None:
         crashed.open()
 
 
-async def test_the_last_flushed_message_is_damaged(bench: Any, caplog: Any) -> None:
-    """Nothing follows that could be saved: it is cut off, and not as one never written whole."""
+@pytest.mark.parametrize("clean", [True, False])
+async def test_the_last_flushed_message_is_damaged(bench: Any, clean: bool) -> None:
+    """It is not cut off as one that was never written whole: its offset must not come again."""
     store = bench.open()
     results = fill(bench, store, 10)
     await store.close()
-    (bench.root / "abort").write_text("1")
-    patch(bench.segment(), results[9].physical_offset + 100, b"\xff")
+    if not clean:
+        (bench.root / "abort").write_text("1")
+    at = results[9].physical_offset
+    patch(bench.segment(), at + 100, b"\xff")
+    log = bench.segment().read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=f"flushed up to {results[9].end_offset}") as caught:
+            bench.open()
+        assert (caught.value.path, caught.value.offset) == (bench.segment(), at)
+    assert bench.segment().read_bytes() == log
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_the_last_file_of_the_log_is_missing(bench: Any, clean: bool) -> None:
     store = bench.open()
-    assert store.max_offset("Topic", 0) == 9
-    assert "had been flushed" in caplog.text
-    # What lies behind the cut from now on is not flushed.
-    later = fill(bench, store, 3)
+    end = fill(bench, store, 100)[-1].end_offset
+    await store.close()
+    if not clean:
+        (bench.root / "abort").write_text("1")
+    queue = bench.queue_file("Topic", 0).read_bytes()
+    bench.segment(16 * 1024).rename(bench.root / "moved")
+    with pytest.raises(StoreCorrupt, match=f"flushed up to {end}; nothing was changed") as caught:
+        bench.open()
+    assert caught.value.path == bench.segment(16 * 1024)
+    assert bench.queue_file("Topic", 0).read_bytes() == queue
+    (bench.root / "moved").rename(bench.segment(16 * 1024))
+    assert bench.open().max_offset("Topic", 0) == 100
+
+
+async def test_a_message_is_acknowledged_with_the_flush_that_the_checkpoint_knows(
+    bench: Any,
+) -> None:
+    """The checkpoint is not a second late: what a flush covers is damage when it is gone."""
+    store = bench.open(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.start()
+    fill(bench, store, 10)
+    assert await store.all_flushed()
+    killed = bench.copy("killed")
+    patch(killed.segment(), 0, bytes(16 * 1024))
+    with pytest.raises(StoreCorrupt, match=f"flushed up to {store.commit_log.end}"):
+        killed.open()
+
+
+async def test_the_next_file_was_lost_before_anything_was_in_it(bench: Any) -> None:
+    """The flush reached the end of the old file; the name of the new one was not on the disk."""
+    store = bench.open()
+    while fill(bench, store, 1)[0].physical_offset < 16 * 1024:
+        before = bench.copy(f"at-{store.commit_log.end}")
     crashed = bench.copy("crashed")
-    patch(crashed.segment(), later[0].physical_offset, bytes(150))
-    opened = crashed.open()
-    assert opened.max_offset("Topic", 0) == 9
+    patch(crashed.root / "checkpoint", 32, struct.pack(">q", 16 * 1024))
+    patch(crashed.root / "checkpoint", 72, struct.pack(">q", 16 * 1024))
+    crashed.segment(16 * 1024).unlink()
+    ends = []
+    zero_from = MappedFile.zero_from
+
+    def noting(file: MappedFile, start: int) -> None:
+        if file.path == crashed.segment():
+            ends.append(struct.unpack_from(">32xq", (crashed.root / "checkpoint").read_bytes())[0])
+        zero_from(file, start)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MappedFile, "zero_from", noting)
+        opened = crashed.open()
+    assert ends == [opened.commit_log.end]  # noted before the blank is overwritten
+    assert crashed.bodies(opened) == before.bodies(before.open())
     await opened.close()
+    for store in before.opened:
+        await store.close()
+
+
+@pytest.mark.parametrize("how", ["without", "official"])
+async def test_a_store_whose_checkpoint_says_nothing_of_it(bench: Any, how: str) -> None:
+    """A copy without the file, and one that the official broker has written to since."""
+    store = bench.open()
+    fill(bench, store, 100)
+    await store.close()
+    if how == "without":
+        (bench.root / "checkpoint").unlink()
+    else:
+        patch(bench.root / "checkpoint", 0, struct.pack(">q", bench.clock.now + 1))
+    patch(bench.segment(16 * 1024), 0, bytes(16 * 1024))
+    opened = bench.open()
+    assert 0 < opened.max_offset("Topic", 0) < 100
 
 
 async def test_entries_lost_behind_the_last_file(bench: Any) -> None:
@@ -142,13 +216,16 @@ async def test_timestamps_count_after_the_official_broker(bench: Any, flushed: b
 
 
 async def test_a_checkpoint_that_is_newer_than_the_log(bench: Any) -> None:
-    """The log was brought back from an older copy: the checkpoint speaks of another one."""
+    """An older log was put in place. That looks like lost files, so somebody has to say so."""
     store = bench.open()
     fill(bench, store, 10)
     older = bench.copy("older")
     fill(bench, store, 300)
     await store.close()
     shutil.copy(bench.root / "checkpoint", older.root / "checkpoint")
+    with pytest.raises(StoreCorrupt, match="on purpose, remove the file checkpoint"):
+        older.open()
+    (older.root / "checkpoint").unlink()
     opened = older.open()
     assert opened.max_offset("Topic", 0) == 10
     assert struct.unpack_from(">32xq", (older.root / "checkpoint").read_bytes())[0] <= (

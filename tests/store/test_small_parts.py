@@ -18,6 +18,7 @@ from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import FileSizeMismatch, StoreLocked
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.store_lock import StoreLock
+from tests.store.conftest import StoreBench
 
 PROJECT = Path(__file__).parents[2]
 
@@ -47,7 +48,9 @@ def test_the_checkpoint_survives(bench: Any) -> None:
     checkpoint.index_timestamp = 7
     assert checkpoint.recover_from == 6_000
     checkpoint.save()
-    assert path.read_bytes() == struct.pack(">5q", 10_000, 9_000, 7, 0, 0) * 2 + bytes(4016)
+    assert path.read_bytes() == struct.pack(">5q", 10_000, 9_000, 7, 0, 0) * 2 + bytes(8) + (
+        bench.files.boot_id() + bytes(3992)
+    )
     checkpoint.close()
     checkpoint.save()  # does nothing any more
     again = Checkpoint(bench.files, path)
@@ -73,7 +76,8 @@ def test_an_empty_checkpoint_is_made_anew_and_a_strange_one_refused(bench: Any) 
 
 def test_the_lock_is_given_back(bench: Any) -> None:
     bench.root.mkdir()
-    first, second = StoreLock(bench.files, bench.root), StoreLock(bench.files, bench.root)
+    log = bench.root / "commitlog"
+    first, second = StoreLock(bench.files, bench.root, log), StoreLock(bench.files, bench.root, log)
     first.acquire()
     assert (bench.root / "lock").read_bytes() == b"lock"
     assert not first.aborted
@@ -87,6 +91,21 @@ def test_the_lock_is_given_back(bench: Any) -> None:
     second.acquire()
     assert not second.aborted
     second.release()
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_two_stores_do_not_share_a_commit_log(bench: Any, elsewhere: bool) -> None:
+    """Neither one that lies apart from both, nor the one in the directory of another store."""
+    log = bench.root.with_name("log") if elsewhere else bench.root / "commitlog"
+    first = bench.open(store_path_commit_log=str(log) if elsewhere else "")
+    bench.put(first)
+    other = StoreBench(bench.root.with_name("other"))
+    with pytest.raises(StoreLocked, match=f"the commit log {log} is in use"):
+        other.open(store_path_commit_log=str(log))
+    await first.close()
+    second = other.open(store_path_commit_log=str(log))
+    assert other.bodies(second) == [b"body"]
+    await second.close()
 
 
 def test_paths_and_sizes_of_the_configuration(tmp_path: Path) -> None:
@@ -125,7 +144,7 @@ async def test_an_idle_store_takes_neither_memory_nor_disk(bench: Any) -> None:
     sizes = {"mapped_file_size_commit_log": 1 << 30, "mapped_file_size_consume_queue": 6_000_000}
     store = bench.open(**sizes)
     store.start()
-    assert not (bench.root / "commitlog").exists()
+    assert not list((bench.root / "commitlog").iterdir())
     for _ in range(100):
         bench.put(store)
     await store.close()

@@ -134,6 +134,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         last = records[-1]
         key = (last.topic, last.queue_id)
+        if last.physical_offset < self.store.flushed_offset:
+            return  # that would be damage
         if last.topic in self.deleted and last.queue_offset == 0:
             return  # without it the queue's earlier life comes back
         # At most up to the topic's length. (What follows has no checksum, but a process that is

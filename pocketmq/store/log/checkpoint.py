@@ -2,8 +2,9 @@
 
 It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
 the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
-Behind the 40 bytes, which that broker leaves alone, there are these once more, and
-`entered_offset`: as long as both are equal, no other broker has written to the store since.
+Behind the 40 bytes, which that broker leaves alone, there are these once more,
+`entered_offset`, and the boot id of the machine: as long as the 40 bytes and their copy are equal,
+no other broker has written to the store since.
 Reference: StoreCheckpoint.
 """
 
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">5q")
-_OURS: Final = Struct(">40s40sq")
+_OURS: Final = Struct(">40s40sq16s")
+_NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
 
@@ -39,6 +41,8 @@ class Checkpoint:
             consume queues; not of the official broker.
         exact: whether the file, when it was opened, was as we had written it, so that the two
             offsets can be relied on.
+        same_boot: whether the machine has been running since the last process opened the store, so
+            that nothing which that process wrote is lost.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -52,6 +56,8 @@ class Checkpoint:
         self.confirm_physical_offset = 0
         self.entered_offset = 0
         self.exact = False
+        self.same_boot = False
+        self._boot = _NO_BOOT
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
@@ -63,8 +69,10 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         ) = _FIELDS.unpack_from(self._file.map)
-        fields, copy, self.entered_offset = _OURS.unpack_from(self._file.map)
+        fields, copy, self.entered_offset, boot = _OURS.unpack_from(self._file.map)
         self.exact = fields == copy
+        self._boot = self._files.boot_id()
+        self.same_boot = self.exact and boot == self._boot != _NO_BOOT
 
     @property
     def recover_from(self) -> int:
@@ -82,7 +90,7 @@ class Checkpoint:
                 self.master_flushed_offset,
                 self.confirm_physical_offset,
             )
-            _OURS.pack_into(self._file.map, 0, fields, fields, self.entered_offset)
+            _OURS.pack_into(self._file.map, 0, fields, fields, self.entered_offset, self._boot)
 
     def sync(self) -> None:
         """Save, and wait until it is on the disk; off the event loop. Raises OSError."""

@@ -143,6 +143,8 @@ class CommitLogFlusher:
         if timestamp:
             self._checkpoint.physic_timestamp = timestamp
         self._checkpoint.confirm_physical_offset = end
+        # At once: a start refuses a log that is shorter than what was acknowledged.
+        self._checkpoint.save()
         return end
 
     # --- the thread ---------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pocketmq.message.record import (
     RecordError,
     decode,
     peek,
+    size_of_parts,
 )
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
@@ -40,12 +41,14 @@ class LogWalk:
 
     Attributes:
         end: physical offset behind the last good record; right when the iteration is over.
+        reached: what was read, physical offset: `end`, or the end of the last file if nothing more
+            was written into it.
         store_timestamp: of the last record met (ms).
         reason: why the walk ended at `end`; None when the files ended.
     """
 
     def __init__(self, files: MappedFileQueue, start: int, timestamp: int = 0) -> None:
-        self.end = start
+        self.end = self.reached = start
         self.store_timestamp = timestamp
         self.reason: RecordError | None = None
         self._files = files
@@ -65,11 +68,30 @@ class LogWalk:
             except RecordError as error:
                 if peek(file.view, at)[1] != BLANK_MAGIC:
                     self.reason = error
+                    self.reached = self.end
                     return
+            self.reached = base + file.size
             next_file = self._files.find(base + file.size)
             if next_file is not None:
                 self.end = next_file.base_offset
             file = next_file
+
+    def interrupted(self) -> bool:
+        """Return whether a whole record lies at `end` but for its first four bytes, which are zero:
+        those are written last, so nobody was told that the record is there."""
+        file = self._files.find(self.end)
+        if file is None:
+            return False
+        at = self.end - file.base_offset
+        size = size_of_parts(file.view, at)
+        if size is None or any(file.view[at : at + 4]):
+            return False
+        whole = bytearray(file.view[at : at + size])
+        whole[:4] = size.to_bytes(4, "big")
+        try:
+            return decode(whole).physical_offset == self.end
+        except RecordError:
+            return False
 
     def remains(self) -> bool:
         """Return whether anything but zeros lies behind `end`."""

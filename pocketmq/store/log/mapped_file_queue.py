@@ -45,12 +45,13 @@ class MappedFileQueue:
         """The offset at which the run begins; 0 when it has no files."""
         return self.mapped[0].base_offset if self.mapped else 0
 
-    def load(self) -> None:
-        """Map what is there.
+    def load(self, unsynced_directories: tuple[Path, ...] = ()) -> None:
+        """Map what is there. The first sync of each file includes `unsynced_directories`: after a
+        crash nobody knows whether the names in them are on the disk.
 
         Raises:
             FileSizeMismatch: a file was written with another size.
-            StoreCorrupt: a file is missing in between.
+            StoreCorrupt: a file in between is missing or empty.
         """
         if not self.directory.is_dir():
             return
@@ -64,13 +65,19 @@ class MappedFileQueue:
         mapped: list[MappedFile] = []
         for path in paths:
             size = path.stat().st_size
+            if not size:
+                raise StoreCorrupt(
+                    path, 0,
+                    f"the file is empty, but {paths[-1].name} follows it: it has lost its "
+                    f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
+                )  # fmt: skip
             if size != self.file_size:
                 raise FileSizeMismatch(path, size, self._setting, self.file_size)
             base = int(path.name)
             expected = mapped[-1].base_offset + self.file_size if mapped else base
             if base != expected or base % self.file_size:
                 raise StoreCorrupt(path, 0, f"the file {expected:020d} before it is missing")
-            mapped.append(self._files.open(path, base, size))
+            mapped.append(self._files.open(path, base, size, unsynced_directories))
         self.mapped = tuple(mapped)
 
     def find(self, offset: int) -> MappedFile | None:

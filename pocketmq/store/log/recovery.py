@@ -9,8 +9,7 @@ flushed, and every record from there on is entered anew: of an entry that was no
 failure may have left a part, or what stood in its place before. If another broker had the store
 last, only the checkpoint's timestamps are known: the walk begins at the last file whose first
 record is older. Reference: CommitLog.recoverNormally, recoverAbnormally; unlike there, what is cut
-is always logged, and a bad record in front of good ones that had been flushed is an error, not the
-end of the log.
+is always logged, and a bad record in what had been flushed is an error, not the end of the log.
 """
 
 from __future__ import annotations
@@ -69,6 +68,8 @@ class Recovery:
         """Recover. Raises StoreCorrupt when messages that were on the disk cannot be read."""
         files = self._log.files
         checkpoint = self._checkpoint
+        if checkpoint.exact:
+            self._flushed = checkpoint.confirm_physical_offset
         if not files.mapped:
             self._without_log()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = 0
@@ -76,13 +77,19 @@ class Recovery:
         # Until the walk is over, everything in the files may be looked at.
         end = files.mapped[-1].base_offset + files.file_size
         self._log.end = self._log.written = end
-        if checkpoint.exact and checkpoint.confirm_physical_offset <= end:  # else of another log
-            self._flushed = checkpoint.confirm_physical_offset
+        if self._flushed is not None and self._flushed > end:
+            raise StoreCorrupt(
+                files.path_of(end), 0,
+                f"the file is missing: the commit log ends at physical offset {end}, but it had "
+                f"been flushed up to {self._flushed}; nothing was changed; if an older log was put "
+                "in place on purpose, remove the file checkpoint",
+            )  # fmt: skip
         self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
         for queue in self._queues.all:
             self._cut(queue, end)
         walk = self._walk()
         self._judge(walk)
+        self._note_flushed(walk)
         self._log.resume(walk.end)
         self._log.store_timestamp = walk.store_timestamp
         for queue in self._queues.all:
@@ -99,6 +106,12 @@ class Recovery:
                     f"{queue.max_offset} messages; bring the commit log back (is it mounted?), or "
                     "remove the consumequeue directory to begin an empty store",
                 )  # fmt: skip
+        if self._flushed:
+            raise StoreCorrupt(
+                self._log.files.directory, 0,
+                f"there is no commit log, but it had been flushed up to {self._flushed}; bring it "
+                "back (is it mounted?), or remove the file checkpoint to begin an empty store",
+            )  # fmt: skip
 
     # --- walking ------------------------------------------------------------------------------
 
@@ -238,17 +251,18 @@ class Recovery:
     def _judge(self, walk: LogWalk) -> None:
         """Decide what a bad place at the end of the walk means, and say so."""
         flushed = self._flushed or 0
-        if walk.reason is None or not (walk.remains() or walk.end < flushed):
+        if walk.reason is None or not (walk.remains() or walk.reached < flushed):
             return
         file = self._log.files.find(walk.end)
         assert file is not None
         at = walk.end - file.base_offset
         survivors = walk.survivors(wiped=self._flushed is not None)
-        if survivors is None and walk.end < flushed:
-            log.error(
-                "%s at byte %d (physical offset %d): the log ends here (%s), but it had been "
-                "flushed up to %d: the file is damaged", file.path, at, walk.end,
-                walk.reason.reason, flushed,
+        if survivors is None and walk.reached < flushed:
+            raise StoreCorrupt(
+                file.path, at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but the log had been flushed up to {flushed}: the file "
+                "is damaged; the log was not changed",
             )  # fmt: skip
         elif survivors is None:
             log.warning(
@@ -259,15 +273,22 @@ class Recovery:
             raise StoreCorrupt(
                 file.path,
                 at,
-                f"no record can be read here ({walk.reason.reason}), but {survivors.messages} good "
-                f"ones follow from physical offset {survivors.physical_offset}, and they had been "
-                "flushed: the file is damaged; nothing was changed, bring it back from a copy",
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}, and they had been flushed: the file is "
+                "damaged; the log was not changed, bring it back from a copy",
             )
+        elif self._checkpoint.same_boot and walk.interrupted():
+            log.warning(
+                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
+                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
+                survivors.messages + 1,
+            )  # fmt: skip
         else:
             log.error(
                 "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
-                "it, from physical offset %d, are dropped: they had not been flushed when the "
-                "machine stopped", file.path, at, walk.end, walk.reason.reason, survivors.messages,
+                "it, from physical offset %d, are dropped: they had not been flushed",
+                file.path, at, walk.end, walk.reason.reason, survivors.messages,
                 survivors.physical_offset,
             )  # fmt: skip
 
@@ -277,7 +298,14 @@ class Recovery:
             return walk.end < self._flushed
         return survivors.store_timestamp <= self._checkpoint.physic_timestamp
 
-    def _report(self, walk: LogWalk) -> None:
+    def _note_flushed(self, walk: LogWalk) -> None:
+        """Tell the checkpoint where log and queues are on the disk.
+
+        When the log ends before what was flushed (a blank, whose next file was lost with a power
+        cut, is written over), that must be on the disk before the log changes: the next start would
+        take it for damage.
+        """
+        before = self._checkpoint.confirm_physical_offset
         if self._clean:
             flushed = walk.end
         elif self._flushed is not None:
@@ -286,6 +314,10 @@ class Recovery:
             flushed = self._start
         self._checkpoint.confirm_physical_offset = flushed
         self._checkpoint.entered_offset = self._start
+        if flushed < before:
+            self._checkpoint.sync()
+
+    def _report(self, walk: LogWalk) -> None:
         log.info(
             "recovered after a %s: the log ends at %d, %d queues, %d entries added",
             "clean stop" if self._clean else "crash", walk.end, len(self._queues.all),

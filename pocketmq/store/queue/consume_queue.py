@@ -218,7 +218,10 @@ class ConsumeQueue:
         a crash, pages may be missing in the middle: the last three files with entries are looked
         through, as the reference does, and what follows the first hole is forgotten.
         """
-        self.files.load()
+        directory = self.files.directory
+        # Of the file, of the queue's directory, of the topic's, and of all queues'.
+        names = () if clean else (directory, *directory.parents[:3])
+        self.files.load(names)
         mapped = self.files.mapped
         if not mapped:
             return
