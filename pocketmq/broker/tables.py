@@ -22,6 +22,7 @@ from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.store.files import Files, make_directories
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,10 @@ class Tables:
         self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
 
     def load(self) -> None:
-        """Read the files. Raises ConfigFileError."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Read the files. Raises ConfigFileError, OSError."""
+        # Also after a crash, which may have come between making the directory and this.
+        for changed in {*make_directories(self.directory), self.directory.parent}:
+            Files().sync_directory(changed)
         for table in (self.groups, self.offsets, self.topics, self.filters):
             table.load()
 

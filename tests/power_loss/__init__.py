@@ -5,7 +5,7 @@
 | module | what it does |
 |---|---|
 | disk | records what has reached the disk, and what is still under way, while a broker runs |
-| crash_state | draws what a power cut would leave: any part of what is under way, and writes it out |
+| crash_state | draws what a power cut could leave of writes under way, and writes it out |
 | traffic | lets a broker work, and keeps what it acknowledged |
 | verdict | opens what is left, and compares it with what was acknowledged |
 | campaign | lives of a broker, one after the other, each ended by a power cut |

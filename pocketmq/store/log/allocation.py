@@ -52,7 +52,7 @@ class FileAllocator:
                 return file
             # It failed, perhaps long ago: what counts is whether there is room now.
             ahead.discard(self._files)
-        return self._files.create(path, base_offset, size)
+        return _created(self._files, path, base_offset, size)
 
     def look_ahead(self, file: MappedFile, position: int, next_path: Path) -> int:
         """Make the next file once `file` is half written; return the position to call again at.
@@ -93,7 +93,7 @@ class _NextFile:
 
     def make(self, files: Files) -> None:
         try:
-            self._file = files.create(self.path, self._base_offset, self._size)
+            self._file = _created(files, self.path, self._base_offset, self._size)
         except (StoreError, OSError) as error:
             log.warning("the next commit-log file cannot be made yet; check the disk: %s", error)
         finally:
@@ -110,3 +110,18 @@ class _NextFile:
         if file is not None:
             files.remove(self.path)
             file.close()
+
+
+def _created(files: Files, path: Path, base_offset: int, size: int) -> MappedFile:
+    """Create a file whose name and size are on the disk before anything is written into it.
+
+    So a power failure takes the end of the log, never a file in the midst of it.
+    """
+    file = files.create(path, base_offset, size)
+    try:
+        file.sync()
+    except BaseException:
+        files.remove(path)
+        file.close()
+        raise
+    return file

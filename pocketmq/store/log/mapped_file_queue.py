@@ -45,9 +45,12 @@ class MappedFileQueue:
         """The offset at which the run begins; 0 when it has no files."""
         return self.mapped[0].base_offset if self.mapped else 0
 
-    def load(self, unsynced_directories: tuple[Path, ...] = ()) -> None:
+    def load(self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt: bool = False) -> None:
         """Map what is there. The first sync of each file includes `unsynced_directories`: after a
         crash nobody knows whether the names in them are on the disk.
+
+        `rebuilt`: what is missing will be made again, so if a power failure took a file in between,
+        those behind it are removed.
 
         Raises:
             FileSizeMismatch: a file was written with another size.
@@ -64,21 +67,33 @@ class MappedFileQueue:
             self._files.remove(paths.pop())
         mapped: list[MappedFile] = []
         for path in paths:
-            size = path.stat().st_size
-            if not size:
-                raise StoreCorrupt(
-                    path, 0,
-                    f"the file is empty, but {paths[-1].name} follows it: it has lost its "
-                    f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
-                )  # fmt: skip
-            if size != self.file_size:
-                raise FileSizeMismatch(path, size, self._setting, self.file_size)
-            base = int(path.name)
-            expected = mapped[-1].base_offset + self.file_size if mapped else base
-            if base != expected or base % self.file_size:
-                raise StoreCorrupt(path, 0, f"the file {expected:020d} before it is missing")
-            mapped.append(self._files.open(path, base, size, unsynced_directories))
+            try:
+                self._check(path, mapped[-1].base_offset if mapped else None, paths[-1])
+            except StoreCorrupt as error:
+                if not rebuilt:
+                    raise
+                log.warning("%s; from here on the files are made again", error)
+                break
+            file = self._files.open(path, int(path.name), self.file_size, unsynced_directories)
+            mapped.append(file)
+        for path in reversed(paths[len(mapped) :]):
+            self._files.remove(path)
         self.mapped = tuple(mapped)
+
+    def _check(self, path: Path, before: int | None, last: Path) -> None:
+        """Raise what is wrong with a file behind the one at offset `before`."""
+        size, base = path.stat().st_size, int(path.name)
+        if not size:
+            raise StoreCorrupt(
+                path, 0,
+                f"the file is empty, but {last.name} follows it: it has lost its "
+                f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
+            )  # fmt: skip
+        if size != self.file_size:
+            raise FileSizeMismatch(path, size, self._setting, self.file_size)
+        expected = base if before is None else before + size
+        if base != expected or base % size:
+            raise StoreCorrupt(path, 0, f"the file {expected:020d} before it is missing")
 
     def find(self, offset: int) -> MappedFile | None:
         """Return the file that holds the byte at `offset`."""
@@ -122,6 +137,9 @@ class MappedFileQueue:
         """Remove a file that was taken out of the run; off the event loop, since that of a large
         one takes long. Slices that readers still hold stay valid. Raises OSError."""
         self._files.remove(file.path)
+        # One at a time: a power failure that brought back a file between two others that are gone
+        # would leave a gap.
+        self._files.sync_directory(self.directory)
         self.retired.add(file)
 
     def remove_all(self) -> None:

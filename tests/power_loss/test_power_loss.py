@@ -1,0 +1,47 @@
+"""A sample of the states that power cuts leave, and proof that a broken promise would be found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .campaign import Campaign
+from .disk import Lie
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_what_a_power_cut_leaves(tmp_path: Path, flush: str, seed: int) -> None:
+    campaign = Campaign(tmp_path / "power", seed, sync=flush == "SYNC_FLUSH")
+    await campaign.run(100)
+    assert campaign.faults == []
+
+
+def of_file(directory: str) -> Lie:
+    return lambda kind, path: kind == "file" and path.parent.name == directory
+
+
+def of_directory(name: str) -> Lie:
+    return lambda kind, path: kind == "directory" and path.name == name
+
+
+@pytest.mark.parametrize(
+    ("lie", "found"),
+    [
+        (of_file("commitlog"), "lost, the log ends"),
+        (of_directory("commitlog"), "does not open|lost, the log ends|not readable"),
+        (of_file("config"), "does not know the topic|does not load"),
+        (of_directory("config"), "does not know the topic"),
+    ],
+    ids=["log", "names of the log", "tables", "names of tables"],
+)
+async def test_a_sync_that_is_left_out_is_found(
+    tmp_path: Path, lie: Callable[[str, Path], bool], found: str
+) -> None:
+    """The proof can fail: a broker that leaves out one kind of sync breaks a promise."""
+    campaign = Campaign(tmp_path / "power", 1, sync=True, lie=lie)
+    await campaign.run(2_000)
+    assert any(re.search(found, fault) for fault in campaign.faults), campaign.faults[:3]
