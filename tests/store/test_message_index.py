@@ -215,6 +215,7 @@ async def test_an_index_of_another_log_is_dropped(bench: StoreBench) -> None:
     for path in (bench.root / "commitlog").iterdir():
         path.unlink()
     shutil.rmtree(bench.root / "consumequeue")
+    (bench.root / "checkpoint").unlink()
     store = bench.open()
     store.start()
     bench.put(store, properties=text(KEYS="new"), body=b"another size")
