@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import split_address
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frame import decode_command, encode_command
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from tests.interop.harness import ours
@@ -89,17 +89,22 @@ def show(kind: str, count: int, rate: float, waits: list[float]) -> None:
 
 def good_client(address: str, seconds: float) -> list[float]:
     """How long each of its sends waited, in ms."""
-    request = KINDS["sends"](TOPIC)
+    request = send_request(TOPIC)
     waits: list[float] = []
     with socket.create_connection(split_address(address)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         until = time.perf_counter() + seconds
         while (begin := time.perf_counter()) < until:
             connection.sendall(request)
-            length = int.from_bytes(_exactly(connection, 4))
-            _exactly(connection, length)
+            read_answer(connection)
             waits.append((time.perf_counter() - begin) * 1000)
     return waits
+
+
+def read_answer(connection: socket.socket) -> int:
+    """Return the code of the next answer."""
+    length = int.from_bytes(_exactly(connection, 4))
+    return decode_command(_exactly(connection, length)).code
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
@@ -148,7 +153,8 @@ def flood(address: str, kind: str) -> None:
     print(written / (time.perf_counter() - begin))
 
 
-def _send(topic: str) -> bytes:
+def send_request(topic: str) -> bytes:
+    """Return the frame of a send that creates the topic if it is new."""
     header = SendMessageRequestHeaderV2(
         producer_group="bench", topic=topic, default_topic="TBW102", default_topic_queue_nums=4,
         queue_id=0, sys_flag=0, born_timestamp=int(time.time() * 1000), flag=0,
@@ -156,9 +162,10 @@ def _send(topic: str) -> bytes:
     return encode_command(RequestCode.SEND_MESSAGE_V2, 1, header=header, body=b"x" * 100)
 
 
-def _pull(topic: str) -> bytes:
+def pull_request(topic: str, group: str = "bench") -> bytes:
+    """Return the frame of a pull that is answered at once."""
     header = PullMessageRequestHeader(
-        consumer_group="bench", topic=topic, queue_id=3, queue_offset=0, max_msg_nums=32,
+        consumer_group=group, topic=topic, queue_id=3, queue_offset=0, max_msg_nums=32,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
     )  # fmt: skip
     return encode_command(RequestCode.PULL_MESSAGE, 1, header=header)
@@ -171,8 +178,8 @@ def _max_offset(topic: str) -> bytes:
 
 KINDS = {
     "unknown codes": lambda _: encode_command(UNKNOWN, 1),
-    "sends": _send,
-    "empty pulls": _pull,
+    "sends": send_request,
+    "empty pulls": pull_request,
     "offset queries": _max_offset,
 }
 

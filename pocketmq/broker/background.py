@@ -2,8 +2,7 @@
 
 - `Alarm` calls an action at a time of the broker's clock;
 - `every` repeats a small action until the broker stops;
-- `PeriodicSave` awaits a save every few seconds and once more at the end;
-- `DelayedSave` saves a table once, a moment after its first change.
+- `PeriodicSave` awaits a save every few seconds and once more at the end.
 
 The broker's clock is the wall clock, which can be set while a timer of the loop is running. So an
 alarm looks at the clock again when its timer ends, and never sleeps longer than a few seconds.
@@ -22,7 +21,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_MS: Final = 5_000
 RETRY_MS: Final = 1_000  # after an alarm's action failed
-DELAYED_SAVE_SECONDS: Final = 0.5
 
 
 class Timer(Protocol):
@@ -138,35 +136,3 @@ class PeriodicSave:
                 await self._save()
             except Exception:
                 log.exception("%s failed", self._save)
-
-
-class DelayedSave:
-    """Calls `save` once within `seconds` after the first `ask`; `save` blocks and may raise.
-
-    This is for tables that change without an admin, such as the groups that heartbeats create.
-    Writing a file for each of a thousand groups would hold up every client, and the next heartbeat
-    restores what a crash loses. Changes that an answer acknowledges are written before the answer.
-    """
-
-    def __init__(self, save: Callable[[], None], seconds: float = DELAYED_SAVE_SECONDS) -> None:
-        self._save = save
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
-
-    def ask(self) -> None:
-        """Save soon, because something changed."""
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._seconds, self.finish)
-
-    def finish(self) -> None:
-        """Save now if something changed."""
-        if self._timer is None:
-            return
-        self._timer.cancel()
-        self._timer = None
-        try:
-            self._save()
-        except OSError as error:
-            # The next change writes the whole table again.
-            log.error("cannot save a table; the next change tries again: %s", error)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from pocketmq.broker.address import reserve_port, resolve_advertised
@@ -179,8 +179,9 @@ class Broker:
 
     # --- what the components tell each other --------------------------------------------------
 
-    def _topics_changed(self, names: Iterable[str]) -> None:
-        self.components.sends.forget_targets()
+    def _topics_changed(self, names: Collection[str]) -> None:
+        for name in names:
+            self.components.sends.forget_target(name)
         self._registration.topics_changed(names)
 
     def _settings_changed(self, keys: frozenset[str]) -> None:

@@ -147,7 +147,6 @@ class Components:
                 tables.groups,
                 tables.consumers,
                 tables.producers,
-                tables.delayed_save.ask,
                 clock,
             ),
         )

@@ -79,7 +79,7 @@ class ConsumerFilters:
 
     def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
         self._config = config
-        self._file = ConfigFile(path)
+        self._file = ConfigFile(path, "consumer filters")
         self._clock = clock
         self._bloom = BloomFilter(
             config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
@@ -98,6 +98,7 @@ class ConsumerFilters:
         known = set(ConsumerFilterData.__struct_encode_fields__)
         died = self._clock() - DEAD_BEFORE_START
         by_topic = self._file.load().get("filterDataByTopic") or {}
+        self._dirty = self._file.stale
         try:
             for topic, entry in by_topic.items():
                 for group, fields in (entry.get("groupFilterData") or {}).items():

@@ -34,7 +34,7 @@ class ConsumerOffsets(OffsetFile):
     """
 
     def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 500) -> None:
-        super().__init__(path, clock, version_step)
+        super().__init__(path, "consumer offsets", clock, version_step)
         # "topic@group" → queue id → offset, the form of the file and of the admin answer.
         self.table: dict[str, dict[int, int]] = {}
         # Where the group last pulled; only shown to admins, never stored.

@@ -28,12 +28,14 @@ S = TypeVar("S", bound=_Stored)
 
 
 class OffsetFile(ABC):
-    """The file at `path`. `clock` gives milliseconds; the data version rises every `version_step`
-    changes."""
+    """The file at `path`, which `holds` offsets of some kind, named for log lines.
 
-    def __init__(self, path: Path, clock: Callable[[], int], version_step: int) -> None:
+    `clock` gives milliseconds; the data version rises every `version_step` changes.
+    """
+
+    def __init__(self, path: Path, holds: str, clock: Callable[[], int], version_step: int) -> None:
         self.data_version = DataVersion(timestamp=clock())
-        self._file = ConfigFile(path)
+        self._file = ConfigFile(path, holds)
         self._clock = clock
         self._version_step = version_step
         self._changes = 0
@@ -68,6 +70,7 @@ class OffsetFile(ABC):
         Integer keys may be without quotes, as fastjson writes them. Raises ConfigFileError.
         """
         document = self._file.load()
+        self._dirty = self._file.stale
         try:
             stored = lenient.convert(document, kind)
         except msgspec.ValidationError as error:

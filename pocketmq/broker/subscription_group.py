@@ -8,15 +8,15 @@ broker SubscriptionGroupManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.table_file import TableFile
+from pocketmq.broker.table_file import Content, TableFile
+from pocketmq.broker.table_writer import TableWriter
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -52,10 +52,11 @@ class SubscriptionGroups:
     def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
         self._config = config
         self._path = path
-        self._file = TableFile(path, "subscriptionGroupTable", SubscriptionGroupConfig)
+        self._file = TableFile(
+            path, "consumer groups", "subscriptionGroupTable", SubscriptionGroupConfig
+        )
+        self._writer = TableWriter(path, self._encode, self._file.write)
         self._clock = clock
-        self._collecting = False
-        self._collected = False  # something changed within `collecting`
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
         # group → topic → bits of what is forbidden, see FORBID_READ.
@@ -72,10 +73,28 @@ class SubscriptionGroups:
             self.forbidden = msgspec.convert(forbidden, dict[str, dict[str, int]], strict=False)
         except msgspec.ValidationError as error:
             raise ConfigFileError(self._path, f"forbiddenTable: {error}") from None
+        for name, group in self.table.items():
+            self._file.changed(name, group)
+        if self._file.stale:
+            self._writer.changed()
 
-    def save(self) -> None:
-        """Write subscriptionGroup.json; keys of the file that mean nothing here are kept."""
-        self._file.save(self.table, self.data_version, forbiddenTable=self.forbidden)
+    def start(self) -> None:
+        """Write changes from now on; call this on the event loop."""
+        self._writer.start()
+
+    async def stop(self) -> None:
+        """Write what is not written yet, and end."""
+        await self._writer.stop()
+
+    async def saved(self) -> None:
+        """Wait until all changes so far are on the disk.
+
+        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now.
+        """
+        await self._writer.saved(self._writer.revision)
+
+    def _encode(self) -> Content:
+        return self._file.encode(self.data_version, forbiddenTable=self.forbidden)
 
     def known(self, name: str) -> bool:
         """Tell whether the group is configured; create nothing."""
@@ -109,16 +128,18 @@ class SubscriptionGroups:
 
     def update(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
         """Create or replace groups as an admin says."""
+        names = []
         for group in groups:
             self.table[group.group_name] = group
-        self._changed()
+            names.append(group.group_name)
+        self._changed(*names)
 
     def delete(self, name: str) -> bool:
         """Forget a group; False when it is unknown."""
         self.forbidden.pop(name, None)
         if self.table.pop(name, None) is None:
             return False
-        self._changed()
+        self._changed(name)
         return True
 
     def may_read(self, group: str, topic: str) -> bool:
@@ -138,22 +159,8 @@ class SubscriptionGroups:
             del self.forbidden[group]
         self._changed()
 
-    @contextmanager
-    def collecting(self, save: Callable[[], None] | None = None) -> Iterator[None]:
-        """Write what changes within only once, at the end: one request may bring many groups.
-        With `save` that is called instead, to have it written later."""
-        self._collecting = True
-        try:
-            yield
-        finally:
-            self._collecting = False
-            if self._collected:
-                self._collected = False
-                self._changed(save)
-
-    def _changed(self, save: Callable[[], None] | None = None) -> None:
-        if self._collecting:
-            self._collected = True
-            return
+    def _changed(self, *names: str) -> None:
+        for name in names:
+            self._file.changed(name, self.table.get(name))
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
-        (save or self.save)()
+        self._writer.changed()

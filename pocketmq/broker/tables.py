@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from pocketmq.broker.background import DelayedSave, PeriodicSave
+from pocketmq.broker.background import PeriodicSave
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_filter import ConsumerFilters
 from pocketmq.broker.consumer_groups import ConsumerGroup, ConsumerGroups
@@ -36,14 +36,13 @@ class Tables:
 
     Attributes:
         directory: where the files are.
-        delayed_save: saves changes that no answer acknowledges.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
         clock: Callable[[], int],
-        on_topics: Callable[[Iterable[str]], None],
+        on_topics: Callable[[Collection[str]], None],
         on_members: Callable[[ConsumerGroup], None],
     ) -> None:
         self._config = config
@@ -58,7 +57,6 @@ class Tables:
         self.consumers = ConsumerGroups(on_members, clock, self.filters)
         self.producers = ProducerGroups(clock)
         self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
-        self.delayed_save = DelayedSave(self._save)
 
     def load(self) -> None:
         """Read the files. Raises ConfigFileError."""
@@ -69,7 +67,9 @@ class Tables:
     def keep(self, stack: contextlib.AsyncExitStack) -> None:
         """Write what changes from now on, and once more when `stack` is closed."""
         self._keep(stack, self._config.flush_consumer_offset_interval / 1000, self.offsets.flush)
-        stack.callback(self.delayed_save.finish)
+        for table in (self.groups, self.topics):
+            table.start()
+            stack.push_async_callback(table.stop)
         self._keep(stack, SAVE_FILTERS_SECONDS, self.filters.save)
 
     @staticmethod
@@ -87,7 +87,3 @@ class Tables:
             log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
         self.producers.expire(silent)
         self.locks.expire()
-
-    def _save(self) -> None:
-        self.groups.save()
-        self.topics.save()

@@ -2,22 +2,23 @@
 
 A topic is created by an admin (code 17), by a first send (from a template topic with the inherit
 bit, normally TBW102), by a heartbeat (%RETRY%group), or by the broker itself. Every change raises
-the data version, is on the disk before it is answered, and reaches the name servers through
-`on_change`. Reference: broker TopicConfigManager.
+the data version and reaches the name servers through `on_change`. It is in memory at once, and on
+the disk a moment later. Who acknowledges it, or a message of a new topic, waits for `saved` before.
+Reference: broker TopicConfigManager.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.table_file import TableFile
+from pocketmq.broker.table_file import Content, TableFile
+from pocketmq.broker.table_writer import TableWriter
 from pocketmq.broker.topic_attributes import apply_changes
 from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.message import limits
@@ -53,14 +54,16 @@ class TopicConfigs:
         config: BrokerConfig,
         path: Path,
         clock: Callable[[], int],
-        on_change: Callable[[Iterable[str]], None],
+        on_change: Callable[[Collection[str]], None],
     ) -> None:
         self._config = config
-        self._file = TableFile(path, "topicConfigTable", TopicConfig)
+        self._file = TableFile(path, "topics", "topicConfigTable", TopicConfig)
+        self._writer = TableWriter(path, self._encode, self._file.write)
+        # The topics that are not on the disk yet, and the revision of the table that has each.
+        self._new: dict[str, int] = {}
         self.unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
-        self._collected: dict[str, None] | None = None  # changed topics, within `collecting`
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
         self._system = SYSTEM_TOPICS | {name for name, *_ in self._own_topics()}
@@ -107,9 +110,45 @@ class TopicConfigs:
             # Stored by a run that allowed creation: an ordinary topic from now on.
             self.table[AUTO_CREATE_TOPIC].perm = PERM_READ_WRITE
 
-    def save(self) -> None:
-        """Write topics.json; keys of the file that mean nothing here are kept."""
-        self._file.save(self.table, self.data_version)
+        for name, topic in self.table.items():
+            self._file.changed(name, topic)
+        if self._file.stale:
+            self._writer.changed()
+
+    def start(self) -> None:
+        """Write changes from now on; call this on the event loop."""
+        self._writer.start()
+
+    async def stop(self) -> None:
+        """Write what is not written yet, and end."""
+        await self._writer.stop()
+
+    def _encode(self) -> Content:
+        for name, revision in list(self._new.items()):
+            if revision > self._writer.written:
+                break
+            del self._new[name]
+        return self._file.encode(self.data_version)
+
+    def is_saved(self, name: str) -> bool:
+        """Tell whether a restart would know a topic that is in the table."""
+        return self._new.get(name, 0) <= self._writer.written
+
+    async def saved(self, name: str | None = None) -> None:
+        """Wait until a restart would know a topic; without a name, until all changes so far are on
+        the disk.
+
+        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now.
+        """
+        revision = self._writer.revision if name is None else self._new.get(name, 0)
+        await self._writer.saved(revision)
+
+    def check_new(self, name: str) -> None:
+        """Refuse what needs a topic that a restart would not know, while topics.json cannot be
+        written. Raises `RemotingError` (SERVICE_NOT_AVAILABLE).
+        """
+        if self._writer.error is not None and not (name in self.table and self.is_saved(name)):
+            self._writer.check()
 
     def get(self, name: str) -> TopicConfig | None:
         """Return the topic, or None."""
@@ -219,7 +258,7 @@ class TopicConfigs:
 
     def tell_all(self) -> None:
         """Announce every topic: the broker's permission, which limits theirs, changed."""
-        self._changed(list(self.table))
+        self._tell(list(self.table))
 
     def mark_ordered(self, names: Iterable[str]) -> None:
         """Mark the topics that the name server lists in its namespace ORDER_TOPIC_CONFIG."""
@@ -232,30 +271,23 @@ class TopicConfigs:
         if changed:
             self._changed(changed)
 
-    @contextmanager
-    def collecting(self, save: Callable[[], None] | None = None) -> Iterator[None]:
-        """Write and tell what changes within only once, at the end: one request may bring many.
-        With `save` that is called instead, to have it written later."""
-        self._collected = {}
-        try:
-            yield
-        finally:
-            collected, self._collected = self._collected, None
-            if collected:
-                self._changed(collected, save)
-
     def _put(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
             log.info("topic %s: %s", topic.topic_name, topic)
+            if topic.topic_name not in self.table:
+                self._new.pop(topic.topic_name, None)  # to the end
+                self._new[topic.topic_name] = self._writer.revision + 1
             self.table[topic.topic_name] = topic
         self._changed([topic.topic_name for topic in topics])
 
-    def _changed(self, names: Iterable[str], save: Callable[[], None] | None = None) -> None:
-        if self._collected is not None:
-            self._collected.update(dict.fromkeys(names))
-            return
+    def _changed(self, names: Collection[str]) -> None:
+        for name in names:
+            self._file.changed(name, self.table.get(name))
+        self._tell(names)
+
+    def _tell(self, names: Collection[str]) -> None:
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
-        (save or self.save)()
+        self._writer.changed()
         self._on_change(names)
 
 

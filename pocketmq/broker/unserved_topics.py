@@ -34,7 +34,7 @@ class UnservedTopics:
         Raises:
             ConfigFileError: the file is damaged.
         """
-        mapping = ConfigFile(self._path).load().get("topicQueueMappingInfoMap")
+        mapping = ConfigFile(self._path, "static topics").load().get("topicQueueMappingInfoMap")
         self._static = frozenset(mapping) if isinstance(mapping, dict) else frozenset()
 
     def reason(self, topic: TopicConfig) -> str | None:

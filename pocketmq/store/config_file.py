@@ -8,15 +8,20 @@ and the content before the last change stays beside them as NAME.bak. Reference:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pocketmq.message import fastjson
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
+
+_MISSING: Final = "is missing"
+_EMPTY: Final = "is empty"
+_WITHOUT: Final = (_MISSING, _EMPTY)
 
 
 class ConfigFileError(StoreError):
@@ -30,44 +35,65 @@ class ConfigFileError(StoreError):
 class ConfigFile:
     """One such file. All methods block.
 
-    `encode` and `write` together are `save`: encode on the event loop, write on a thread.
+    `encode` and `write` together are `save`: encode on the event loop, write on a thread. `holds`
+    says for log lines what is in the file: "topics".
+
+    Attributes:
+        stale: the file is not what `load` returned, because it is missing, empty or broken.
     """
 
-    def __init__(self, path: Path, files: Files | None = None) -> None:
+    def __init__(self, path: Path, holds: str, files: Files | None = None) -> None:
         self.path = path
         self.backup = path.with_name(path.name + ".bak")
+        self.stale = True
+        self._holds = holds
         self._files = files or Files()
         self._document: dict[str, Any] = {}
         self._content: bytes | None = None
 
     def load(self) -> dict[str, Any]:
         """Return the document; from NAME.bak when the file is missing, empty or broken; {} without
-        both.
+        both. A log line says what was lost.
 
         Raises:
             ConfigFileError: there is a file, but nothing that can be read.
         """
         self._content = None
-        try:
-            document = self._read(self.path)
-        except fastjson.FastjsonError as error:
-            log.error(
-                "%s cannot be read (%s); reading %s instead", self.path, error, self.backup.name
-            )
-            try:
-                document = self._read(self.backup)
-            except fastjson.FastjsonError:
-                document = None
-            if document is None:
-                raise ConfigFileError(self.path, str(error)) from error
-        else:
-            if document is None:
-                try:
-                    document = self._read(self.backup)
-                except fastjson.FastjsonError as error:
-                    raise ConfigFileError(self.path, f"missing, and {error}") from error
+        document, fault = self._read(self.path)
+        self.stale = document is None
+        if document is None:
+            document, fault_of_backup = self._read(self.backup)
+            if document is not None:
+                self._log_backup(fault)
+            elif fault not in _WITHOUT:
+                raise ConfigFileError(self.path, fault)
+            elif fault_of_backup not in _WITHOUT:
+                raise ConfigFileError(self.path, f"{fault}, and its .bak {fault_of_backup}")
+            elif (fault, fault_of_backup) != (_MISSING, _MISSING):
+                log.error(
+                    "%s %s and its .bak %s: all %s are lost",
+                    self.path,
+                    fault,
+                    fault_of_backup,
+                    self._holds,
+                )
         self._document = document or {}
         return dict(self._document)
+
+    def _log_backup(self, fault: str) -> None:
+        lost = f"changes of the {self._holds} after that are lost"
+        if fault == _MISSING:
+            # See Files.replace.
+            lost += ", unless the broker was killed while it wrote the file"
+        written = time.localtime(self._files.modified_ms(self.backup) / 1000)
+        log.error(
+            "%s %s: using %s, written %s: %s",
+            self.path,
+            fault,
+            self.backup.name,
+            time.strftime("%Y-%m-%d %H:%M:%S", written),
+            lost,
+        )
 
     def save(self, document: Mapping[str, Any]) -> None:
         """Write `document`, with the keys of the loaded one that it does not have.
@@ -83,17 +109,26 @@ class ConfigFile:
     def write(self, content: bytes) -> None:
         """Write what `encode` gave, unless the file holds just that. Raises OSError."""
         if content != self._content:
-            self._files.replace(self.path, content, backup=self.backup)
+            # A file that could not be read is a worse backup than the one that was used instead.
+            backup = None if self.stale else self.backup
+            self._files.replace(self.path, content, backup=backup)
             self._content = content
+            self.stale = False
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def _read(self, path: Path) -> tuple[dict[str, Any] | None, str]:
+        """Return the document of a file; or None, and what is wrong with the file."""
         content = self._files.read(path)
-        if not content or not content.strip():
-            return None
-        document = fastjson.decode(content)
+        if content is None:
+            return None, _MISSING
+        if not content.strip():
+            return None, _EMPTY
+        try:
+            document = fastjson.decode(content)
+        except fastjson.FastjsonError as error:
+            return None, f"cannot be read ({error})"
         if not isinstance(document, dict):
-            raise fastjson.FastjsonError(f"{path} holds no JSON object")
-        return document
+            return None, "holds no JSON object"
+        return document, ""
 
 
 def keep_unknown(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:

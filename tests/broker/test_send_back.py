@@ -110,6 +110,7 @@ async def test_the_topics_and_the_group_are_there_and_kept(
     await send_back(client, first.physical_offset)
     await send_back(client, first.physical_offset, delay_level=-1)
     config = tmp_path / "store" / "config"
+    await broker.tables.groups.saved()
     assert '"G"' in (config / "subscriptionGroup.json").read_text()
     topics = (config / "topics.json").read_text()
     assert RETRY in topics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import msgspec
@@ -50,27 +50,40 @@ OFFSETS = """{
 
 
 class Tables:
-    """Makes tables over one directory and notes which topics changed."""
+    """Makes tables over one directory and notes which topics changed.
+
+    Each is what a broker would have after a restart. They write their changes until the end of the
+    test.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.config = BrokerConfig(broker_name="b0", broker_cluster_name="C0")
         self.changed: list[list[str]] = []
         self.now = 5000
+        self._started: list[TopicConfigs | SubscriptionGroups] = []
 
-    def _note(self, names: Iterable[str]) -> None:
+    async def stop(self) -> None:
+        for table in self._started:
+            await table.stop()
+
+    def _note(self, names: Collection[str]) -> None:
         self.changed.append(list(names))
 
     def topics(self) -> TopicConfigs:
         path = self.directory / "topics.json"
         table = TopicConfigs(self.config, path, lambda: self.now, self._note)
         table.load()
+        table.start()
+        self._started.append(table)
         return table
 
     def groups(self) -> SubscriptionGroups:
         path = self.directory / "subscriptionGroup.json"
         table = SubscriptionGroups(self.config, path, lambda: self.now)
         table.load()
+        table.start()
+        self._started.append(table)
         return table
 
     def offsets(self) -> ConsumerOffsets:
@@ -87,14 +100,16 @@ class Tables:
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(tmp_path)
+async def tables(tmp_path: Path) -> AsyncIterator[Tables]:
+    tables = Tables(tmp_path)
+    yield tables
+    await tables.stop()
 
 
 # --- topics -----------------------------------------------------------------------------------
 
 
-def test_a_new_broker_has_its_own_topics(tables: Tables) -> None:
+async def test_a_new_broker_has_its_own_topics(tables: Tables) -> None:
     topics = tables.topics()
 
     shape = {
@@ -121,7 +136,7 @@ def test_a_new_broker_has_its_own_topics(tables: Tables) -> None:
     assert tables.changed == []
 
 
-def test_an_official_topics_file_is_read(tables: Tables) -> None:
+async def test_an_official_topics_file_is_read(tables: Tables) -> None:
     (tables.directory / "topics.json").write_text(TOPICS)
     topics = tables.topics()
 
@@ -138,11 +153,12 @@ def test_an_official_topics_file_is_read(tables: Tables) -> None:
     assert "SELF_TEST_TOPIC" in topics.table
 
 
-def test_unknown_keys_of_the_file_are_kept(tables: Tables) -> None:
+async def test_unknown_keys_of_the_file_are_kept(tables: Tables) -> None:
     (tables.directory / "topics.json").write_text(TOPICS)
     topics = tables.topics()
     topics.create_if_absent("New", 4)
     topics.create_if_absent("Another", 4)
+    await topics.saved()
 
     written = tables.written("topics.json")
     assert written["later"] == {"a": 1}
@@ -154,26 +170,29 @@ def test_unknown_keys_of_the_file_are_kept(tables: Tables) -> None:
     assert written["dataVersion"] == {"counter": 12, "stateVersion": 0, "timestamp": 5000}
 
 
-def test_a_deleted_topic_stays_deleted(tables: Tables) -> None:
+async def test_a_deleted_topic_stays_deleted(tables: Tables) -> None:
     (tables.directory / "topics.json").write_text(TOPICS)
     topics = tables.topics()
     assert topics.delete("Old")
     assert not topics.delete("Old")
+    await topics.saved()
 
     assert tables.topics().get("Old") is None
     assert tables.changed == [["Old"]]
 
 
-def test_a_spoilt_file_is_replaced_by_its_backup(tables: Tables) -> None:
+async def test_a_spoilt_file_is_replaced_by_its_backup(tables: Tables) -> None:
     topics = tables.topics()
     topics.create_if_absent("First", 4)
+    await topics.saved()
     topics.create_if_absent("Second", 4)
+    await topics.saved()
     (tables.directory / "topics.json").write_text('{"topicConfigTa')
 
     assert tables.topics().get("First") is not None
 
 
-def test_auto_creation_takes_the_smaller_queue_number(tables: Tables) -> None:
+async def test_auto_creation_takes_the_smaller_queue_number(tables: Tables) -> None:
     topics = tables.topics()
 
     wanted_few = topics.create_for_send("Few", "TBW102", 4)
@@ -185,10 +204,11 @@ def test_auto_creation_takes_the_smaller_queue_number(tables: Tables) -> None:
     assert wanted_many.read_queue_nums == 8
     assert topics.create_for_send("Few", "TBW102", 8) is wanted_few
     assert tables.changed == [["Few"], ["Many"]]
+    await topics.saved()
     assert tables.topics().get("Many") == wanted_many
 
 
-def test_a_template_must_be_there_and_inheritable(tables: Tables) -> None:
+async def test_a_template_must_be_there_and_inheritable(tables: Tables) -> None:
     topics = tables.topics()
 
     assert topics.create_for_send("T", "NoSuchTopic", 4) is None
@@ -196,7 +216,7 @@ def test_a_template_must_be_there_and_inheritable(tables: Tables) -> None:
     assert topics.create_for_send("T", "b0", 4) is not None
 
 
-def test_without_auto_creation_the_template_is_an_ordinary_topic(tables: Tables) -> None:
+async def test_without_auto_creation_the_template_is_an_ordinary_topic(tables: Tables) -> None:
     (tables.directory / "topics.json").write_text(TOPICS)
     tables.config.auto_create_topic_enable = False
     topics = tables.topics()
@@ -205,7 +225,7 @@ def test_without_auto_creation_the_template_is_an_ordinary_topic(tables: Tables)
     assert topics.table["TBW102"].perm == 6
 
 
-def test_a_retry_topic_follows_the_order_of_its_group(tables: Tables) -> None:
+async def test_a_retry_topic_follows_the_order_of_its_group(tables: Tables) -> None:
     topics = tables.topics()
     first = topics.create_if_absent("%RETRY%G", 1)
     assert not first.order
@@ -218,7 +238,7 @@ def test_a_retry_topic_follows_the_order_of_its_group(tables: Tables) -> None:
     assert topics.table["%RETRY%G"].read_queue_nums == 1
 
 
-def test_updating_merges_attributes_or_changes_nothing(tables: Tables) -> None:
+async def test_updating_merges_attributes_or_changes_nothing(tables: Tables) -> None:
     topics = tables.topics()
     topics.update([TopicConfig(topic_name="T", attributes={"+message.type": "FIFO"})])
     topics.update([TopicConfig(topic_name="T", read_queue_nums=2)])
@@ -236,7 +256,7 @@ def test_updating_merges_attributes_or_changes_nothing(tables: Tables) -> None:
     assert topics.get("U") is None
 
 
-def test_ordered_topics_of_the_name_server(tables: Tables) -> None:
+async def test_ordered_topics_of_the_name_server(tables: Tables) -> None:
     topics = tables.topics()
     topics.create_if_absent("T", 4)
     tables.changed.clear()
@@ -251,14 +271,14 @@ def test_ordered_topics_of_the_name_server(tables: Tables) -> None:
 # --- groups -----------------------------------------------------------------------------------
 
 
-def test_groups_of_rocketmq_are_always_known(tables: Tables) -> None:
+async def test_groups_of_rocketmq_are_always_known(tables: Tables) -> None:
     groups = tables.groups()
 
     assert set(groups.table) == set(OWN_GROUPS)
     assert not groups.known("G")
 
 
-def test_an_official_groups_file_is_read_and_kept(tables: Tables) -> None:
+async def test_an_official_groups_file_is_read_and_kept(tables: Tables) -> None:
     (tables.directory / "subscriptionGroup.json").write_text(GROUPS)
     groups = tables.groups()
     assert groups.table["Known"] == SubscriptionGroupConfig(
@@ -268,6 +288,7 @@ def test_an_official_groups_file_is_read_and_kept(tables: Tables) -> None:
     assert groups.may_read("Known", "U")
 
     groups.update([SubscriptionGroupConfig(group_name="G", retry_queue_nums=2)])
+    await groups.saved()
 
     written = tables.written("subscriptionGroup.json")
     table = written["subscriptionGroupTable"]
@@ -278,7 +299,7 @@ def test_an_official_groups_file_is_read_and_kept(tables: Tables) -> None:
     assert tables.groups().table == groups.table
 
 
-def test_groups_are_created_where_that_is_allowed(tables: Tables) -> None:
+async def test_groups_are_created_where_that_is_allowed(tables: Tables) -> None:
     groups = tables.groups()
     created = groups.find("G")
 
@@ -286,6 +307,7 @@ def test_groups_are_created_where_that_is_allowed(tables: Tables) -> None:
     assert groups.find("G") is created
     assert groups.find("bad name!") is None
     assert groups.find("x" * 256) is None
+    await groups.saved()
     assert tables.groups().known("G")
 
     tables.config.auto_create_subscription_group = False
@@ -293,18 +315,19 @@ def test_groups_are_created_where_that_is_allowed(tables: Tables) -> None:
     assert groups.find("CID_RMQ_SYS_H") is not None
 
 
-def test_a_deleted_group_stays_deleted(tables: Tables) -> None:
+async def test_a_deleted_group_stays_deleted(tables: Tables) -> None:
     groups = tables.groups()
     groups.find("G")
     assert groups.delete("G")
     assert not groups.delete("G")
+    await groups.saved()
     assert not tables.groups().known("G")
 
 
 # --- consumer offsets -------------------------------------------------------------------------
 
 
-def test_official_offsets_are_read_and_kept(tables: Tables) -> None:
+async def test_official_offsets_are_read_and_kept(tables: Tables) -> None:
     (tables.directory / "consumerOffset.json").write_text(OFFSETS)
     offsets = tables.offsets()
     assert offsets.query("G", "T", 0) == 0
@@ -328,11 +351,8 @@ def test_official_offsets_are_read_and_kept(tables: Tables) -> None:
     assert tables.offsets().table == offsets.table
 
 
-def test_offsets_are_written_only_when_they_changed(tables: Tables) -> None:
+async def test_offsets_are_written_only_when_they_changed(tables: Tables) -> None:
     offsets = tables.offsets()
-    offsets.save()
-    assert not (tables.directory / "consumerOffset.json").exists()
-
     offsets.commit("G", "T", 0, 5)
     offsets.save()
     assert tables.offsets().query("G", "T", 0) == 5
@@ -341,7 +361,7 @@ def test_offsets_are_written_only_when_they_changed(tables: Tables) -> None:
     assert not (tables.directory / "consumerOffset.json").exists()
 
 
-def test_a_lower_offset_is_stored_too(tables: Tables) -> None:
+async def test_a_lower_offset_is_stored_too(tables: Tables) -> None:
     offsets = tables.offsets()
     offsets.commit("G", "T", 0, 5)
     offsets.commit("G", "T", 0, 2)
@@ -350,7 +370,7 @@ def test_a_lower_offset_is_stored_too(tables: Tables) -> None:
     assert offsets.data_version.counter == 1, "rises every second commit here"
 
 
-def test_pulled_offsets_are_never_stored(tables: Tables) -> None:
+async def test_pulled_offsets_are_never_stored(tables: Tables) -> None:
     offsets = tables.offsets()
     assert offsets.query_pulled("G", "T", 0) == -1
     offsets.commit("G", "T", 0, 5)
@@ -362,7 +382,7 @@ def test_pulled_offsets_are_never_stored(tables: Tables) -> None:
     assert tables.offsets().query_pulled("G", "T", 0) == 5
 
 
-def test_offsets_go_with_their_topic_or_group(tables: Tables) -> None:
+async def test_offsets_go_with_their_topic_or_group(tables: Tables) -> None:
     offsets = tables.offsets()
     for topic in ("T", "U"):
         for group in ("G", "H"):
@@ -379,9 +399,12 @@ def test_offsets_go_with_their_topic_or_group(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json"])
-def test_what_is_written_is_standard_json(tables: Tables, name: str) -> None:
-    tables.topics().create_if_absent("T", 1)
-    tables.groups().find("G")
+async def test_what_is_written_is_standard_json(tables: Tables, name: str) -> None:
+    topics, groups = tables.topics(), tables.groups()
+    topics.create_if_absent("T", 1)
+    groups.find("G")
+    await topics.saved()
+    await groups.saved()
 
     assert json.loads((tables.directory / name).read_text())
     assert msgspec.json.decode((tables.directory / name).read_bytes())
@@ -399,7 +422,7 @@ def test_what_is_written_is_standard_json(tables: Tables, name: str) -> None:
         ("consumerOffset.json", '{"offsetTable":7}'),
     ],
 )
-def test_a_file_that_makes_no_sense_is_named(tables: Tables, name: str, text: str) -> None:
+async def test_a_file_that_makes_no_sense_is_named(tables: Tables, name: str, text: str) -> None:
     (tables.directory / name).write_text(text)
 
     with pytest.raises(ConfigFileError, match=name):

@@ -17,15 +17,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_saved_is_loaded(path: Path) -> None:
-    file = ConfigFile(path)
+    file = ConfigFile(path, "offsets")
     assert file.load() == {}
     file.save({"offsetTable": {"T@g": {0: 5, 1: 7}}})
     assert path.read_bytes() == b'{"offsetTable":{"T@g":{0:5,1:7}}}'
-    assert ConfigFile(path).load() == {"offsetTable": {"T@g": {"0": 5, "1": 7}}}
+    assert ConfigFile(path, "offsets").load() == {"offsetTable": {"T@g": {"0": 5, "1": 7}}}
 
 
 def test_the_content_before_stays_as_bak(path: Path) -> None:
-    file = ConfigFile(path)
+    file = ConfigFile(path, "offsets")
     for number in (1, 2, 3):
         file.save({"n": number})
     assert (path.read_bytes(), file.backup.read_bytes()) == (b'{"n":3}', b'{"n":2}')
@@ -35,51 +35,55 @@ def test_the_content_before_stays_as_bak(path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [None, b"", b"  \n", b'{"n":', b"[1]", b"\xff\xfe"])
 def test_bak_serves_when_the_file_does_not(path: Path, broken: bytes | None) -> None:
-    file = ConfigFile(path)
+    file = ConfigFile(path, "offsets")
     file.save({"n": 1})
     file.save({"n": 2})
     path.unlink()
     if broken is not None:
         path.write_bytes(broken)
-    loaded = ConfigFile(path)
+    loaded = ConfigFile(path, "offsets")
     assert loaded.load() == {"n": 1}
     loaded.save({"n": 4})
-    assert ConfigFile(path).load() == {"n": 4}
+    assert ConfigFile(path, "offsets").load() == {"n": 4}
 
 
 def test_nothing_readable_is_an_error(path: Path) -> None:
-    file = ConfigFile(path)
+    file = ConfigFile(path, "offsets")
     file.save({"n": 1})
     path.write_bytes(b"{broken")
     with pytest.raises(ConfigFileError, match=r"consumerOffset.json: .*no usable"):
-        ConfigFile(path).load()
+        ConfigFile(path, "offsets").load()
     file.backup.write_bytes(b"{broken as well")
     with pytest.raises(ConfigFileError):
-        ConfigFile(path).load()
+        ConfigFile(path, "offsets").load()
     path.unlink()
     with pytest.raises(ConfigFileError, match="missing"):
-        ConfigFile(path).load()
+        ConfigFile(path, "offsets").load()
 
 
 def test_unknown_keys_are_kept(path: Path) -> None:
     path.parent.mkdir()
     path.write_text('{"known":1,"ofAnotherRelease":{"x":2}}')
-    file = ConfigFile(path)
+    file = ConfigFile(path, "offsets")
     assert file.load()["known"] == 1
     file.save({"known": 2, "own": 3})
-    assert ConfigFile(path).load() == {"known": 2, "own": 3, "ofAnotherRelease": {"x": 2}}
+    assert ConfigFile(path, "offsets").load() == {
+        "known": 2,
+        "own": 3,
+        "ofAnotherRelease": {"x": 2},
+    }
 
 
 def test_a_failing_disk_leaves_the_file_as_it_was(bench: Any, path: Path) -> None:
-    file = ConfigFile(path, bench.files)
+    file = ConfigFile(path, "offsets", bench.files)
     file.save({"n": 1})
     bench.files.broken = True
     with pytest.raises(OSError, match="Input/output error"):
         file.save({"n": 2})
     bench.files.broken = False
-    assert ConfigFile(path).load() == {"n": 1}
+    assert ConfigFile(path, "offsets").load() == {"n": 1}
     file.save({"n": 2})
-    assert ConfigFile(path).load() == {"n": 2}
+    assert ConfigFile(path, "offsets").load() == {"n": 2}
 
 
 async def test_files_of_the_official_broker(golden: Any) -> None:
@@ -88,8 +92,8 @@ async def test_files_of_the_official_broker(golden: Any) -> None:
     assert {"topics.json", "consumerOffset.json"} <= {path.name for path in paths}
     for path in paths:
         before = fastjson.decode(path.read_bytes())
-        file = ConfigFile(path)
+        file = ConfigFile(path, "offsets")
         document = file.load()
         assert document == before
         file.save(document)
-        assert ConfigFile(path).load() == before
+        assert ConfigFile(path, "offsets").load() == before

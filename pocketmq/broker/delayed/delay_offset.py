@@ -29,7 +29,7 @@ class DelayOffsets(OffsetFile):
     every `version_step` changes."""
 
     def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 200) -> None:
-        super().__init__(path, clock, version_step)
+        super().__init__(path, "delay levels' progress", clock, version_step)
         self.table: dict[int, int] = {}
 
     def load(self) -> None:

@@ -31,10 +31,7 @@ UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 
 
 class ClientProcessor:
-    """Client requests of one broker; `clock` gives milliseconds.
-
-    `save_soon()` is called when heartbeats changed the tables of groups and topics.
-    """
+    """Client requests of one broker; `clock` gives milliseconds."""
 
     def __init__(
         self,
@@ -43,7 +40,6 @@ class ClientProcessor:
         groups: SubscriptionGroups,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
-        save_soon: Callable[[], None],
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -51,7 +47,6 @@ class ClientProcessor:
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
-        self._save_soon = save_soon
         self._clock = clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -80,15 +75,13 @@ class ClientProcessor:
         )
         fingerprint = data.heartbeat_fingerprint
         changed = False
-        save_soon = self._save_soon
-        with self._groups.collecting(save_soon), self._topics.collecting(save_soon):
-            for consumer in data.consumer_data_set:
-                if (
-                    self._config.reject_pull_consumer_enable
-                    and consumer.consume_type == CONSUME_ACTIVELY
-                ):
-                    continue  # it will hear of it when it pulls
-                changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
+        for consumer in data.consumer_data_set:
+            if (
+                self._config.reject_pull_consumer_enable
+                and consumer.consume_type == CONSUME_ACTIVELY
+            ):
+                continue  # it will hear of it when it pulls
+            changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)
         # Without a fingerprint (heartbeat v1) the client is always told to send everything.

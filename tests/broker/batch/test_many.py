@@ -40,6 +40,12 @@ def together(broker: Broker) -> CountedTogether:
     return CountedTogether(broker)
 
 
+async def make(client: Client, topic: str, **fields: Any) -> None:
+    """Create a topic. Its first send waits for the disk; the second finds it checked."""
+    await client.send(topic, **fields)
+    await client.send(topic, **fields)
+
+
 def codes(answers: list[Command]) -> list[int]:
     return [answer.code for answer in answers]
 
@@ -47,7 +53,7 @@ def codes(answers: list[Command]) -> list[int]:
 async def test_good_children_are_stored_together(
     client: Client, topic: str, together: CountedTogether
 ) -> None:
-    await client.send(topic)
+    await make(client, topic)
     assert set(codes(await batch(client, [send(topic)] * COUNT))) == {0}
     assert (together.handed, together.taken) == ([COUNT], [COUNT])
 
@@ -55,7 +61,7 @@ async def test_good_children_are_stored_together(
 async def test_a_store_that_refuses(
     broker: Broker, client: Client, topic: str, together: CountedTogether
 ) -> None:
-    await client.send(topic)
+    await make(client, topic)
     broker.store.refuse("the disk is full")
     assert 0 not in codes(await batch(client, [send(topic)] * COUNT))
     assert sum(together.taken) == 0
@@ -75,7 +81,7 @@ async def test_a_store_that_refuses(
 async def test_every_second_child_is_unfit(
     client: Client, topic: str, together: CountedTogether, unfit: Callable[[str], Child]
 ) -> None:
-    await client.send(topic)
+    await make(client, topic)
     children = [send(topic), unfit(topic)] * (COUNT // 2)
     assert codes(await batch(client, children))[::2] == [0] * (COUNT // 2)
     assert sum(together.handed) <= ENOUGH * COUNT
@@ -86,7 +92,7 @@ async def test_queues_that_were_not_seen_yet(
 ) -> None:
     broker = await start_broker(default_topic_queue_nums=COUNT)
     client = await connect(broker)
-    await client.send(topic, default_topic_queue_nums=COUNT)
+    await make(client, topic, default_topic_queue_nums=COUNT)
     together = CountedTogether(broker)
     children = [send(topic, queue_id=n) for n in range(1, COUNT)]
     assert set(codes(await batch(client, children))) == {0}
@@ -96,7 +102,7 @@ async def test_queues_that_were_not_seen_yet(
 async def test_calls_grow_again_after_an_unfit_child(
     client: Client, topic: str, together: CountedTogether
 ) -> None:
-    await client.send(topic)
+    await make(client, topic)
     await batch(client, [send(topic, b""), *[send(topic)] * COUNT])
     assert together.handed[-1] >= COUNT // 4
     assert len(together.handed) < 10
@@ -105,7 +111,7 @@ async def test_calls_grow_again_after_an_unfit_child(
 async def test_a_call_that_fails_is_not_tried_again(
     client: Client, topic: str, together: CountedTogether, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.send(topic)
+    await make(client, topic)
 
     def broken(requests: Sequence[Request[Any]]) -> Sequence[bytes]:
         raise ZeroDivisionError

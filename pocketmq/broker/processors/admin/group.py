@@ -58,18 +58,18 @@ class GroupProcessor:
             UpdateGroupForbiddenRequestHeader,
         )
 
-    def update(self, request: Request[Header]) -> Response:
+    async def update(self, request: Request[Header]) -> Response:
         """Create or change a group."""
-        self._update([SubscriptionGroupConfig.decode(request.body)])
+        await self._update([SubscriptionGroupConfig.decode(request.body)])
         return Response()
 
-    def update_list(self, request: Request[Header]) -> Response:
+    async def update_list(self, request: Request[Header]) -> Response:
         """Create or change several groups: all or none."""
         body = SubscriptionGroupList.decode(request.body)
-        self._update(body.need("groupConfigList", body.group_config_list))
+        await self._update(body.need("groupConfigList", body.group_config_list))
         return Response()
 
-    def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+    async def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         for group in groups:
             try:
                 check_group(group.group_name)
@@ -83,6 +83,7 @@ class GroupProcessor:
                 group.attributes = known.attributes
         if groups:
             self._groups.update(groups)
+        await self._groups.saved()
 
     def all_configs(self, request: Request[Header]) -> Response:
         """Return the whole group table."""
@@ -103,20 +104,22 @@ class GroupProcessor:
             )
         return Response(body=group.encode())
 
-    def delete(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
+    async def delete(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
         """Forget a group, with its offsets if asked to; an unknown one succeeds."""
         name = request.header.group_name
         self._groups.delete(name)
         if request.header.clean_offset:
             self._offsets.forget_group(name)
         self._statistics.forget_group(name)
+        await self._groups.saved()
         return Response()
 
-    def forbidden(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Response:
+    async def forbidden(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Response:
         """Forbid or allow a group to read a topic, if so asked; and what holds now."""
         header = request.header
         if header.readable is not None:
             self._groups.forbid_reading(header.group, header.topic, forbidden=not header.readable)
+            await self._groups.saved()
         readable = self._groups.may_read(header.group, header.topic)
         body = GroupForbidden(group=header.group, readable=readable, topic=header.topic)
         return Response(remark="", body=body.encode())

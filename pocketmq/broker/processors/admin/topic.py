@@ -133,13 +133,15 @@ class TopicProcessor:
                     f"{topic.write_queue_nums} write queues",
                 )
         changed = [topic for topic in topics if topic != self._topics.get(topic.topic_name)]
-        if not changed:
-            return
-        try:
-            self._topics.update(changed)
-        except AttributeChangeError as error:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        await self._announced()
+        if changed:
+            try:
+                self._topics.update(changed)
+            except AttributeChangeError as error:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        # Also without a change: this may be the repetition of a request that could not be saved.
+        await self._topics.saved()
+        if changed:
+            await self._announced()
 
     def _check_changeable(self, name: str) -> None:
         try:
@@ -152,7 +154,7 @@ class TopicProcessor:
                 f"The topic[{name}] is conflict with system topic.",
             )
 
-    def delete(self, request: Request[DeleteTopicRequestHeader]) -> Response:
+    async def delete(self, request: Request[DeleteTopicRequestHeader]) -> Response:
         """Forget a topic, its queues and its offsets; an unknown one succeeds."""
         name = request.header.topic
         self._check_changeable(name)
@@ -161,6 +163,7 @@ class TopicProcessor:
         self._statistics.forget_topic(name)
         self._store.delete_topic(name)
         self._on_delete(name)
+        await self._topics.saved()
         return Response()
 
     def all_configs(self, request: Request[Header]) -> Response:

@@ -69,9 +69,15 @@ class SendChecks:
         self._locks = locks
         self._clock = clock
 
-    def knows(self, name: str) -> bool:
-        """Tell whether the topic exists."""
-        return self._topics.get(name) is not None
+    def is_saved(self, topic: str) -> bool:
+        """Tell whether a restart would know the topic."""
+        return self._topics.is_saved(topic)
+
+    async def saved(self, topic: str) -> None:
+        """Wait until a restart would know the topic. Raises `RemotingError` when it cannot be
+        written.
+        """
+        await self._topics.saved(topic)
 
     def topic(self, request: Request[Any]) -> TopicConfig:
         """Return the topic of a send or reply, and create it if that is allowed.
@@ -97,6 +103,7 @@ class SendChecks:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
+        self._topics.check_new(name)
         if known is None:
             return self._create(header)
         self._topics.unserved.check(known)
@@ -156,6 +163,7 @@ class SendChecks:
             most = header.max_reconsume_times
         if header.reconsume_times <= most and not self._locks.has_live_locks(name):
             return Destination(topic)
+        self._topics.check_new(DLQ_PREFIX + name)
         return Destination(self._topics.create_if_absent(DLQ_PREFIX + name, 1), dead_letter=True)
 
 

@@ -98,6 +98,10 @@ class ReplyProcessor:
             response.code, response.remark = ResponseCode.SYSTEM_ERROR, failure
         if self._config.store_reply_message_enable:
             await self._keep(request, queue_id, properties, answer)
+            try:
+                await self._checks.saved(topic.topic_name)
+            except RemotingError as error:
+                return Response(error.code, error.remark, answer)
         return response
 
     async def _push(self, request: ReplyRequest, properties: dict[str, str]) -> str | None:

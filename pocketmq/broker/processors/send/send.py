@@ -100,8 +100,12 @@ class SendProcessor:
         ):
             dispatcher.register(code, self.send, header, many=self._many.send_many)
 
+    def forget_target(self, topic: str) -> None:
+        """Check a topic again at its next send, because it changed."""
+        self._targets.pop(topic, None)
+
     def forget_targets(self) -> None:
-        """Check every topic again at its next send, because a topic or a permission changed."""
+        """Check every topic again at its next send, because a permission changed."""
         self._targets.clear()
 
     def send(self, request: SendRequest) -> Answer:
@@ -178,7 +182,6 @@ class SendProcessor:
                     f"{waiting.count} sends of {waiting.size} bytes wait for the disk",
                 )
             header: SendHeader = request.header
-            is_new = not self._checks.knows(header.topic)
             topic = self._checks.topic(request)
             target = self._target(topic)
             if header.queue_id >= target.queue_limit:
@@ -188,37 +191,28 @@ class SendProcessor:
                     f"{topic.read_queue_nums} read and {topic.write_queue_nums} write queues",
                 )
             if header.batch:
-                answer = self._send_batch(request, topic, target)
-            else:
-                answer = self._send_single(request, topic, target)
-            if is_new and isinstance(answer, Response):
-                return self._answer_when_announced(answer)
-            return answer
+                return self._send_batch(request, topic, target)
+            return self._send_single(request, topic, target)
         except RemotingError as error:
             return self._answers.refusal(error.code, error.remark)
-
-    async def _answer_when_announced(self, answer: Response) -> Response:
-        """Answer when the name servers know the topic: its producer may ask for a route."""
-        await self._announced()
-        return answer
 
     def _target(self, topic: TopicConfig) -> Target:
         name = topic.topic_name
         target = self._targets.get(name)
         if target is None:
             target = Target(topic, self._statistics.put_of(name))
-            # What must be judged anew each time is not remembered; nor is a topic without queues.
+            # What must be judged anew each time is not remembered; nor is a topic without queues,
+            # nor one whose answers have to wait.
             if (
                 target.write_queues > 0
+                and self._checks.is_saved(name)
                 and not name.startswith(RETRY_PREFIX)
                 and (not topic.order or self._config.broker_permission & PERM_WRITE)
             ):
                 self._targets[name] = target
         return target
 
-    def _send_single(
-        self, request: SendRequest, topic: TopicConfig, target: Target
-    ) -> Response | None:
+    def _send_single(self, request: SendRequest, topic: TopicConfig, target: Target) -> Answer:
         header: SendHeader = request.header
         queue_id = header.queue_id
         properties = names.decode(header.properties)
@@ -254,11 +248,11 @@ class SendProcessor:
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
         answer.recall_handle = recall_handle(inner, header.topic, self._config.broker_name)
-        return self._answer(request, answer, result, header.properties)
+        if not self._checks.is_saved(topic.topic_name):
+            return self._answer_when_known(request, answer, result, topic.topic_name)
+        return self._answer(request, answer, result)
 
-    def _send_batch(
-        self, request: SendRequest, topic: TopicConfig, target: Target
-    ) -> Response | bytes | None:
+    def _send_batch(self, request: SendRequest, topic: TopicConfig, target: Target) -> Answer:
         header: SendHeader = request.header
         if topic.topic_name.startswith(RETRY_PREFIX):
             raise RemotingError(
@@ -271,7 +265,8 @@ class SendProcessor:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_queue(target)
-        return self._store_batch(request, target, queue_id, names.encode(properties))
+        new = not self._checks.is_saved(topic.topic_name)
+        return self._store_batch(request, target, queue_id, names.encode(properties), new=new)
 
     def _store_batch(
         self,
@@ -281,11 +276,12 @@ class SendProcessor:
         properties: str,
         *,
         prepare: bool = False,
-    ) -> Response | bytes | None:
+        new: bool = False,
+    ) -> Answer:
         """Store a batch.
 
         `properties` belong to every message; the store appends them to each. With `prepare` the
-        answer may be a ready frame.
+        answer may be a ready frame; for a `new` topic it waits until a restart would know it.
         """
         header: SendHeader = request.header
         unique_id = find(properties, names.UNIQ_KEY)
@@ -316,7 +312,9 @@ class SendProcessor:
                 request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
             )
         answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
-        return self._answer(request, answer, result, properties)
+        if new:
+            return self._answer_when_known(request, answer, result, header.topic)
+        return self._answer(request, answer, result)
 
     @staticmethod
     def _random_queue(target: Target) -> int:
@@ -328,14 +326,31 @@ class SendProcessor:
         for traffic in (target.traffic, self._statistics.put):
             traffic.add(messages, 1, size)
 
-    def _answer(
+    async def _answer_when_known(
         self,
         request: SendRequest,
         answer: SendMessageResponseHeader,
         result: PutResult,
-        properties: str,
+        topic: str,
     ) -> Response | None:
-        if not self._sync_flush or find(properties, names.WAIT) == "false":
+        """Answer when a restart would know the topic, and the name servers do: its producer may
+        ask for a route.
+
+        The message is stored already, so that messages of one connection keep their order. If its
+        topic cannot be saved, it is refused all the same: consumers may get it twice, but not lose
+        it.
+        """
+        try:
+            await self._checks.saved(topic)
+        except RemotingError as error:
+            return self._answers.refusal(error.code, error.remark)
+        await self._announced()
+        return self._answer(request, answer, result)
+
+    def _answer(
+        self, request: SendRequest, answer: SendMessageResponseHeader, result: PutResult
+    ) -> Response | None:
+        if not self._sync_flush or find(request.header.properties, names.WAIT) == "false":
             return Response(0, None, answer)
         size = result.end_offset - result.physical_offset
         self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)

@@ -24,7 +24,7 @@ from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.record import Record, RecordError, decode
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.dispatch import Answer, Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader
 from pocketmq.remoting.request import Request, Response
@@ -64,8 +64,9 @@ class SendBackProcessor:
             RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back, ConsumerSendMsgBackRequestHeader
         )
 
-    def send_back(self, request: SendBackRequest) -> Response:
-        """Store the copy. It is answered when it is stored, not when it is on the disk."""
+    def send_back(self, request: SendBackRequest) -> Answer:
+        """Store the copy. It is answered when it is stored, not when it is on the disk; but a
+        restart must know its topics."""
         header = request.header
         group = self._group(header.group)
         if group.retry_queue_nums <= 0:
@@ -85,17 +86,22 @@ class SendBackProcessor:
         properties[names.WAIT] = "false"
         inner.reconsume_times = record.reconsume_times + 1
         if record.reconsume_times >= most or header.delay_level < 0:
-            inner.topic = _storable(DLQ_PREFIX + header.group)
+            target = inner.topic = _storable(DLQ_PREFIX + header.group)
             inner.queue_id = 0
-            self._topics.create_if_absent(inner.topic, DLQ_QUEUES)
+            self._topics.check_new(target)
+            self._topics.create_if_absent(target, DLQ_QUEUES)
             properties[names.DELAY] = "0"
         else:
-            inner.topic = _storable(retry_topic)
+            target = inner.topic = _storable(retry_topic)
             inner.queue_id = random.randrange(group.retry_queue_nums)
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
             properties[names.DELAY] = str(level)
         self._put(inner)
         self._statistics.send_back_of(origin_topic, header.group).add(1, 1, 0)
+        return Response() if self._topics.is_saved(target) else self._answer_when_known(target)
+
+    async def _answer_when_known(self, topic: str) -> Response:
+        await self._topics.saved(topic)
         return Response()
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
@@ -115,6 +121,7 @@ class SendBackProcessor:
         self, header: ConsumerSendMsgBackRequestHeader, group: SubscriptionGroupConfig
     ) -> str:
         sys_flag = UNIT_SUBSCRIPTION_TOPIC if header.unit_mode else 0
+        self._topics.check_new(RETRY_PREFIX + header.group)
         topic = self._topics.create_if_absent(
             RETRY_PREFIX + header.group, group.retry_queue_nums, sys_flag=sys_flag
         )

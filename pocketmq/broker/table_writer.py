@@ -1,0 +1,170 @@
+"""Writes the file of a table on a thread of its own, after each change.
+
+The file is written as a whole and synced, which takes milliseconds, more for a large table or on a
+slow disk. So a table changes in memory first, and one write takes every change that has collected
+during the write before it. What an answer acknowledges waits for `saved`; a change that nobody
+waits for, such as a group that a heartbeat created, may collect for a moment.
+
+If a write fails, those who wait are told, and it is tried again until the disk holds what the
+memory holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+COLLECT_SECONDS: Final = 0.5  # for changes that nobody waits for
+RETRY_SECONDS: Final = 1.0
+
+
+class TableWriter(Generic[T]):
+    """The writer of the file at `path`.
+
+    `encode()` returns the new content and is called on the event loop; `write(content)` blocks,
+    raises OSError, and is called on the thread.
+
+    Attributes:
+        revision: how many changes there were.
+        written: how many of them are on the disk.
+        error: why the last write failed; None after one that succeeded.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        encode: Callable[[], T],
+        write: Callable[[T], None],
+        *,
+        collect_seconds: float = COLLECT_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self.revision = 0
+        self.written = 0
+        self.error: Exception | None = None
+        self._path = path
+        self._encode = encode
+        self._write = write
+        self._collect_seconds = collect_seconds
+        self._retry_seconds = retry_seconds
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=path.name)
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()  # there is a change, or an end
+        self._hurry = asyncio.Event()  # somebody waits for it
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Write changes from now on, also those so far; call this on the event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Write what is not written yet, and end."""
+        self._stopping = True
+        self._wake.set()
+        self._hurry.set()
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    def changed(self) -> None:
+        """Write the table: it has changed."""
+        self.revision += 1
+        self._wake.set()
+
+    async def saved(self, revision: int) -> None:
+        """Wait until so many changes are on the disk.
+
+        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when the next write fails. The changes stay
+        in memory then, and are written as soon as that succeeds.
+        """
+        if revision <= self.written:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, future))
+        self._hurry.set()
+        await future
+
+    def check(self) -> None:
+        """Raise the `RemotingError` of `saved` while writing fails."""
+        if self.error is not None:
+            raise self._refusal(self.error)
+
+    async def _run(self) -> None:
+        while True:
+            if self.written == self.revision:
+                if self._stopping:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+            await self._collect()
+            if not await self._write_once() and self._stopping:
+                log.error("%s: the last changes are lost", self._path)
+                return
+
+    async def _collect(self) -> None:
+        seconds = self._collect_seconds if self.error is None else self._retry_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        if not self._stopping:
+            self._hurry.clear()
+
+    async def _write_once(self) -> bool:
+        revision = self.revision
+        error: Exception | None = None
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._write, self._encode())
+            self.written = revision
+        except OSError as failure:
+            error = failure
+        except Exception as failure:
+            log.exception("%s cannot be written", self._path)
+            error = failure
+        self._note(error)
+        waiting, self._waiting = self._waiting, []
+        for wanted, future in waiting:
+            if future.done():
+                continue  # who waited was cancelled
+            if wanted <= self.written:
+                future.set_result(None)
+            elif wanted <= revision and error is not None:
+                future.set_exception(self._refusal(error))
+            else:
+                self._waiting.append((wanted, future))
+        if self._waiting:
+            self._hurry.set()
+        return error is None
+
+    def _note(self, error: Exception | None) -> None:
+        if error is not None and self.error is None:
+            log.error(
+                "%s cannot be written: %s. Its changes are kept in memory and written as soon as "
+                "that is possible; it is tried again every %g s. Until then what would be "
+                "acknowledged for a new name is refused",
+                self._path,
+                error,
+                self._retry_seconds,
+            )
+        elif error is None and self.error is not None:
+            log.warning("%s is written again", self._path)
+        self.error = error
+
+    def _refusal(self, error: Exception) -> RemotingError:
+        return RemotingError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"the broker cannot write {self._path.name}: {error}; it goes on trying",
+        )

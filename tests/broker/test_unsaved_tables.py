@@ -1,0 +1,222 @@
+"""Tables whose files cannot be written, or only slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from pocketmq.store.files import Files
+
+from .conftest import Client, Connect
+
+REFUSED = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class Disk:
+    """Lets the writing of one table's file fail, or wait."""
+
+    def __init__(self, path: Path) -> None:
+        self._draft = path.with_name(path.name + ".tmp")
+
+    def fail(self) -> None:
+        self._draft.mkdir()
+
+    def heal(self) -> None:
+        self._draft.rmdir()
+
+    @contextlib.asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Writing waits within, and fails at the end."""
+        # A pipe is not opened for writing before somebody reads it, and cannot be synced.
+        os.mkfifo(self._draft)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self._draft.read_bytes)
+
+
+@pytest.fixture
+def topics_disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "store" / "config" / "topics.json")
+
+
+@pytest.fixture
+def groups_disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "store" / "config" / "subscriptionGroup.json")
+
+
+@pytest.fixture
+async def after_kill(tmp_path: Path, connect: Connect) -> AsyncIterator[Callable[..., Any]]:
+    """`await after_kill()`: a client of a broker that finds what a kill now would leave.
+
+    `change(config)` may change the files in the directory config before it starts.
+    """
+    brokers: list[Broker] = []
+
+    async def start(change: Callable[[Path], None] = lambda _: None) -> Client:
+        store = tmp_path / f"copy{len(brokers)}"
+        shutil.copytree(tmp_path / "store", store)
+        change(store / "config")
+        broker = Broker(
+            BrokerConfig(
+                store_path_root_dir=str(store),
+                broker_name="b0",
+                listen_port=0,
+                mapped_file_size_commit_log=1 << 20,
+                mapped_file_size_consume_queue=20_000,
+            )
+        )
+        await broker.start()
+        brokers.append(broker)
+        return await connect(broker)
+
+    yield start
+    for broker in brokers:
+        await broker.stop()
+
+
+async def create(client: Client, topic: str, queues: int = 4) -> Command:
+    header = CreateTopicRequestHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues,
+        perm=6, topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+    )  # fmt: skip
+    return await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+async def delete(client: Client, topic: str) -> Command:
+    header = DeleteTopicRequestHeader(topic=topic)
+    return await client.request(RequestCode.DELETE_TOPIC_IN_BROKER, header)
+
+
+async def created(broker: Broker, topic: str) -> None:
+    """Wait until the broker has the topic, on the disk or not."""
+    async with asyncio.timeout(30):
+        while broker.tables.topics.get(topic) is None:  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0)
+
+
+async def update_group(client: Client, group: str) -> Command:
+    body = SubscriptionGroupConfig(group_name=group).encode()
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    return await client.request(code, None, body)
+
+
+async def test_nothing_is_acknowledged_for_a_topic_that_a_restart_would_not_know(
+    client: Client, topics_disk: Disk, after_kill: Callable[..., Any]
+) -> None:
+    assert (await client.send("Known")).code == 0
+    topics_disk.fail()
+
+    for _ in range(3):
+        refused = await client.send("New")
+        assert refused.code == REFUSED
+        assert "topics.json" in (refused.remark or "")
+    assert (await client.send("Known")).code == 0, "it is on the disk"
+
+    topics_disk.heal()
+    # An admin does not wait for the next attempt, and everything that waits is written with it.
+    assert (await create(client, "Another")).code == 0
+    assert (await client.send("New", b"acknowledged")).code == 0
+    restarted = await after_kill()
+    assert b"acknowledged" in [record.body for record in await restarted.pulled("New")]
+
+
+@pytest.mark.parametrize("kind", ["single", "batch", "dead letter", "reply"])
+async def test_a_new_topic_is_not_used_while_it_cannot_be_written(
+    client: Client, topics_disk: Disk, kind: str
+) -> None:
+    await client.send("Known")
+    topics_disk.fail()
+    if kind == "reply":
+        answer = await client.send("New", code=RequestCode.SEND_REPLY_MESSAGE_V2)
+    elif kind == "batch":
+        body = encode_batch([(0, b"body", b"")])
+        answer = await client.send("New", body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+    elif kind == "dead letter":
+        answer = await client.send("%RETRY%G", reconsume_times=17)
+    else:
+        answer = await client.send("New")
+    assert answer.code == REFUSED
+
+
+async def test_what_an_admin_was_refused_becomes_true_later_or_is_repeated(
+    client: Client, topics_disk: Disk, after_kill: Callable[..., Any]
+) -> None:
+    await create(client, "Old")
+    topics_disk.fail()
+    for _ in range(2):
+        assert (await create(client, "New")).code == REFUSED
+    assert (await delete(client, "Old")).code == REFUSED
+    assert (await client.send("New")).code == REFUSED
+
+    topics_disk.heal()
+    assert (await create(client, "New")).code == 0
+    restarted = await after_kill()
+    assert (await restarted.pull("New", queue_id=3)).code != ResponseCode.TOPIC_NOT_EXIST
+    assert (await restarted.pull("Old")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_group_that_cannot_be_written_is_refused(
+    client: Client, groups_disk: Disk, after_kill: Callable[..., Any]
+) -> None:
+    await update_group(client, "Known")
+    groups_disk.fail()
+    assert (await update_group(client, "New")).code == REFUSED
+    assert (await client.pull("SELF_TEST_TOPIC", consumer_group="Auto")).code != REFUSED
+
+    groups_disk.heal()
+    assert (await update_group(client, "New")).code == 0
+    copied: list[str] = []
+    await after_kill(lambda config: copied.append((config / "subscriptionGroup.json").read_text()))
+    assert '"New"' in copied[0]
+    assert '"Auto"' in copied[0]
+
+
+async def test_others_are_served_while_a_table_is_written(
+    broker: Broker, client: Client, connect: Connect, topics_disk: Disk
+) -> None:
+    await client.send("Known")
+    async with topics_disk.waiting():
+        new = asyncio.create_task((await connect(broker)).send("New"))
+        await created(broker, "New")
+        async with asyncio.timeout(30):
+            for _ in range(20):
+                assert (await client.send("Known")).code == 0
+        assert not new.done()
+    assert (await new).code == REFUSED, "a pipe cannot be synced"
+
+
+async def test_names_that_wait_share_a_write(
+    broker: Broker, client: Client, topics_disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.send("Known")
+    written: list[str] = []
+    replace = Files.replace
+
+    def noted(self: Files, path: Path, *arguments: Any, **options: Any) -> None:
+        written.append(path.name)
+        replace(self, path, *arguments, **options)
+
+    monkeypatch.setattr(Files, "replace", noted)
+    async with topics_disk.waiting():
+        first = asyncio.create_task(client.send("First"))
+        await created(broker, "First")
+        sends = [asyncio.create_task(client.send(f"New{n}")) for n in range(200)]
+        await created(broker, "New199")
+    assert {answer.code for answer in await asyncio.gather(*sends)} == {0}
+    assert written == ["topics.json", "topics.json"]
+    assert (await first).code == REFUSED
