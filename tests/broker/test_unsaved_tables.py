@@ -222,6 +222,50 @@ async def test_names_that_wait_share_a_write(
     assert (await first).code == REFUSED
 
 
+async def test_one_connection_may_make_only_so_many_groups_at_once(
+    client: Client, connect: Connect, broker: Broker, groups_disk: Disk
+) -> None:
+    await update_group(client, "Known")
+    async with groups_disk.waiting():
+        update = asyncio.create_task(
+            (await connect(broker)).request(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                None,
+                SubscriptionGroupConfig(group_name="Waiting").encode(),
+            )
+        )
+        async with asyncio.timeout(30):
+            while not broker.tables.groups.known("Waiting"):  # noqa: ASYNC110 (it has no event)
+                await asyncio.sleep(0)
+        pulls = [client.pull("SELF_TEST_TOPIC", consumer_group=f"G{n}") for n in range(1_100)]
+        answers = await asyncio.gather(*pulls)
+        other = await (await connect(broker)).pull("SELF_TEST_TOPIC", consumer_group="Other")
+    codes = [answer.code for answer in answers]
+    assert codes.count(ResponseCode.SYSTEM_BUSY) == 1_100 - 1_024
+    assert codes[0] == other.code == ResponseCode.PULL_NOT_FOUND
+    assert (await update).code == REFUSED
+
+    assert (await update_group(client, "Waiting")).code == 0
+    answer = await client.pull("SELF_TEST_TOPIC", consumer_group="G1099")
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_one_connection_may_make_only_so_many_topics_at_once(
+    client: Client, broker: Broker, topics_disk: Disk
+) -> None:
+    await client.send("Known")
+    async with topics_disk.waiting():
+        first = asyncio.create_task(client.send("First"))
+        await created(broker, "First")
+        sends = [asyncio.create_task(client.send(f"New{n}")) for n in range(1_100)]
+        done, _ = await asyncio.wait(sends, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert {send.result().code for send in done} == {ResponseCode.SYSTEM_BUSY}
+    codes = [answer.code for answer in await asyncio.gather(*sends)]
+    assert codes.count(ResponseCode.SUCCESS) == 1_023
+    assert codes.count(ResponseCode.SYSTEM_BUSY) == 1_100 - 1_023
+    assert (await first).code == REFUSED
+
+
 # --- what is found at start -------------------------------------------------------------------
 
 
