@@ -40,7 +40,8 @@ def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
 
 
 class Alarm:
-    """Calls `action` when `clock` (ms) reaches the time that was set.
+    """Calls `action` when `clock` (ms) reaches the time that was set, or early, within
+    LONGEST_SLEEP_MS, when the clock was set back: what it waits for may be due at another time now.
 
     If the action raises, the error is logged and the action is called again after a second.
     """
@@ -52,6 +53,7 @@ class Alarm:
         self._call_later = call_later
         self._action = action
         self._at: int | None = None
+        self._armed = 0  # when it was by the clock
         self._timer: Timer | None = None
 
     def set(self, at: int) -> None:
@@ -74,14 +76,15 @@ class Alarm:
     def _arm(self, at: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        wait = min(max(at - self._clock(), 0), LONGEST_SLEEP_MS)
+        self._armed = self._clock()
+        wait = min(max(at - self._armed, 0), LONGEST_SLEEP_MS)
         self._timer = self._call_later(wait / 1000, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
         if self._at is None:
             return
-        if self._clock() < self._at:
+        if self._armed <= self._clock() < self._at:
             self._arm(self._at)
             return
         self._at = None

@@ -107,7 +107,8 @@ class Broker:
         store.open()
         stack.push_async_callback(store.close)
         self.tables = Tables(config, clock, self._topics_changed, self._notify_members)
-        self.tables.load()
+        self.tables.load(in_use=store.commit_log.end > 0)
+        self.tables.topics.adopt(store.queues, store.commit_log.min_offset)
         self.tables.keep(stack)
         topics = self.tables.topics
         self._registration = Registration(config, self._identity(), topics, topics.mark_ordered)

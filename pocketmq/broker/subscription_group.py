@@ -20,6 +20,9 @@ from pocketmq.broker.table_writer import TableWriter
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import ConfigFileError
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ OWN_GROUPS: Final = (
 _TOOL_GROUPS: Final = frozenset(
     (*OWN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
 )
+MOST_MADE: Final = 1_024  # groups that one connection may make between two writes of the table
 FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
 
 
@@ -57,6 +61,8 @@ class SubscriptionGroups:
         )
         self._writer = TableWriter(path, self._encode, self._file.write)
         self._clock = clock
+        # How many groups each connection made since the last write began.
+        self._made: dict[RequestConnection, int] = {}
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
         # group → topic → bits of what is forbidden, see FORBID_READ.
@@ -94,14 +100,21 @@ class SubscriptionGroups:
         await self._writer.saved(self._writer.revision)
 
     def _encode(self) -> Content:
+        self._made.clear()
         return self._file.encode(self.data_version, forbiddenTable=self.forbidden)
 
     def known(self, name: str) -> bool:
         """Tell whether the group is configured; create nothing."""
         return name in self.table
 
-    def find(self, name: str) -> SubscriptionGroupConfig | None:
-        """Return the group's settings; create them with defaults where the broker allows that."""
+    def find(
+        self, name: str, connection: RequestConnection | None = None
+    ) -> SubscriptionGroupConfig | None:
+        """Return the group's settings; create them with defaults where the broker allows that.
+
+        Raises `RemotingError` (SYSTEM_BUSY) when the `connection` that asks made too many groups
+        that are not on the disk yet.
+        """
         group = self.table.get(name)
         if group is not None:
             return group
@@ -121,6 +134,15 @@ class SubscriptionGroups:
                 len(self.table),
             )
             return None
+        if connection is not None:
+            made = self._made.get(connection, 0)
+            if made >= MOST_MADE:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"[OVERLOAD]this connection made {made} consumer groups that are not on the "
+                    "disk yet",
+                )
+            self._made[connection] = made + 1
         group = SubscriptionGroupConfig(group_name=name)
         log.info("group %s created", name)
         self.update([group])

@@ -28,6 +28,15 @@ log = logging.getLogger(__name__)
 
 SAVE_FILTERS_SECONDS: Final = 10.0
 
+#: What is lost with each file. A broker writes them within seconds of its first start.
+_LOST: Final = {
+    "topics.json": "the settings of all topics are lost",
+    "subscriptionGroup.json": "the settings of all consumer groups are lost",
+    "consumerOffset.json": "consumer groups have no offsets and begin as new groups do",
+    "delayOffset.json": "all messages of delay levels that the log still has are delivered again",
+    "consumerFilter.json": "consumers' SQL92 filters are unknown until their next heartbeat",
+}
+
 
 class Tables:
     """The tables of one broker; `clock` gives milliseconds.
@@ -59,13 +68,22 @@ class Tables:
         self.producers = ProducerGroups(clock)
         self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
 
-    def load(self) -> None:
-        """Read the files. Raises ConfigFileError, OSError."""
-        # Also after a crash, which may have come between making the directory and this.
-        for changed in {*make_directories(self.directory), self.directory.parent}:
-            Files().sync_directory(changed)
+    def load(self, *, in_use: bool = False) -> None:
+        """Read the files; a log line names those that a store `in_use` must have had.
+
+        Raises ConfigFileError.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if in_use:
+            self._note_missing()
         for table in (self.groups, self.offsets, self.topics, self.filters):
             table.load()
+
+    def _note_missing(self) -> None:
+        for name, lost in _LOST.items():
+            path = self.directory / name
+            if not path.exists() and not path.with_name(f"{name}.bak").exists():
+                log.error("%s and its .bak are missing, but the store is in use: %s", path, lost)
 
     def keep(self, stack: contextlib.AsyncExitStack) -> None:
         """Write what changes from now on, and once more when `stack` is closed."""

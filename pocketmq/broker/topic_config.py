@@ -10,7 +10,7 @@ Reference: broker TopicConfigManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,7 @@ from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.message import limits
 from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,11 @@ SCHEDULE_QUEUES: Final = 18
 BENCHMARK_QUEUES: Final = 1024
 REVIVE_QUEUES: Final = 8
 CLUSTER_TOPIC_QUEUES: Final = 16
+
+#: A key of topics.json that only this broker knows; the official one ignores it.
+DELETED: Final = "pocketmqDeletedTopics"
+MOST_DELETED: Final = 10_000
+_MOST_NAMED: Final = 20  # in a log line
 
 
 class TopicConfigs:
@@ -61,6 +67,8 @@ class TopicConfigs:
         self._writer = TableWriter(path, self._encode, self._file.write)
         # The topics that are not on the disk yet, and the revision of the table that has each.
         self._new: dict[str, int] = {}
+        # The deleted topics, and where the log ended then. See `adopt`.
+        self._deleted: dict[str, int] = {}
         self.unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
@@ -112,8 +120,37 @@ class TopicConfigs:
 
         for name, topic in self.table.items():
             self._file.changed(name, topic)
+        deleted = self._file.document.pop(DELETED, {})
+        try:
+            self._deleted = msgspec.convert(deleted, dict[str, int])
+        except msgspec.ValidationError as error:
+            log.warning("topics.json: %s is ignored: %s", DELETED, error)
         if self._file.stale:
             self._writer.changed()
+
+    def adopt(self, queues: Mapping[str, Mapping[int, ConsumeQueue]], log_begin: int) -> None:
+        """Create the topics that have messages and are not in the table: topics.json was lost, or
+        the broker was killed before it was written.
+
+        After a kill the store also finds the messages of deleted topics again, as long as the log
+        has them, so the table remembers what was deleted. `log_begin` is the physical offset at
+        which the log begins. To be called once, after `load`.
+        """
+        self._deleted = {name: end for name, end in self._deleted.items() if end > log_begin}
+        adopted = []
+        for name, of_topic in queues.items():
+            end = max(queue.max_physical for queue in of_topic.values())
+            if name not in self.table and end > max(self._deleted.get(name, 0), log_begin):
+                self._add(_new_topic(name, max(of_topic) + 1, PERM_READ_WRITE))
+                adopted.append(name)
+        if adopted:
+            self._count_change()
+            log.warning(
+                "%d topics have messages and are not in topics.json. They are created anew, with "
+                "the queues that have messages and no other settings: %s",
+                len(adopted),
+                ", ".join(adopted[:_MOST_NAMED]) + (", ..." if len(adopted) > _MOST_NAMED else ""),
+            )
 
     def start(self) -> None:
         """Write changes from now on; call this on the event loop."""
@@ -128,7 +165,8 @@ class TopicConfigs:
             if revision > self._writer.written:
                 break
             del self._new[name]
-        return self._file.encode(self.data_version)
+        others = {DELETED: self._deleted} if self._deleted else {}
+        return self._file.encode(self.data_version, **others)
 
     def is_saved(self, name: str) -> bool:
         """Tell whether a restart would know a topic that is in the table."""
@@ -238,10 +276,14 @@ class TopicConfigs:
             changed.append(topic)
         self._put(changed)
 
-    def delete(self, name: str) -> bool:
-        """Forget a topic; False when it is unknown."""
+    def delete(self, name: str, log_end: int) -> bool:
+        """Forget a topic; False when it is unknown. All its messages are before the physical
+        offset `log_end`."""
         if self.table.pop(name, None) is None:
             return False
+        if len(self._deleted) >= MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+        self._deleted[name] = log_end
         self._changed([name])
         return True
 
@@ -273,12 +315,18 @@ class TopicConfigs:
 
     def _put(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
-            log.info("topic %s: %s", topic.topic_name, topic)
-            if topic.topic_name not in self.table:
-                self._new.pop(topic.topic_name, None)  # to the end
-                self._new[topic.topic_name] = self._writer.revision + 1
-            self.table[topic.topic_name] = topic
-        self._changed([topic.topic_name for topic in topics])
+            self._add(topic)
+        self._tell([topic.topic_name for topic in topics])
+
+    def _add(self, topic: TopicConfig) -> None:
+        name = topic.topic_name
+        log.info("topic %s: %s", name, topic)
+        if name not in self.table:
+            self._new.pop(name, None)  # to the end
+            self._new[name] = self._writer.revision + 1
+            self._deleted.pop(name, None)
+        self.table[name] = topic
+        self._file.changed(name, topic)
 
     def _changed(self, names: Collection[str]) -> None:
         for name in names:
@@ -286,9 +334,12 @@ class TopicConfigs:
         self._tell(names)
 
     def _tell(self, names: Collection[str]) -> None:
+        self._count_change()
+        self._on_change(names)
+
+    def _count_change(self) -> None:
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
         self._writer.changed()
-        self._on_change(names)
 
 
 def _new_topic(name: str, queues: int, perm: int, sys_flag: int = 0) -> TopicConfig:

@@ -53,6 +53,13 @@ class FakeTime:
             self.step()
         self.now = end
 
+    def set_back(self, milliseconds: int) -> None:
+        """Set the clock back; what waits goes on waiting as long as it would have."""
+        self.now -= milliseconds
+        for timer in self._timers:
+            timer.at -= milliseconds
+            timer.order = (timer.at, timer.order[1])
+
     def step(self) -> None:
         """Let the time of the next callback come, and call it alone."""
         timer = heapq.heappop(self._timers)

@@ -193,6 +193,7 @@ async def test_long_polls_of_readers_that_never_read(
     shape: Callable[[bytes], bytes],
 ) -> None:
     assert (await client.send(topic, b"first")).code == 0
+    await neighbour.served(1)
     for _ in range(20):
         _, writer = await open_raw(broker)
         writer.write(shape(pulls(topic, 500, offset=1, hold=60_000)))
@@ -342,9 +343,11 @@ async def test_members_that_come_and_go_without_a_word(
 
     async def come_and_go() -> None:
         reader, writer = await open_raw(broker)
-        writer.write(heartbeat("gone", "Storm", topic, 1))
-        await reader.readexactly(4)
-        writer.transport.abort()
+        try:
+            writer.write(heartbeat("gone", "Storm", topic, 1))
+            await reader.readexactly(4)
+        finally:
+            writer.transport.abort()
 
     async with meanwhile(come_and_go):
         await neighbour.served(30)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.broker.background import LONGEST_SLEEP_MS
 from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
@@ -135,6 +136,16 @@ async def test_a_clock_set_back_does_not_hold_up_what_waits(
     async with DelayedBroker(broker.root, time) as again:
         time.advance()
         assert again.bodies() == [b"m"]
+
+
+async def test_a_clock_that_is_set_back_while_it_waits(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    broker.send(b"before", DELAY="1")
+    time.set_back(3_600_000)
+    broker.send(b"after", DELAY="1")
+    time.advance(LONGEST_SLEEP_MS + 1_000)
+    assert broker.bodies() == [b"before", b"after"]
 
 
 async def test_a_store_that_refuses_gets_it_again(

@@ -173,8 +173,8 @@ async def test_unknown_keys_of_the_file_are_kept(tables: Tables) -> None:
 async def test_a_deleted_topic_stays_deleted(tables: Tables) -> None:
     (tables.directory / "topics.json").write_text(TOPICS)
     topics = tables.topics()
-    assert topics.delete("Old")
-    assert not topics.delete("Old")
+    assert topics.delete("Old", 0)
+    assert not topics.delete("Old", 0)
     await topics.saved()
 
     assert tables.topics().get("Old") is None

@@ -420,3 +420,52 @@ async def test_figures_of_a_timer(broker: DelayedBroker, time: FakeTime) -> None
         "timerOffsetBehind": 0,
         "timerCongestNum": 1,
     }
+
+
+@pytest.mark.parametrize("back", [1, 999, HOUR, 3 * DAY])
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_clock_set_back_delays_no_new_message(
+    broker: DelayedBroker, time: FakeTime, back: int, stopped: bool
+) -> None:
+    broker.send(b"delivered", TIMER_DELAY_SEC="10")
+    broker.send(b"waiting", TIMER_DELAY_SEC="60")
+    time.advance(30 * SECOND)
+    if stopped:
+        await broker.stop()
+        broker = await DelayedBroker(broker.root, time).start()
+    time.set_back(back)
+    asked = time.now + 5 * SECOND
+    broker.send(b"new", TIMER_DELAY_SEC="5")
+    broker.send(b"first", TIMER_DELAY_SEC="1")
+    time.advance()
+    await broker.save()
+
+    time.advance(6 * SECOND)
+    assert broker.bodies() == [b"delivered", b"first", b"new"]
+    assert asked <= broker.records()[-1].store_timestamp <= asked + SECOND
+    time.advance(back + 60 * SECOND)
+    assert broker.bodies() == [b"delivered", b"first", b"new", b"waiting"]
+    await broker.stop()
+
+
+async def test_a_kill_after_the_clock_was_set_back_loses_nothing(
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    broker.send(b"delivered", TIMER_DELAY_SEC="10")
+    time.advance(MINUTE)
+    await broker.save()
+    time.set_back(MINUTE)
+    broker.send(b"new", TIMER_DELAY_SEC="10")
+    time.advance()
+    before = shutil.copytree(broker.root, tmp_path / "before")
+    await broker.save()
+    time.advance()
+    behind = shutil.copytree(broker.root, tmp_path / "behind")
+
+    for killed in (before, behind):
+        async with DelayedBroker(killed, time) as again:
+            time.advance()
+            await again.save()
+            time.advance(10 * MINUTE)
+            assert again.bodies() == [b"delivered", b"new"]
+        time.set_back(10 * MINUTE)

@@ -21,7 +21,7 @@ from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from pocketmq.store.files import Files
 
-from .conftest import Client, Connect
+from .conftest import Client, Connect, StartBroker
 
 REFUSED = ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -218,5 +218,133 @@ async def test_names_that_wait_share_a_write(
         sends = [asyncio.create_task(client.send(f"New{n}")) for n in range(200)]
         await created(broker, "New199")
     assert {answer.code for answer in await asyncio.gather(*sends)} == {0}
-    assert written == ["topics.json", "topics.json"]
+    assert written.count("topics.json") == 2
     assert (await first).code == REFUSED
+
+
+async def test_one_connection_may_make_only_so_many_groups_at_once(
+    client: Client, connect: Connect, broker: Broker, groups_disk: Disk
+) -> None:
+    await update_group(client, "Known")
+    async with groups_disk.waiting():
+        update = asyncio.create_task(
+            (await connect(broker)).request(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+                None,
+                SubscriptionGroupConfig(group_name="Waiting").encode(),
+            )
+        )
+        async with asyncio.timeout(30):
+            while not broker.tables.groups.known("Waiting"):  # noqa: ASYNC110 (it has no event)
+                await asyncio.sleep(0)
+        pulls = [client.pull("SELF_TEST_TOPIC", consumer_group=f"G{n}") for n in range(1_100)]
+        answers = await asyncio.gather(*pulls)
+        other = await (await connect(broker)).pull("SELF_TEST_TOPIC", consumer_group="Other")
+    codes = [answer.code for answer in answers]
+    assert codes.count(ResponseCode.SYSTEM_BUSY) == 1_100 - 1_024
+    assert codes[0] == other.code == ResponseCode.PULL_NOT_FOUND
+    assert (await update).code == REFUSED
+
+    assert (await update_group(client, "Waiting")).code == 0
+    answer = await client.pull("SELF_TEST_TOPIC", consumer_group="G1099")
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_one_connection_may_make_only_so_many_topics_at_once(
+    client: Client, broker: Broker, topics_disk: Disk
+) -> None:
+    await client.send("Known")
+    async with topics_disk.waiting():
+        first = asyncio.create_task(client.send("First"))
+        await created(broker, "First")
+        sends = [asyncio.create_task(client.send(f"New{n}")) for n in range(1_100)]
+        done, _ = await asyncio.wait(sends, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert {send.result().code for send in done} == {ResponseCode.SYSTEM_BUSY}
+    codes = [answer.code for answer in await asyncio.gather(*sends)]
+    assert codes.count(ResponseCode.SUCCESS) == 1_023
+    assert codes.count(ResponseCode.SYSTEM_BUSY) == 1_100 - 1_023
+    assert (await first).code == REFUSED
+
+
+# --- what is found at start -------------------------------------------------------------------
+
+
+def lose_topics(config: Path) -> None:
+    (config / "topics.json").unlink()
+    (config / "topics.json.bak").unlink(missing_ok=True)
+
+
+async def test_topics_that_topics_json_lost_are_adopted(
+    client: Client, after_kill: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.send("T", b"first", queue_id=2)
+    await client.send("%RETRY%G", b"again")
+    caplog.clear()
+    restarted = await after_kill(lose_topics)
+
+    [line] = [each for each in caplog.messages if "are created anew" in each]
+    assert line.startswith("2 topics have messages and are not in topics.json")
+    assert "%RETRY%G, T" in line
+    assert any("topics.json and its .bak are missing" in each for each in caplog.messages)
+    [record] = await restarted.pulled("T", queue_id=2)
+    assert record.body == b"first"
+    assert (await restarted.send("T", b"second", queue_id=2)).code == 0
+    assert (await restarted.send("T", queue_id=3)).code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_an_adopted_topic_is_written(
+    client: Client, start_broker: StartBroker, connect: Connect, broker: Broker, tmp_path: Path
+) -> None:
+    await client.send("T")
+    await broker.stop()
+    lose_topics(tmp_path / "store" / "config")
+    await (await start_broker()).stop()
+    assert '"T"' in (tmp_path / "store" / "config" / "topics.json").read_text()
+
+
+async def test_a_deleted_topic_does_not_come_back_after_a_kill(
+    client: Client, after_kill: Callable[..., Any]
+) -> None:
+    for topic in ("T", "U"):
+        assert (await client.send(topic)).code == 0
+        assert (await delete(client, topic)).code == 0
+    assert (await client.send("U", b"of its second life")).code == 0
+
+    restarted = await after_kill()
+    assert (await restarted.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (await restarted.pull("U")).code != ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_new_store_misses_no_table(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not [each for each in caplog.messages if "missing" in each]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topics.json",
+        "subscriptionGroup.json",
+        "consumerOffset.json",
+        "delayOffset.json",
+        "consumerFilter.json",
+    ],
+)
+async def test_a_table_that_is_gone_is_named(
+    broker: Broker,
+    client: Client,
+    start_broker: StartBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+) -> None:
+    await client.send("T")
+    await broker.stop()
+    config = tmp_path / "store" / "config"
+    (config / name).unlink()
+    (config / f"{name}.bak").unlink(missing_ok=True)
+
+    await start_broker()
+    missing = [each for each in caplog.messages if "missing" in each]
+    assert [each.split(" and its .bak")[0] for each in missing] == [str(config / name)]

@@ -34,7 +34,9 @@ def test_the_content_before_stays_as_bak(path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [None, b"", b"  \n", b'{"n":', b"[1]", b"\xff\xfe"])
-def test_bak_serves_when_the_file_does_not(path: Path, broken: bytes | None) -> None:
+def test_bak_serves_when_the_file_does_not(
+    path: Path, broken: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
     file = ConfigFile(path, "offsets")
     file.save({"n": 1})
     file.save({"n": 2})
@@ -43,8 +45,39 @@ def test_bak_serves_when_the_file_does_not(path: Path, broken: bytes | None) -> 
         path.write_bytes(broken)
     loaded = ConfigFile(path, "offsets")
     assert loaded.load() == {"n": 1}
+    [line] = caplog.messages
+    assert line.startswith(f"{path} ")
+    assert "using consumerOffset.json.bak, written 20" in line
+    assert "changes of the offsets after that are lost" in line
     loaded.save({"n": 4})
     assert ConfigFile(path, "offsets").load() == {"n": 4}
+
+
+@pytest.mark.parametrize("broken", [b"", b"{broken"])
+def test_a_broken_file_does_not_replace_the_good_bak(path: Path, broken: bytes) -> None:
+    file = ConfigFile(path, "offsets")
+    file.save({"n": 1})
+    file.save({"n": 2})
+    path.write_bytes(broken)
+    loaded = ConfigFile(path, "offsets")
+    loaded.save(loaded.load())
+    path.unlink()
+    assert ConfigFile(path, "offsets").load() == {"n": 1}
+
+
+@pytest.mark.parametrize("backup", [None, b""])
+def test_an_emptied_file_without_a_bak_is_a_loss(
+    path: Path, backup: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    file = ConfigFile(path, "offsets")
+    if backup is not None:
+        file.backup.write_bytes(backup)
+    assert file.load() == {}
+    [line] = caplog.messages
+    assert line.startswith(f"{path} is empty")
+    assert line.endswith("all offsets are lost")
 
 
 def test_nothing_readable_is_an_error(path: Path) -> None:

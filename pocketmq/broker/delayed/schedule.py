@@ -63,6 +63,7 @@ class ScheduleService:
         self._levels = store.delay_levels
         # level → when its first undelivered message is due; levels without one are not here.
         self._due: dict[int, int] = {}
+        self._now = 0  # when one of them was noted last
         self._arrived = {
             level: partial(self._on_arrival, level) for level in range(1, len(self._levels) + 1)
         }
@@ -106,6 +107,7 @@ class ScheduleService:
     def _on_arrival(self, level: int, offset: int, due: int, store_timestamp: int) -> None:
         if level not in self._due:
             self._due[level] = due
+            self._now = store_timestamp
             self._alarm.set(due)
 
     def _set_alarm(self) -> None:
@@ -126,7 +128,8 @@ class ScheduleService:
             self._offsets.update(level, offset)
         entry = queue.entry(offset)
         if entry is not None:
-            latest = self._clock() + self._levels.milliseconds(level)
+            now = self._now = self._clock()
+            latest = now + self._levels.milliseconds(level)
             # Later than a message stored now: the clock was set back. It is due.
             self._due[level] = entry[2] if entry[2] <= latest else 0
 
@@ -135,6 +138,10 @@ class ScheduleService:
 
     def _deliver(self) -> None:
         """Deliver what is due, but no more than a turn's worth: the longest overdue first."""
+        if self._clock() < self._now:
+            # The clock was set back, and what was stored before may seem to be due much later.
+            for level in list(self._due):
+                self._look(level)
         for _ in range(TURN):
             if not self._due:
                 return

@@ -93,8 +93,10 @@ class TimerService:
         self._clock = clock
         self._alarm = Alarm(clock, call_later, self._work)
         self._slot: _DueSlot | None = None
-        # Messages whose slot is before this time are due. It never goes back.
+        # Messages whose slot is before this time are due. It goes back only in `_set_back`.
         self._now_slot = 0
+        # It went back, and the progress that says so is not on the disk yet.
+        self._is_set_back = False
         self._late_slot = 0
         self._next: Record | None = None  # the next message of the queue
         self._saved: tuple[int, int, int] | None = None
@@ -122,12 +124,15 @@ class TimerService:
         """Write the progress, if there is any, after what was delivered is on the disk."""
         if not self.index.opened or self.index.progress() == self._saved:
             return
-        progress = self.index.progress()
+        progress, is_set_back = self.index.progress(), self._is_set_back
         try:
             if await self._store.all_flushed():
                 expired = self.index.take_expired()
                 await asyncio.to_thread(self.index.checkpoint, progress, self._clock(), expired)
                 self._saved = progress
+                if is_set_back:
+                    self._is_set_back = False
+                    self._alarm.set(0)
         except OSError as error:
             log.error("cannot save the progress of timed messages: %s", error)
 
@@ -151,7 +156,7 @@ class TimerService:
 
     def _open(self) -> None:
         self.index.open(self._clock(), self._store.commit_log.end)
-        # If the clock was set back since: do not deliver a message twice.
+        # Also if the clock was set back since: what comes shows whether that matters.
         self._now_slot = self.index.read_time
 
     def _on_arrival(self, offset: int, tags_code: int, store_timestamp: int) -> None:
@@ -243,7 +248,12 @@ class TimerService:
 
     def _enter_next(self) -> bool:
         """Take the next message of the queue into the index; False when there is none."""
+        if self._is_set_back:
+            return False
         if self._next is not None:
+            if self._is_behind(self._next):
+                self._set_back()
+                return False
             self._enter(self._next)
             self._next = None
             self.index.queue_offset += 1
@@ -251,6 +261,25 @@ class TimerService:
             self.index.entered_all()
             return False
         return True
+
+    def _is_behind(self, record: Record) -> bool:
+        """Tell whether a message would come late because the clock was set back: its slot, or the
+        one of late messages, was delivered by the time before. (It does come late if the clock was
+        set back by a week and more while others wait.)"""
+        now = self.index.floor(self._clock())
+        return max(_slot_of(record), now) < self._now_slot and self.index.can_set_back(now)
+
+    def _set_back(self) -> None:
+        """Follow the clock, and take no more messages until that is on the disk."""
+        time = self.index.floor(self._clock())
+        log.warning(
+            "the clock was set back by more than %d ms, and timed messages follow it",
+            self._now_slot - time - self.index.precision,
+        )
+        self.index.set_back(time)
+        self._now_slot = time
+        self._late_slot = 0
+        self._is_set_back = True
 
     def _enter(self, record: Record) -> None:
         if self.index.entered_before(record.physical_offset):

@@ -19,6 +19,7 @@ from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     GetConsumerListByGroupRequestHeader,
     Header,
@@ -94,7 +95,10 @@ class ClientProcessor:
     def _heartbeat_consumer(
         self, consumer: ConsumerData, client: ClientInfo, fingerprint: int, without_sub: bool
     ) -> bool:
-        group = self._groups.find(consumer.group_name)
+        try:
+            group = self._groups.find(consumer.group_name, client.connection)
+        except RemotingError:
+            return False  # too many at once: the next heartbeat brings the others
         if group is None:
             return False  # not known and not to be created: skipped without a word
         ordered = any(

@@ -306,7 +306,7 @@ class PullProcessor:
                 f"the broker[{config.advertised_host}] for lite pull consumer is forbidden",
                 BROKER_FORBIDDEN,
             )
-        group = self._groups.find(header.consumer_group)
+        group = self._groups.find(header.consumer_group, request.connection)
         if group is None:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -8,10 +8,10 @@ broker goes on where the other one stopped, and what waits takes no memory here 
 slot.
 
 A message enters when it is read from the queue. Slots are delivered in the order of time and stay
-in the wheel; `read_time` tells which are done. After a kill the queue is read again from where the
-checkpoint says, and messages that have a unit already do not enter twice. If the machine stopped,
-the wheel may know units that the log lost; then it is made anew from the log. Reference:
-TimerMessageStore.
+in the wheel; `read_time` tells which are done, and goes back when the clock is set back. After a
+kill the queue is read again from where the checkpoint says, and messages that have a unit already
+do not enter twice. If the machine stopped, the wheel may know units that the log lost; then it is
+made anew from the log. Reference: TimerMessageStore.
 """
 
 from __future__ import annotations
@@ -148,6 +148,18 @@ class TimerIndex:
         heapq.heappop(self._waiting)
         self.waiting -= self.congestion(slot)
         self.read_time = slot + self.precision
+
+    def can_set_back(self, time: int) -> bool:
+        """Tell whether all slots that have messages would still fit into the wheel."""
+        return max(self._waiting, default=time) < time + SLOTS * self.precision
+
+    def set_back(self, time: int) -> None:
+        """Let the slots from `time` on be used again, of which some were delivered: the clock was
+        set back. Nothing may enter them before a `checkpoint`: after a kill, slots before the read
+        time that it holds count as delivered.
+        """
+        self._wheel.forget(time, self.read_time)
+        self.read_time = time
 
     def congestion(self, deliver: int) -> int:
         """Return how many messages wait for a slot."""

@@ -68,6 +68,15 @@ class TimerWheel:
         times = sorted(int(number) * self._precision for number in numbers[found])
         return [(time, slot) for time in times if (slot := self.get(time)) is not None]
 
+    def forget(self, since: int, until: int) -> None:
+        """Free the slots of the times [since, until)."""
+        import numpy as np
+
+        rows = np.frombuffer(self._mapped.map, ">i8").reshape(RING, -1)
+        numbers = rows[:, 0]
+        precision = self._precision
+        rows[(numbers >= since // precision) & (numbers < -(-until // precision))] = 0
+
     def clear(self) -> None:
         """Forget every slot."""
         self._mapped.zero_from(0)

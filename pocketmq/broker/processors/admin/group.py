@@ -97,7 +97,7 @@ class GroupProcessor:
     def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
         """Return one group's settings; create them with defaults where the broker allows that."""
         name = request.header.group
-        group = self._groups.find(name)
+        group = self._groups.find(name, request.connection)
         if group is None:
             return Response(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}"

@@ -158,7 +158,7 @@ class TopicProcessor:
         """Forget a topic, its queues and its offsets; an unknown one succeeds."""
         name = request.header.topic
         self._check_changeable(name)
-        self._topics.delete(name)
+        self._topics.delete(name, self._store.commit_log.end)
         self._offsets.forget_topic(name)
         self._statistics.forget_topic(name)
         self._store.delete_topic(name)

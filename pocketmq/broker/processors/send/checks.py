@@ -144,22 +144,21 @@ class SendChecks:
             )
         return topic
 
-    def retry_destination(
-        self, header: SendHeader, topic: TopicConfig, version: int
-    ) -> Destination:
+    def retry_destination(self, request: Request[Any], topic: TopicConfig) -> Destination:
         """Return where a message for %RETRY%group goes: there, or to the group's dead letters.
 
         Dead letters are those consumed too often, and all of a group that consumes in order
         (it holds queue locks): it sends a message back only when it gives it up.
         """
+        header: SendHeader = request.header
         name = header.topic[len(RETRY_PREFIX) :]
-        group = self._groups.find(name)
+        group = self._groups.find(name, request.connection)
         if group is None:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
             )
         most = group.retry_max_times
-        if version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
+        if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
         if header.reconsume_times <= most and not self._locks.has_live_locks(name):
             return Destination(topic)

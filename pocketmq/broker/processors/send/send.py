@@ -218,7 +218,7 @@ class SendProcessor:
         properties = names.decode(header.properties)
         properties.pop(names.POP_CK, None)
         if topic.topic_name.startswith(RETRY_PREFIX):
-            destination = self._checks.retry_destination(header, topic, request.version)
+            destination = self._checks.retry_destination(request, topic)
             if destination.dead_letter:
                 topic = destination.topic
                 target = self._target(topic)

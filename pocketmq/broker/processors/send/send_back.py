@@ -68,7 +68,7 @@ class SendBackProcessor:
         """Store the copy. It is answered when it is stored, not when it is on the disk; but a
         restart must know its topics."""
         header = request.header
-        group = self._group(header.group)
+        group = self._group(request)
         if group.retry_queue_nums <= 0:
             return Response()
         retry_topic = self._retry_topic(header, group)
@@ -104,8 +104,9 @@ class SendBackProcessor:
         await self._topics.saved(topic)
         return Response()
 
-    def _group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._groups.find(name)
+    def _group(self, request: SendBackRequest) -> SubscriptionGroupConfig:
+        name = request.header.group
+        group = self._groups.find(name, request.connection)
         if group is None:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
