@@ -71,9 +71,11 @@ class Tables:
     def load(self, *, in_use: bool = False) -> None:
         """Read the files; a log line names those that a store `in_use` must have had.
 
-        Raises ConfigFileError.
+        Raises ConfigFileError, OSError.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
+        # Also after a crash, which may have come between making the directory and this.
+        for changed in {*make_directories(self.directory), self.directory.parent}:
+            Files().sync_directory(changed)
         if in_use:
             self._note_missing()
         for table in (self.groups, self.offsets, self.topics, self.filters):
