@@ -17,6 +17,7 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.table_file import TableFile
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -54,6 +55,7 @@ class SubscriptionGroups:
         self._path = path
         self._file = TableFile(path, "subscriptionGroupTable", SubscriptionGroupConfig)
         self._clock = clock
+        self._log = LimitedLog(log)
         self._collecting = False
         self._collected = False  # something changed within `collecting`
         self.table: dict[str, SubscriptionGroupConfig] = {}
@@ -93,17 +95,17 @@ class SubscriptionGroups:
         try:
             check_group(name)
         except IllegalName as error:
-            log.warning("the group is not created: %s", error)
+            self._log.warning("the group is not created: %s", error)
             return None
         if len(self.table) >= self._config.max_auto_created_groups:
-            log.warning(
+            self._log.warning(
                 "group %s is not created: there are already %d (maxAutoCreatedGroups)",
                 name,
                 len(self.table),
             )
             return None
         group = SubscriptionGroupConfig(group_name=name)
-        log.info("group %s created", name)
+        self._log.info("group %s created", name)
         self.update([group])
         return group
 

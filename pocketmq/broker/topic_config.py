@@ -20,6 +20,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.table_file import TableFile
 from pocketmq.broker.topic_attributes import apply_changes
 from pocketmq.broker.unserved_topics import UnservedTopics
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import limits
 from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
@@ -60,6 +61,7 @@ class TopicConfigs:
         self.unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
+        self._log = LimitedLog(log)
         self._collected: dict[str, None] | None = None  # changed topics, within `collecting`
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
@@ -142,14 +144,14 @@ class TopicConfigs:
             return known
         template = self.table.get(template_name)
         if template is None:
-            log.warning(
+            self._log.warning(
                 "topic %s is not created: the template topic %s does not exist here",
                 name,
                 template_name,
             )
             return None
         if not template.perm & PERM_INHERIT:
-            log.warning(
+            self._log.warning(
                 "topic %s is not created: the template topic %s is not inheritable (perm %d)",
                 name,
                 template_name,
@@ -246,7 +248,7 @@ class TopicConfigs:
 
     def _put(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
-            log.info("topic %s: %s", topic.topic_name, topic)
+            self._log.info("topic %s: %s", topic.topic_name, topic)
             self.table[topic.topic_name] = topic
         self._changed([topic.topic_name for topic in topics])
 

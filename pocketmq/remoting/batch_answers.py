@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.batch import SUCCESS_REMARK, Children
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Buffer, Channel, Request, RequestConnection, Response
 from pocketmq.remoting.splitter import MAX_FRAME
 
-log = logging.getLogger("pocketmq.remoting.batch")
+log = LimitedLog(logging.getLogger("pocketmq.remoting"))
 
 _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD

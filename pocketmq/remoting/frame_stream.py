@@ -15,8 +15,7 @@ its answers must not fill the memory.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet
 from typing import Any, cast
 
 from pocketmq.message.identity import pack_host
@@ -27,8 +26,6 @@ from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_co
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
 from pocketmq.remoting.request import Request, RequestDecoder, Response
-
-log = logging.getLogger("pocketmq.remoting")
 
 HIGH_WATER = 1 << 20
 LOW_WATER = 1 << 18
@@ -58,6 +55,7 @@ class FrameStream(asyncio.Protocol):
         closed: no request or answer is accepted any more. Answers to a closed stream are dropped.
         writable: false while more than `HIGH_WATER` bytes wait to be sent.
         last_active: loop time, seconds, of the last read or write.
+        log: the dispatcher's, for what the peer does wrong.
     """
 
     def __init__(
@@ -78,6 +76,7 @@ class FrameStream(asyncio.Protocol):
         self.writable = True
         self.last_active = 0.0
         self._loop = asyncio.get_running_loop()
+        self.log = dispatcher.log
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
         self._splitter = FrameSplitter(max_frame)
@@ -120,15 +119,16 @@ class FrameStream(asyncio.Protocol):
         else:
             self._close_callbacks.append(callback)
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", cause: Hashable = "bytes") -> None:
         """Send what is already answered (for `LINGER` s), then close.
 
-        With a `reason`, which should say what is wrong with the peer, one log line names both.
+        With a `reason`, which should say what is wrong with the peer, one log line names both;
+        `cause` is what reasons of one kind share, for the limit of such lines.
         """
         if self.closed:
             return
         if reason:
-            log.warning("connection of %s closed: %s", self, reason)
+            self.log.warning("connection of %s closed: %s", self, reason, cause=("closed", cause))
         self._flush()
         if self.closed:
             return
@@ -142,7 +142,7 @@ class FrameStream(asyncio.Protocol):
         """Drop the connection and all it still had to send, with one log line."""
         if self._lost.done():
             return
-        log.warning("connection of %s dropped: %s", self, reason)
+        self.log.warning("connection of %s dropped: %s", self, reason)
         self.closed = True
         self._out.clear()
         self._fail_pending()
@@ -164,7 +164,7 @@ class FrameStream(asyncio.Protocol):
             try:
                 callback(self)
             except Exception:
-                log.exception("close callback of %s failed", self)
+                self.log.exception("close callback of %s failed", self)
         if not self._lost.done():
             self._lost.set_result(None)
 
@@ -197,7 +197,9 @@ class FrameStream(asyncio.Protocol):
             length = response.length
             head = response.head(request.serialize_type, request.opaque, length)
         except Exception as error:
-            log.exception("the answer to request %d of %s cannot be written", request.code, self)
+            self.log.exception(
+                "the answer to request %d of %s cannot be written", request.code, self
+            )
             failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
             head = failure.head(request.serialize_type, request.opaque, 0)
             length = 0

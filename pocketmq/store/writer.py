@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
@@ -94,13 +95,13 @@ class StoreWriter:
         self._store_host_flag = 0 if len(store_host) == _IPV4_HOST else STORE_HOST_V6
         self._clock = clock
         self._disk_retry = disk_retry
+        self._lines = LimitedLog(log)
         # How to settle at the end of a turn of the event loop; None without one.
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._due = False
         # Why nothing can be put at the moment, and until when that need not be tried again.
         self._refusal = "the store is not open"
         self._retry_at = _NEVER
-        self._silent_until = 0.0  # no line in the log for every message of a queue without a file
 
     def accept(self) -> None:
         """Accept puts (again)."""
@@ -381,7 +382,7 @@ class StoreWriter:
         try:
             self._pending.settle()
         except OSError as error:  # waiting senders settle again, and get the error
-            log.error("the commit log cannot be written; check the disk: %s", error)
+            self._lines.error("the commit log cannot be written; check the disk: %s", error)
 
     # --- refusing -----------------------------------------------------------------------------
 
@@ -397,7 +398,7 @@ class StoreWriter:
 
     def _no_room(self, error: DiskFull | OSError) -> PutResult:
         self.refuse(str(error), time.monotonic() + self._disk_retry)
-        log.error("messages are refused; check the disk: %s", error)
+        self._lines.error("messages are refused; check the disk: %s", error)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
 
     def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:
@@ -405,10 +406,7 @@ class StoreWriter:
         if isinstance(error, DiskFull):
             return self._no_room(error)
         reason = f"queue {queue.topic}/{queue.queue_id} cannot get a file: {error.strerror}"
-        now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + self._disk_retry
-            log.error("a message is refused: %s", reason)
+        self._lines.error("a message is refused: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 
     def _illegal(self, body: int, properties: int, size: int, sys_flag: int) -> PutResult:

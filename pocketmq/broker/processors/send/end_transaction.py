@@ -20,6 +20,7 @@ from pocketmq.broker.transactions.half_message import (
     immunity_ms,
 )
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
@@ -65,6 +66,7 @@ class EndTransactionProcessor:
         self._ops = ops
         self._statistics = statistics
         self._clock = clock
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the transaction codes here."""
@@ -85,7 +87,7 @@ class EndTransactionProcessor:
                     f"commitOrRollback is {header.commit_or_rollback}: 8 commits, 12 rolls back, "
                     "0 leaves the transaction pending",
                 )
-            log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
+            self._log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
             return None
         half = half_at(self._store, header.commit_log_offset)
         if half is None:

@@ -18,6 +18,7 @@ from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.checks import SendChecks, SendHeader
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.statistics import Statistics
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import encode_offset_msg_id, host_text
@@ -65,6 +66,7 @@ class ReplyProcessor:
         self._statistics = statistics
         self._store_host = store_host
         self._clock = clock
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the reply codes here."""
@@ -94,7 +96,7 @@ class ReplyProcessor:
             answer.queue_id = queue_id
             answer.queue_offset = 0
         else:
-            log.warning("%s", failure)
+            self._log.warning("%s", failure)
             response.code, response.remark = ResponseCode.SYSTEM_ERROR, failure
         if self._config.store_reply_message_enable:
             await self._keep(request, queue_id, properties, answer)
@@ -159,10 +161,10 @@ class ReplyProcessor:
         try:
             result = self._put_hooks.put(inner)
         except RemotingError as error:
-            log.warning("a reply for %s is not stored: %s", header.topic, error)
+            self._log.warning("a reply for %s is not stored: %s", header.topic, error)
             return
         if not result.ok:
-            log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
+            self._log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
             return
         self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         answer.msg_id = encode_offset_msg_id(self._store_host, result.physical_offset)
