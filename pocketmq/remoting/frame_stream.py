@@ -15,7 +15,7 @@ its answers must not fill the memory.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set
 from typing import Any, cast
 
 from pocketmq.message.identity import pack_host
@@ -25,7 +25,8 @@ from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, SystemBusy
 from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
-from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.replaced_answers import replace_answers
+from pocketmq.remoting.request import Buffer, Request, RequestDecoder, Response
 
 HIGH_WATER = 1 << 20
 LOW_WATER = 1 << 18
@@ -87,7 +88,7 @@ class FrameStream(asyncio.Protocol):
         self._task_count = 0
         self._pending: PendingRequests[Command] = PendingRequests(self._loop, self._timed_out)
         self._transport: asyncio.Transport
-        self._out: list[bytes | bytearray | memoryview] = []
+        self._out: list[Buffer] = []
         self._out_size = 0
         self._flush_due = False
         self._linger: asyncio.TimerHandle | None = None
@@ -185,6 +186,18 @@ class FrameStream(asyncio.Protocol):
             return
         self._append_response(request, response)
         self._flush_soon()
+
+    def replace_answers(
+        self, opaques: Set[int], response: Response, within: int | None = None
+    ) -> Set[int]:
+        """Say `response` instead, where answers to these requests have not left yet; or to these
+        children of the parent with the opaque `within`. Return the opaques of those that need no
+        more answer."""
+        if self.closed:
+            return opaques
+        self._out, found = replace_answers(self._out, opaques, response, within)
+        self._out_size = sum(map(len, self._out))
+        return found
 
     def _respond_frame(self, request: Request[Any], frame: bytes) -> None:
         if not self.closed and not request.oneway:

@@ -8,6 +8,7 @@ for a message of 1 KiB, half of that within a batch.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -66,6 +67,9 @@ class StoreWriter:
     """Puts messages for a `MessageStore`. Every put is refused until `accept` is called.
 
     With SYNC_FLUSH each put calls `order_flush`, which has the flush thread flush the log soon.
+
+    Attributes:
+        refusal: why puts are refused at the moment; empty while they are not.
     """
 
     def __init__(
@@ -96,25 +100,54 @@ class StoreWriter:
         self._clock = clock
         self._disk_retry = disk_retry
         self._lines = LimitedLog(log)
-        # How to settle at the end of a turn of the event loop; None without one.
-        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        # Where to settle at the end of each turn; None without one.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
         # Why nothing can be put at the moment, and until when that need not be tried again.
-        self._refusal = "the store is not open"
+        self.refusal = "the store is not open"
         self._retry_at = _NEVER
+        # Why the buffer of the log could not be written, if that was so the last time.
+        self._unwritten: OSError | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     def accept(self) -> None:
         """Accept puts (again)."""
-        self._refusal = ""
+        self.refusal = ""
+        self._unwritten = None
 
-    def refuse(self, reason: str, retry_at: float = _NEVER) -> None:
-        """Refuse puts with `reason`, until `accept` or the monotonic time `retry_at`."""
-        self._refusal = reason
-        self._retry_at = retry_at
+    def refuse(self, reason: str) -> None:
+        """Refuse puts with `reason` until `accept`."""
+        self.refusal = reason
+        self._retry_at = _NEVER
 
     def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle once at the end of each turn of `loop`, not within each put."""
-        self._call_soon = loop.call_soon
+        self._loop = loop
+
+    def settle(self) -> None:
+        """Have everything that was put written, so that it can be read, or flushed.
+
+        Raises:
+            OSError: it cannot be written at the moment. Nothing of it is lost, but puts are refused
+                until it is written, which is tried again from time to time.
+        """
+        if self._unwritten is not None and not self._try_again():
+            raise self._unwritten
+        self._pending.settle()
+
+    def try_settle(self) -> None:
+        """Do the same for a reader: what cannot be written is not there yet."""
+        with contextlib.suppress(OSError):
+            self.settle()
+
+    def writing_failed(self, error: OSError) -> None:
+        """Refuse puts until the log can be written."""
+        self._unwritten = error
+        reason = f"the commit log cannot be written: {error}"
+        self._lines.error("messages are refused; check the disk: %s", reason)
+        self._refuse_for_now(reason)
+        if self._loop is not None and self._retry is None:
+            self._retry = self._loop.call_later(self._disk_retry, self._retry_writing)
 
     def put(
         self,
@@ -142,8 +175,8 @@ class StoreWriter:
         rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset. With
         `accepted` it may exceed maxMessageSize: that was changed since the message was taken.
         """
-        if self._refusal and not self._try_again():
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
+        if self.refusal and not self._try_again():
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
         try:
             queue = self._by_topic[topic][queue_id]
         except KeyError:
@@ -221,8 +254,8 @@ class StoreWriter:
         Raises:
             BatchBodyError: the body is not a batch; nothing is stored.
         """
-        if self._refusal and not self._try_again():
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
+        if self.refusal and not self._try_again():
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
         try:
             queue = self._table.find_or_create(topic, queue_id)
         except ValueError as error:
@@ -286,7 +319,7 @@ class StoreWriter:
         up to the end of the last one, all of them are on the disk.
         """
         results: list[Stored] = []
-        if self._refusal:
+        if self.refusal:
             return results
         by_topic = self._by_topic
         commit_log = self._log
@@ -369,37 +402,55 @@ class StoreWriter:
 
     def _put_done(self) -> None:
         """Have the put settled soon."""
-        if self._call_soon is None:
+        if self._loop is None:
             self._pending.settle()
         elif self._sync:
             self._order_flush()
         elif not self._due:
             self._due = True
-            self._call_soon(self._settle_due)
+            self._loop.call_soon(self._settle_due)
 
     def _settle_due(self) -> None:
         self._due = False
-        try:
-            self._pending.settle()
-        except OSError as error:  # waiting senders settle again, and get the error
-            self._lines.error("the commit log cannot be written; check the disk: %s", error)
+        self.try_settle()  # senders are answered after another one, which tells them the error
 
     # --- refusing -----------------------------------------------------------------------------
 
+    def _retry_writing(self) -> None:
+        self._retry = None
+        if self._unwritten is not None and self._retry_at != _NEVER:
+            self._retry_at = 0.0  # now; a timer may be early by the loop's resolution
+            self.try_settle()
+
     def _try_again(self) -> bool:
+        """Return whether there is no reason any more to refuse."""
         if time.monotonic() < self._retry_at:
             return False
-        self._refusal = ""
+        if self._unwritten is not None:
+            try:
+                self._pending.settle()
+            except OSError:  # `writing_failed` was called
+                return False
+            log.info("the commit log can be written again; messages are taken")
+            if self._sync:
+                self._order_flush()
+        self.accept()
         return True
+
+    def _refuse_for_now(self, reason: str) -> None:
+        if not (self.refusal and self._retry_at == _NEVER):
+            self.refusal = reason
+            self._retry_at = time.monotonic() + self._disk_retry
 
     def _refused(self, status: PutStatus, remark: str) -> PutResult:
         self._counters.puts_refused += 1
         return PutResult(status, remark=remark)
 
     def _no_room(self, error: DiskFull | OSError) -> PutResult:
-        self.refuse(str(error), time.monotonic() + self._disk_retry)
-        self._lines.error("messages are refused; check the disk: %s", error)
-        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
+        if error is not self._unwritten:
+            self._lines.error("messages are refused; check the disk: %s", error)
+            self._refuse_for_now(str(error))
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
 
     def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:
         """Only a full disk concerns other queues as well."""

@@ -190,7 +190,7 @@ class BatchProcessor:
             children = Children(request.body, self._decoder, self._max_children)
         except BatchError as error:
             return _broken(error)
-        answers = BatchAnswers(children, self._base, request.connection)
+        answers = BatchAnswers(children, self._base, request)
         answers.heard = not request.oneway
         if route.many is not None:
             self._execute_many(children.requests, answers, route, route.many)
@@ -244,7 +244,7 @@ class BatchProcessor:
             return
         if held is not None:
             held.take(children.resumed)
-        answers = BatchAnswers(children, self._pull, request.connection)
+        answers = BatchAnswers(children, self._pull, request)
         answers.heard = not request.oneway
         order = iter(self._pull.order(children.requests))
         size = 0

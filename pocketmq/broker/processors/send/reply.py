@@ -18,6 +18,7 @@ from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.checks import SendChecks, SendHeader
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
@@ -55,6 +56,7 @@ class ReplyProcessor:
         checks: SendChecks,
         producers: ProducerGroups,
         statistics: Statistics,
+        unwritten: UnwrittenSends,
         store_host: bytes,
         clock: Callable[[], int],
     ) -> None:
@@ -64,6 +66,7 @@ class ReplyProcessor:
         self._checks = checks
         self._producers = producers
         self._statistics = statistics
+        self._unwritten = unwritten
         self._store_host = store_host
         self._clock = clock
         self._log = LimitedLog(log)
@@ -172,6 +175,8 @@ class ReplyProcessor:
         answer.queue_offset = result.queue_offset
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             await self._flushed(result)
+        else:
+            self._unwritten.add(request)
 
     async def _flushed(self, result: PutResult) -> None:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
