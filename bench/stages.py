@@ -119,7 +119,9 @@ async def main() -> None:
 
 
 def measure(broker: Broker) -> None:
-    server = RemotingServer(broker.dispatcher, before_answers=broker.store.settle)
+    server = RemotingServer(
+        broker.dispatcher, before_answers=broker.components.unwritten.settle, clock=lambda: 0.0
+    )
     connection = ServerConnection(server)
     sink = Sink()
     connection.connection_made(sink)

@@ -132,7 +132,7 @@ class Broker:
             host=config.bind_address,
             port=self.port,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
-            before_answers=store.settle,
+            before_answers=self.components.unwritten.settle,
         )
         await server.start()
         if reservation is not None:
@@ -169,7 +169,7 @@ class Broker:
             port=config.listen_port - 2,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
             name="broker's VIP channel",
-            before_answers=self.store.settle,
+            before_answers=self.components.unwritten.settle,
         )
         try:
             await vip.start()

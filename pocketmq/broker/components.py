@@ -40,6 +40,7 @@ from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
 from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.store.message_store import MessageStore
 
@@ -93,13 +94,29 @@ class Components:
         self._delayed = DelayedDelivery(
             config, store, put_hooks, tables.statistics, tables.directory, clock, call_later
         )
+        self.unwritten = UnwrittenSends(config, store, store_host)
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
         self.sends = SendProcessor(
-            config, store, put_hooks, checks, tables.statistics, store_host, announced
+            config,
+            store,
+            put_hooks,
+            checks,
+            tables.statistics,
+            self.unwritten,
+            store_host,
+            announced,
         )
         self.put_times = PutTimes(store, self.sends.unflushed, clock)
         self._replies = ReplyProcessor(
-            config, store, put_hooks, checks, tables.producers, tables.statistics, store_host, clock
+            config,
+            store,
+            put_hooks,
+            checks,
+            tables.producers,
+            tables.statistics,
+            self.unwritten,
+            store_host,
+            clock,
         )
         self.pulls = PullProcessor(
             config,
@@ -125,12 +142,21 @@ class Components:
                 self._put_hooks,
                 self.transactions.ops,
                 tables.statistics,
+                self.unwritten,
                 clock,
             ),
             SendBackProcessor(
-                config, store, self._put_hooks, tables.topics, tables.groups, tables.statistics
+                config,
+                store,
+                self._put_hooks,
+                tables.topics,
+                tables.groups,
+                tables.statistics,
+                self.unwritten,
             ),
-            RecallProcessor(config, tables.topics, self._put_hooks, tables.statistics, clock),
+            RecallProcessor(
+                config, tables.topics, self._put_hooks, tables.statistics, self.unwritten, clock
+            ),
             OffsetProcessor(
                 config,
                 store,

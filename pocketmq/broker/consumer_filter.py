@@ -18,6 +18,7 @@ import msgspec
 
 from pocketmq.broker.bloom import BloomFilter, BloomFilterData
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
@@ -81,6 +82,7 @@ class ConsumerFilters:
         self._config = config
         self._file = ConfigFile(path, "consumer filters")
         self._clock = clock
+        self._log = LimitedLog(log)
         self._bloom = BloomFilter(
             config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
         )
@@ -209,7 +211,9 @@ class ConsumerFilters:
         try:
             compile_filter(subscription.sub_string, subscription.expression_type)
         except SqlSyntaxError as error:
-            log.warning("group %s subscribes to %s with a bad expression: %s", group, topic, error)
+            self._log.warning(
+                "group %s subscribes to %s with a bad expression: %s", group, topic, error
+            )
             if old is not None:
                 self._forget(group, topic)
             return
@@ -225,7 +229,7 @@ class ConsumerFilters:
         if self._characters + _weight(data) > MAX_CHARACTERS:
             self._forget_dead(0)
             if self._characters + _weight(data) > MAX_CHARACTERS:
-                log.warning(
+                self._log.warning(
                     "cannot keep the filter of group %s for topic %s: there are too many",
                     group,
                     topic,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pocketmq.broker.consumer_filter import ConsumerFilters, is_tag_type
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 
 log = logging.getLogger(__name__)
@@ -86,17 +87,9 @@ class ConsumerGroup:
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
-        known = self.clients.get(client.connection)
+        new = client.connection not in self.clients
         self.clients[client.connection] = client
-        if known is not None and known.client_id != client.client_id:
-            log.warning(
-                "group %s: the client at %s was %s and is now %s",
-                self.name,
-                client.connection.peer,
-                known.client_id,
-                client.client_id,
-            )
-        return known is None
+        return new
 
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Take over a member's subscriptions; True when a topic was added or dropped.
@@ -134,6 +127,7 @@ class ConsumerGroups:
     ) -> None:
         self._notify = notify
         self._clock = clock
+        self._log = LimitedLog(log)
         self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
         # Which groups a connection is a member of, so that its end costs no search.
@@ -171,9 +165,18 @@ class ConsumerGroups:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
         other_fingerprint = group.fingerprint not in (None, fingerprint)
         group.fingerprint = fingerprint
+        before = group.clients.get(client.connection)
+        if before is not None and before.client_id != client.client_id:
+            self._log.warning(
+                "group %s: the client at %s was %s and is now %s",
+                group.name,
+                client.connection.peer,
+                before.client_id,
+                client.client_id,
+            )
         changed = group.join(client, data)
         if changed:
-            log.info("group %s: %s joined", group.name, client.client_id)
+            self._log.info("group %s: %s joined", group.name, client.client_id)
         if with_subscriptions:
             changed |= group.subscribe(data.subscription_data_set)
             if self._filters is not None:
@@ -199,7 +202,7 @@ class ConsumerGroups:
             groups.discard(name)
         if client is None:
             return
-        log.info("group %s: %s left", name, client.client_id)
+        self._log.info("group %s: %s left", name, client.client_id)
         if not group.clients:
             del self._groups[name]
             if self._filters is not None:

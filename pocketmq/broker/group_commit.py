@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.send.answers import not_flushed
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
@@ -39,8 +40,9 @@ class GroupCommit:
         self._most_bytes = config.max_in_flight_bytes
 
     def answer_when_flushed(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
-        """Answer these when the log is on the disk up to the physical offset `end_offset`, with
-        FLUSH_DISK_TIMEOUT when that takes too long."""
+        """Answer these when the log is on the disk up to the physical offset `end_offset`; with
+        FLUSH_DISK_TIMEOUT when that takes too long, and with SERVICE_NOT_AVAILABLE when it
+        fails."""
         count = len(sends)
         self._add(count, size)
         began = perf_counter_ns()
@@ -49,9 +51,9 @@ class GroupCommit:
             self._add(-count, -size)
             self.answered += count
             self.long_waits.note(perf_counter_ns() - began, count)
-            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
+            code, remark = (ResponseCode.SUCCESS, None) if done else not_flushed(self._store)
             for request, answer in sends:
-                request.reply(Response(code, None, answer))
+                request.reply(Response(code, remark, answer))
 
         self._store.when_flushed(end_offset, flushed)
 

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.request import Request
 
 log = logging.getLogger(__name__)
@@ -72,16 +73,22 @@ class HeldPull:
 class _WaitingQueue:
     """The pulls held for one queue; listens to its appends as long as there are any."""
 
-    __slots__ = ("held", "queue_id", "store", "topic", "wake")
+    __slots__ = ("_log", "held", "queue_id", "store", "topic", "wake")
 
     def __init__(
-        self, topic: str, queue_id: int, store: ArrivalSource, wake: Callable[[HeldPull], None]
+        self,
+        topic: str,
+        queue_id: int,
+        store: ArrivalSource,
+        wake: Callable[[HeldPull], None],
+        log: LimitedLog,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.held: dict[HeldPull, None] = {}
         self.store = store
         self.wake = wake
+        self._log = log
 
     def arrived(self, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
         """An append: wake the pulls that want it. Runs inside `MessageStore.put`, so it stays
@@ -105,7 +112,7 @@ class _WaitingQueue:
         try:
             return self.store.properties_at(self.topic, self.queue_id, queue_offset)
         except Exception:
-            log.exception("cannot read %s/%d/%d", self.topic, self.queue_id, queue_offset)
+            self._log.exception("cannot read %s/%d/%d", self.topic, self.queue_id, queue_offset)
             return None
 
 
@@ -138,6 +145,7 @@ class HoldService:
         self._store = store
         self._execute = execute
         self._limit = limit
+        self._log = LimitedLog(log)
         self._queues: dict[tuple[str, int], _WaitingQueue] = {}
         # By identity of the request: two requests are never "equal" here.
         self._by_request: dict[int, HeldPull] = {}
@@ -175,7 +183,7 @@ class HoldService:
             return False
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = _WaitingQueue(topic, queue_id, self._store, self._wake)
+            queue = _WaitingQueue(topic, queue_id, self._store, self._wake, self._log)
             self._queues[topic, queue_id] = queue
             self._store.listen(topic, queue_id, queue.arrived)
         loop = asyncio.get_running_loop()
@@ -300,7 +308,7 @@ class HoldService:
             try:
                 end = self._store.max_offset(queue.topic, queue.queue_id)
             except OSError as error:
-                log.error(
+                self._log.error(
                     "%s/%d is not checked for messages: %s", queue.topic, queue.queue_id, error
                 )
                 continue

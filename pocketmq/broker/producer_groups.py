@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from pocketmq.broker.consumer_groups import ClientInfo
+from pocketmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ class ProducerGroups:
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
+        self._log = LimitedLog(log)
         self._groups: dict[str, dict[Any, ClientInfo]] = {}
         self._groups_of: dict[Any, set[str]] = {}
         self._by_id: dict[str, ClientInfo] = {}
@@ -61,7 +63,7 @@ class ProducerGroups:
             groups = self._groups_of[connection] = set()
             connection.add_close_callback(self.connection_closed)
         elif group not in groups and len(groups) >= MAX_GROUPS:
-            log.warning(
+            self._log.warning(
                 "%s has %d producer groups already; group %s is ignored",
                 connection,
                 len(groups),

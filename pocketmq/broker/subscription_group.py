@@ -17,6 +17,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.table_file import Content, TableFile
 from pocketmq.broker.table_writer import TableWriter
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -63,6 +64,7 @@ class SubscriptionGroups:
         self._clock = clock
         # How many groups each connection made since the last write began.
         self._made: dict[RequestConnection, int] = {}
+        self._log = LimitedLog(log)
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
         # group → topic → bits of what is forbidden, see FORBID_READ.
@@ -125,10 +127,10 @@ class SubscriptionGroups:
         try:
             check_group(name)
         except IllegalName as error:
-            log.warning("the group is not created: %s", error)
+            self._log.warning("the group is not created: %s", error)
             return None
         if len(self.table) >= self._config.max_auto_created_groups:
-            log.warning(
+            self._log.warning(
                 "group %s is not created: there are already %d (maxAutoCreatedGroups)",
                 name,
                 len(self.table),
@@ -144,7 +146,7 @@ class SubscriptionGroups:
                 )
             self._made[connection] = made + 1
         group = SubscriptionGroupConfig(group_name=name)
-        log.info("group %s created", name)
+        self._log.info("group %s created", name)
         self.update([group])
         return group
 

@@ -22,6 +22,7 @@ from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.limited_log import LimitedLog
 from pocketmq.store.files import Files, make_directories
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Tables:
         on_members: Callable[[ConsumerGroup], None],
     ) -> None:
         self._config = config
+        self._log = LimitedLog(log)
         directory = self.directory = Path(config.root / "config")
         self.statistics = Statistics(config.broker_cluster_name, clock)
         self.groups = SubscriptionGroups(config, directory / "subscriptionGroup.json", clock)
@@ -107,6 +109,6 @@ class Tables:
         """Forget silent clients, and locks that were not renewed."""
         silent = self._config.channel_expired_timeout
         for client in self.consumers.expire(silent):
-            log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
+            self._log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
         self.producers.expire(silent)
         self.locks.expire()

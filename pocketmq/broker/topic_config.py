@@ -21,6 +21,7 @@ from pocketmq.broker.table_file import Content, TableFile
 from pocketmq.broker.table_writer import TableWriter
 from pocketmq.broker.topic_attributes import apply_changes
 from pocketmq.broker.unserved_topics import UnservedTopics
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import limits
 from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
@@ -72,6 +73,7 @@ class TopicConfigs:
         self.unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
+        self._log = LimitedLog(log)
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
         self._system = SYSTEM_TOPICS | {name for name, *_ in self._own_topics()}
@@ -219,14 +221,14 @@ class TopicConfigs:
             return known
         template = self.table.get(template_name)
         if template is None:
-            log.warning(
+            self._log.warning(
                 "topic %s is not created: the template topic %s does not exist here",
                 name,
                 template_name,
             )
             return None
         if not template.perm & PERM_INHERIT:
-            log.warning(
+            self._log.warning(
                 "topic %s is not created: the template topic %s is not inheritable (perm %d)",
                 name,
                 template_name,
@@ -320,7 +322,7 @@ class TopicConfigs:
 
     def _add(self, topic: TopicConfig) -> None:
         name = topic.topic_name
-        log.info("topic %s: %s", name, topic)
+        self._log.info("topic %s: %s", name, topic)
         if name not in self.table:
             self._new.pop(name, None)  # to the end
             self._new[name] = self._writer.revision + 1

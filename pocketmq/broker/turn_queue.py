@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Final
 
+from pocketmq.limited_log import LimitedLog
+
 log = logging.getLogger(__name__)
 
 #: Seconds of steps in one turn; the last step may take longer.
@@ -35,6 +37,7 @@ class TurnQueue:
         self, *, seconds: float = TURN_SECONDS, clock: Callable[[], float] = perf_counter
     ) -> None:
         self._seconds = seconds
+        self._log = LimitedLog(log)
         self._clock = clock
         self._queue: deque[Iterator[int]] = deque()
         self._left = 0.0  # seconds of this turn
@@ -61,7 +64,7 @@ class TurnQueue:
             for _ in self._queue.popleft():
                 pass
         except Exception:
-            log.exception("queued work failed")
+            self._log.exception("queued work failed")
         return True
 
     def clear(self) -> None:
@@ -94,7 +97,7 @@ class TurnQueue:
             except StopIteration:
                 continue
             except Exception:
-                log.exception("queued work failed")
+                self._log.exception("queued work failed")
             else:
                 queue.appendleft(work)
         self._left -= self._clock() - began

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import fastjson
 from pocketmq.namesrv.text_file import TextFile
 
@@ -33,6 +34,7 @@ class KVConfig:
 
     def __init__(self, file: TextFile) -> None:
         self._file = file
+        self._log = LimitedLog(log)
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
@@ -71,7 +73,7 @@ class KVConfig:
         """Set a value. Raises `KVConfigError`, and then changes nothing."""
         entries = self._table.get(namespace, {})
         self._store(namespace, {**entries, key: value})
-        log.info(
+        self._log.info(
             "%s config item, Namespace: %s Key: %s Value: %s",
             "updated" if key in entries else "new",
             namespace,
@@ -85,7 +87,7 @@ class KVConfig:
         if key not in entries:
             return
         self._store(namespace, {k: v for k, v in entries.items() if k != key})
-        log.info("deleted config item, Namespace: %s Key: %s", namespace, key)
+        self._log.info("deleted config item, Namespace: %s Key: %s", namespace, key)
 
     def _store(self, namespace: str, entries: dict[str, str]) -> None:
         table = {**self._table, namespace: entries}

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.topic_queue_table import PERM_WRITE, TopicQueueTable
 from pocketmq.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
@@ -77,6 +78,7 @@ class RouteTable:
     def __init__(self, config: NamesrvConfig, *, clock: Callable[[], int]) -> None:
         self._config = config
         self._clock = clock
+        self._log = LimitedLog(log)
         self.topics = TopicQueueTable()
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
@@ -108,7 +110,7 @@ class RouteTable:
         topics = wrapper.topic_config_table
         first = header.broker_id not in addresses
         if first and len(topics) == 1:
-            log.warning(
+            self._log.warning(
                 "refused topic %s of broker %d of %s at %s: the broker is not registered yet",
                 next(iter(topics)),
                 header.broker_id,
@@ -161,7 +163,7 @@ class RouteTable:
 
         window = header.heartbeat_timeout_millis
         if at not in self._live:
-            log.info("new broker registered, %s HAService: %s", at, header.ha_server_addr)
+            self._log.info("new broker registered, %s HAService: %s", at, header.ha_server_addr)
         self._live[at] = BrokerLive(
             broker_name=header.broker_name,
             last_update=self._clock(),
@@ -189,7 +191,7 @@ class RouteTable:
         live = self._live.get(BrokerAddress(header.cluster_name, holder))
         if live is None or live.data_version.state_version <= data_version.state_version:
             return False
-        log.warning(
+        self._log.warning(
             "ignored broker %d of %s at %s with state version %d: %s has %d",
             header.broker_id,
             header.broker_name,
@@ -232,7 +234,7 @@ class RouteTable:
         at = BrokerAddress(cluster, address)
         live = self._live.get(at)
         known = live is not None and live.broker_name == broker_name
-        log.info("unregister broker %s %s: %s", broker_name, at, "OK" if known else "unknown")
+        self._log.info("unregister broker %s %s: %s", broker_name, at, "OK" if known else "unknown")
         if known:
             self._remove_address(at)
         else:
@@ -270,7 +272,9 @@ class RouteTable:
             (at, live) for at, live in self._live.items() if live.last_update + live.window < now
         ]
         for at, live in expired:
-            log.warning("broker %s gave no sign of life for %d ms", at, now - live.last_update)
+            self._log.warning(
+                "broker %s gave no sign of life for %d ms", at, now - live.last_update
+            )
             self._remove_address(at)
         return [live.channel for _, live in expired]
 
@@ -292,10 +296,10 @@ class RouteTable:
         """Add a topic by hand; return False, and do nothing, if a broker in it is unknown."""
         unknown = [row.broker_name for row in rows if row.broker_name not in self._brokers]
         if unknown:
-            log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
+            self._log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
             return False
         self.topics.add(topic, rows)
-        log.info("topic %s registered at %s", topic, [row.broker_name for row in rows])
+        self._log.info("topic %s registered at %s", topic, [row.broker_name for row in rows])
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:

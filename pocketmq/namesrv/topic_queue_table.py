@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.route import QueueData, TopicQueueMappingInfo
 
@@ -19,6 +20,7 @@ class TopicQueueTable:
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self._log = LimitedLog(log)
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
     def get(self, topic: str) -> Mapping[str, QueueData]:
@@ -73,10 +75,10 @@ class TopicQueueTable:
                 write_queue_nums=topic.write_queue_nums,
             )
             if not rows:
-                log.info("new topic registered, %s %s", topic.topic_name, queues)
+                self._log.info("new topic registered, %s %s", topic.topic_name, queues)
                 self._topics[topic.topic_name] = rows
             elif known is not None and known != queues:
-                log.info("topic changed, %s OLD: %s NEW: %s", topic.topic_name, known, queues)
+                self._log.info("topic changed, %s OLD: %s NEW: %s", topic.topic_name, known, queues)
             rows[broker_name] = queues
 
     def register_mappings(
@@ -112,7 +114,7 @@ class TopicQueueTable:
         mappings = self._mappings.get(topic, {})
         for broker_name in broker_names:
             if rows.pop(broker_name, None) is not None:
-                log.info("topic %s is no longer at %s", topic, broker_name)
+                self._log.info("topic %s is no longer at %s", topic, broker_name)
             mappings.pop(broker_name, None)
         if not rows:
             del self._topics[topic]

@@ -6,15 +6,17 @@ and, for pulls, the slices of the mapped file that it came with.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, Protocol
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.batch import SUCCESS_REMARK, Children
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.request import Buffer, Channel, Request, RequestConnection, Response
+from pocketmq.remoting.replaced_answers import replace_answers
+from pocketmq.remoting.request import Buffer, Channel, Request, Response
 from pocketmq.remoting.splitter import MAX_FRAME
 
-log = logging.getLogger("pocketmq.remoting.batch")
+log = LimitedLog(logging.getLogger("pocketmq.remoting"))
 
 _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
@@ -50,6 +52,9 @@ class _Answered:
     def respond(self, request: Request[Any], response: Response) -> None:
         pass
 
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        return opaques
+
 
 _ANSWERED: Final = _Answered()
 
@@ -68,15 +73,20 @@ class BatchAnswers:
         on_complete: called, maybe more than once, when a late answer completes the parent.
     """
 
-    __slots__ = ("_buffers", "_executed", "_requests", "_room", "_strategy", "enough", "heard",
-                 "messages", "on_complete", "ready", "size", "waiting")  # fmt: skip
+    __slots__ = ("_buffers", "_executed", "_merged", "_parent", "_requests", "_room", "_strategy",
+                 "enough", "heard", "messages", "on_complete", "ready", "size",
+                 "waiting")  # fmt: skip
 
     def __init__(
         self,
         children: Children,
         strategy: MergeStrategy,
-        connection: RequestConnection | None = None,
+        parent: Request[Any] | None = None,
     ) -> None:
+        """`parent` may be left out where no child looks at its connection."""
+        connection = parent.connection if parent is not None else None
+        self._parent = parent
+        self._merged = False
         self._requests = children.requests + children.resumed
         self.waiting = len(self._requests)
         self.size = 0
@@ -141,6 +151,17 @@ class BatchAnswers:
                 if oversize:
                     self._add_instead(request, oversize)
 
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        """Say `response` instead, where answers of these children have not left yet. Return the
+        opaques of those that need no more answer."""
+        if self._merged and self._parent is not None:
+            return self._parent.connection.replace_answers(
+                opaques, response, within=self._parent.opaque
+            )
+        self._buffers, found = replace_answers(self._buffers, opaques, response)
+        self.size = sum(map(len, self._buffers))
+        return found
+
     def hears(self) -> bool:
         """Whether a short answer that a child gives now is going to reach the client."""
         return self.heard and self.size + _PARENT_HEAD <= self._room
@@ -160,6 +181,7 @@ class BatchAnswers:
     def merge_answered(self) -> Response:
         """The parent's answer without the children that still wait; see `leave`."""
         self.heard = False
+        self._merged = True
         buffers, self._buffers = self._buffers, []
         return Response(_SUCCESS, SUCCESS_REMARK, body=buffers)
 

@@ -5,7 +5,6 @@ on the same connection and is executed by a dispatcher, as on a server.
 """
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
@@ -18,8 +17,6 @@ from pocketmq.remoting.frame import MAX_FRAME, Command, decode_command
 from pocketmq.remoting.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.request import RequestDecoder
-
-log = logging.getLogger("pocketmq.remoting.connection")
 
 CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 3.0
@@ -80,7 +77,7 @@ class _ClientStream(FrameStream):
                     if error.flag & 1:
                         self._pending.fail(error.opaque, error)
                     else:
-                        log.warning(
+                        self.log.warning(
                             "%s sent a request that cannot be decoded: %s", self, error.remark
                         )
                     continue
@@ -90,8 +87,8 @@ class _ClientStream(FrameStream):
         except FrameError as error:
             self.close(error.remark)
         except Exception:
-            log.exception("the connection %s failed", self)
-            self.close("unexpected error")
+            self.log.exception("the connection %s failed", self)
+            self.close("unexpected error", "error")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

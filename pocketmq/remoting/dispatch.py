@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.request import Request, Response
 
-log = logging.getLogger("pocketmq.remoting.dispatch")
+log = logging.getLogger("pocketmq.remoting")
 
 Answer = Response | bytes | None | Awaitable[Response | None]
 Handler = Callable[[Request[Any]], Answer]
@@ -62,9 +63,11 @@ class Dispatcher:
     Attributes:
         codes: the routes by request code, read-only and live.
         header_types: what a `pocketmq.remoting.request.RequestDecoder` needs, live as well.
+        log: for what goes wrong with requests, and with the connections that they come on.
     """
 
     def __init__(self) -> None:
+        self.log = LimitedLog(log)
         self._routes: dict[int, Route] = {}
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
@@ -134,6 +137,11 @@ class Dispatcher:
     def _failure(self, request: Request[Any], error: Exception) -> Response:
         if isinstance(error, RemotingError):
             return Response(error.code, error.remark)
-        log.error("request %d failed: %s", request.code, error, exc_info=error)
+        self.log.exception(
+            "request %d failed: %s",
+            request.code,
+            error,
+            cause=("failed", request.code, type(error)),
+        )
         text = " ".join(str(error).split())
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {text}")

@@ -15,8 +15,7 @@ its answers must not fill the memory.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableSet
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set
 from typing import Any, cast
 
 from pocketmq.message.identity import pack_host
@@ -26,9 +25,8 @@ from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, SystemBusy
 from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
-from pocketmq.remoting.request import Request, RequestDecoder, Response
-
-log = logging.getLogger("pocketmq.remoting")
+from pocketmq.remoting.replaced_answers import replace_answers
+from pocketmq.remoting.request import Buffer, Request, RequestDecoder, Response
 
 HIGH_WATER = 1 << 20
 LOW_WATER = 1 << 18
@@ -58,6 +56,7 @@ class FrameStream(asyncio.Protocol):
         closed: no request or answer is accepted any more. Answers to a closed stream are dropped.
         writable: false while more than `HIGH_WATER` bytes wait to be sent.
         last_active: loop time, seconds, of the last read or write.
+        log: the dispatcher's, for what the peer does wrong.
     """
 
     def __init__(
@@ -78,6 +77,7 @@ class FrameStream(asyncio.Protocol):
         self.writable = True
         self.last_active = 0.0
         self._loop = asyncio.get_running_loop()
+        self.log = dispatcher.log
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
         self._splitter = FrameSplitter(max_frame)
@@ -88,7 +88,7 @@ class FrameStream(asyncio.Protocol):
         self._task_count = 0
         self._pending: PendingRequests[Command] = PendingRequests(self._loop, self._timed_out)
         self._transport: asyncio.Transport
-        self._out: list[bytes | bytearray | memoryview] = []
+        self._out: list[Buffer] = []
         self._out_size = 0
         self._flush_due = False
         self._linger: asyncio.TimerHandle | None = None
@@ -120,15 +120,16 @@ class FrameStream(asyncio.Protocol):
         else:
             self._close_callbacks.append(callback)
 
-    def close(self, reason: str = "") -> None:
+    def close(self, reason: str = "", cause: Hashable = "bytes") -> None:
         """Send what is already answered (for `LINGER` s), then close.
 
-        With a `reason`, which should say what is wrong with the peer, one log line names both.
+        With a `reason`, which should say what is wrong with the peer, one log line names both;
+        `cause` is what reasons of one kind share, for the limit of such lines.
         """
         if self.closed:
             return
         if reason:
-            log.warning("connection of %s closed: %s", self, reason)
+            self.log.warning("connection of %s closed: %s", self, reason, cause=("closed", cause))
         self._flush()
         if self.closed:
             return
@@ -142,7 +143,7 @@ class FrameStream(asyncio.Protocol):
         """Drop the connection and all it still had to send, with one log line."""
         if self._lost.done():
             return
-        log.warning("connection of %s dropped: %s", self, reason)
+        self.log.warning("connection of %s dropped: %s", self, reason)
         self.closed = True
         self._out.clear()
         self._fail_pending()
@@ -164,7 +165,7 @@ class FrameStream(asyncio.Protocol):
             try:
                 callback(self)
             except Exception:
-                log.exception("close callback of %s failed", self)
+                self.log.exception("close callback of %s failed", self)
         if not self._lost.done():
             self._lost.set_result(None)
 
@@ -186,6 +187,18 @@ class FrameStream(asyncio.Protocol):
         self._append_response(request, response)
         self._flush_soon()
 
+    def replace_answers(
+        self, opaques: Set[int], response: Response, within: int | None = None
+    ) -> Set[int]:
+        """Say `response` instead, where answers to these requests have not left yet; or to these
+        children of the parent with the opaque `within`. Return the opaques of those that need no
+        more answer."""
+        if self.closed:
+            return opaques
+        self._out, found = replace_answers(self._out, opaques, response, within)
+        self._out_size = sum(map(len, self._out))
+        return found
+
     def _respond_frame(self, request: Request[Any], frame: bytes) -> None:
         if not self.closed and not request.oneway:
             self._out.append(frame)
@@ -197,7 +210,9 @@ class FrameStream(asyncio.Protocol):
             length = response.length
             head = response.head(request.serialize_type, request.opaque, length)
         except Exception as error:
-            log.exception("the answer to request %d of %s cannot be written", request.code, self)
+            self.log.exception(
+                "the answer to request %d of %s cannot be written", request.code, self
+            )
             failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
             head = failure.head(request.serialize_type, request.opaque, 0)
             length = 0

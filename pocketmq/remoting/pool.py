@@ -41,7 +41,8 @@ class ConnectionPool:
     ) -> None:
         self.on_connected: list[Callable[[str], None]] = []
         self.on_disconnected: list[Callable[[str], None]] = []
-        self._dispatcher = dispatcher
+        # One for all connections, since they share the limit of its log.
+        self._dispatcher = dispatcher or Dispatcher()
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._sign = sign

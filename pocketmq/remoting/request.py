@@ -9,7 +9,7 @@ headers have their own quick path in `pocketmq.remoting.binary_header`.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, Generic, Protocol, TypeVar
@@ -68,6 +68,10 @@ class Channel(Protocol):
     def respond(self, request: "Request[Any]", response: Response) -> None:
         """Answer now or later; do nothing when the peer is gone."""
 
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        """Say `response` instead, where answers to these requests have not left yet. Return the
+        opaques of those that need no more answer."""
+
 
 class RequestConnection(Channel, Protocol):
     """The part of a connection that handlers may use."""
@@ -77,6 +81,11 @@ class RequestConnection(Channel, Protocol):
     closed: bool
     writable: bool
     attributes: dict[str, Any]
+
+    def replace_answers(
+        self, opaques: Set[int], response: Response, within: int | None = None
+    ) -> Set[int]:
+        """As of any channel; or of children, whose parent has the opaque `within`."""
 
     @property
     def overloaded(self) -> bool:

@@ -23,7 +23,6 @@ that sends without end takes the time that others leave, and not theirs (`python
 import asyncio
 import errno
 import itertools
-import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -37,8 +36,6 @@ from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.request import Request, RequestDecoder, Response
-
-log = logging.getLogger("pocketmq.remoting.server")
 
 IDLE_TIMEOUT = 120.0
 MAX_CONNECTIONS = 20_000
@@ -100,7 +97,7 @@ class ServerConnection(FrameStream):
                 self._first = data
                 return
             if kind is not FirstBytes.REMOTING:
-                self.close(explain(kind, self._server.port, self._server.name))
+                self.close(explain(kind, self._server.port, self._server.name), kind)
                 return
             self._first = None
         frames = iter(self._splitter.feed(data))
@@ -175,17 +172,24 @@ class ServerConnection(FrameStream):
         except FrameError as error:
             self.close(error.remark)
         except Exception:
-            log.exception("a request of %s broke the connection", self)
-            self.close("unexpected error")
+            self.log.exception("a request of %s broke the connection", self)
+            self.close("unexpected error", "error")
         self._flush_due = due
         if self._out:
             self._flush_soon()
 
     def _process_flagged(self, request: Request[Any], frame: bytes | memoryview) -> None:
         if request.flag & 1:
-            self._pending.resolve(request.opaque, decode_command(frame))
+            self._resolve(request.opaque, frame)
         else:
             self._run(request)
+
+    def _resolve(self, opaque: int, frame: bytes | memoryview) -> None:
+        """Hand an answer of the client to whoever waits for it."""
+        try:
+            self._pending.resolve(opaque, decode_command(frame))
+        except HeaderError as error:
+            self._pending.fail(opaque, error)
 
     def _bad_header(self, frame: bytes | memoryview, error: HeaderError) -> None:
         """Answer a request with a bad header, or raise FrameError if that is impossible."""
@@ -194,7 +198,7 @@ class ServerConnection(FrameStream):
         if error.flag & 1:
             # The typed decoder takes every frame for a request, so it refuses an answer whose
             # response code happens to be the code of a request with mandatory fields.
-            self._pending.resolve(error.opaque, decode_command(frame))
+            self._resolve(error.opaque, frame)
         elif not error.flag & 2:
             head = encode_response_frame(
                 error.serialize_type,
@@ -212,7 +216,7 @@ class ServerConnection(FrameStream):
         try:
             self._flush()
         except Exception:
-            log.exception("the answers to %s cannot be sent", self)
+            self.log.exception("the answers to %s cannot be sent", self)
             self.abort("its answers cannot be sent")
 
     def _flush_later(self) -> None:
@@ -223,7 +227,7 @@ class ServerConnection(FrameStream):
             try:
                 self._server.before_answers()
             except Exception:
-                log.exception("the answers to %s are not sent: storing failed", self)
+                self.log.exception("the answers to %s are not sent: storing failed", self)
                 self.abort("what its answers would acknowledge is not stored")
                 return
         super()._flush()
@@ -389,7 +393,9 @@ class RemotingServer:
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
         if len(self.connections) > self.max_connections:
-            connection.close(f"the {self.name} has {self.max_connections} connections already")
+            connection.close(
+                f"the {self.name} has {self.max_connections} connections already", "connections"
+            )
 
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
@@ -397,7 +403,9 @@ class RemotingServer:
             try:
                 callback(connection)
             except Exception:
-                log.exception("callback for the lost connection of %s failed", connection)
+                self.dispatcher.log.exception(
+                    "callback for the lost connection of %s failed", connection
+                )
 
     def _watch_idle(self) -> None:
         loop = asyncio.get_running_loop()

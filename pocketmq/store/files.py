@@ -52,8 +52,8 @@ class MappedFile:
         view: a memoryview of `map`, to take slices from that share it without a copy.
     """
 
-    __slots__ = ("_fd", "_files", "_sync_lock", "_unsynced_directories", "base_offset", "map",
-                 "path", "size", "view")  # fmt: skip
+    __slots__ = ("_fd", "_files", "_sync_failure", "_sync_lock", "_unsynced_directories",
+                 "base_offset", "map", "path", "size", "view")  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class MappedFile:
         self._files = files
         self._fd = fd
         self._unsynced_directories = unsynced_directories
+        self._sync_failure: OSError | None = None
         # Held while syncing and closing, which different threads do; never on the way of a message.
         self._sync_lock = threading.Lock()
 
@@ -89,15 +90,22 @@ class MappedFile:
 
         The first sync of a new file includes its name, and those of new directories above it.
         Does nothing on a closed file.
-        Raises OSError when the disk fails; what was written before may then be lost, and trying
-        again proves nothing.
+        Raises OSError when the disk fails; what was written before may then be lost. The kernel
+        says so only once, so another try would prove nothing: it raises the same error.
         """
         with self._sync_lock:
             if self._fd < 0:
                 return
-            self._files.fdatasync(self._fd)
-            for directory in self._unsynced_directories:
-                self._files.sync_directory(directory)
+            if self._sync_failure is not None:
+                raise self._sync_failure
+            try:
+                self._files.fdatasync(self._fd)
+                for directory in self._unsynced_directories:
+                    self._files.sync_directory(directory)
+            except OSError as error:
+                error.filename = error.filename or str(self.path)
+                self._sync_failure = error
+                raise
             self._unsynced_directories = ()
 
     def write(self, at: int, data: memoryview) -> None:

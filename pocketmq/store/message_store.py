@@ -63,9 +63,8 @@ class MessageStore:
         counters: how much was put and got since the store was made.
         index: finds messages by their keys.
         cleanup: removes expired files.
-        settle: see `PendingEntries.settle`.
-        put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound here, so
-            that they cost no further call.
+        settle, put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound
+            here, so that they cost no further call.
         refuse, accept: see `StoreWriter`.
         get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
             properties_at, record_at: see `StoreReader`.
@@ -141,7 +140,6 @@ class MessageStore:
         self.cleanup = Cleanup(
             config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock
         )
-        self.settle = self._pending.settle
         self._writer = writer = StoreWriter(
             config,
             commit_log,
@@ -154,12 +152,14 @@ class MessageStore:
             clock=clock,
             disk_retry=disk_retry,
         )
+        commit_log.on_failed = self._write_failed
+        self.settle = writer.settle
         self.put = writer.put
         self.put_batch = writer.put_batch
         self.put_many = writer.put_many
         self.refuse = writer.refuse
         self.accept = writer.accept
-        reader = StoreReader(commit_log, table, config, self._pending, self.counters)
+        reader = StoreReader(commit_log, table, config, writer.try_settle, self.counters)
         self.get = reader.get
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset
@@ -172,8 +172,13 @@ class MessageStore:
     @property
     def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
         """Topic → queue id → consume queue, of every queue that has or had a message."""
-        self.settle()
+        self._writer.try_settle()
         return self._queues
+
+    @property
+    def refusal(self) -> str:
+        """Why puts are refused at the moment; empty while they are not."""
+        return self._writer.refusal
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         """Call `listener(queue offset, tags code, store timestamp)` for each message that becomes
@@ -199,8 +204,8 @@ class MessageStore:
 
     def when_flushed(self, end_offset: int, callback: FlushListener) -> None:
         """Call `callback` when the log is on the disk up to the physical offset `end_offset`: at
-        once if it is, else later on the loop; with False when the flush failed or took longer
-        than syncFlushTimeout."""
+        once if it is, else later on the loop; with False when it could not be written or flushed
+        (`refusal` tells why), or that took longer than syncFlushTimeout."""
         self._flusher.when_flushed(end_offset, callback)
 
     async def all_flushed(self) -> bool:
@@ -221,7 +226,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
-        self.settle()
+        self._writer.try_settle()
         return self._table.delete_topic(topic)
 
     def delete_expired_queues(self) -> None:
@@ -327,7 +332,7 @@ class MessageStore:
         await self._queue_flusher.stop()
         try:
             if self._flusher.failure is None:
-                self.settle()
+                self._pending.settle()
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
                 self._pending.enter(self.commit_log.end)
                 if self._marked:
@@ -356,6 +361,10 @@ class MessageStore:
         self._checkpoint.close()
         self._retired.sweep()
         self._lock.release()
+
+    def _write_failed(self, error: OSError) -> None:
+        self._writer.writing_failed(error)
+        self._flusher.fail_unwritten()
 
     def _flush_failed(self, error: OSError) -> None:
         log.critical(

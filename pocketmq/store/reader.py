@@ -13,7 +13,6 @@ from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.queue.pending_entries import PendingEntries
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 
 _FOUND: Final = GetStatus.FOUND
@@ -41,7 +40,8 @@ _ALL_IN_MEMORY: Final = DiskLimits(2**63 - 1, 2**31 - 1, 2**31 - 1)
 class StoreReader:
     """Reads for a `MessageStore`. Offsets are queue offsets unless called physical.
 
-    Every method settles pending puts first, so it sees all messages that were put before it.
+    Every method settles pending puts first, so it sees all messages that were put before it, as far
+    as these can be written.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class StoreReader:
         commit_log: CommitLog,
         table: ConsumeQueueTable,
         config: StoreConfig,
-        pending: PendingEntries,
+        settle: Callable[[], None],
         counters: StoreCounters,
     ) -> None:
         self._log = commit_log
-        self._settle = pending.settle
+        self._settle = settle
         self._by_topic = table.by_topic
         self._counters = counters
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT

@@ -8,11 +8,13 @@ for a message of 1 KiB, half of that within a batch.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
@@ -65,6 +67,9 @@ class StoreWriter:
     """Puts messages for a `MessageStore`. Every put is refused until `accept` is called.
 
     With SYNC_FLUSH each put calls `order_flush`, which has the flush thread flush the log soon.
+
+    Attributes:
+        refusal: why puts are refused at the moment; empty while they are not.
     """
 
     def __init__(
@@ -94,34 +99,64 @@ class StoreWriter:
         self._store_host_flag = 0 if len(store_host) == _IPV4_HOST else STORE_HOST_V6
         self._clock = clock
         self._disk_retry = disk_retry
-        # How to settle at the end of a turn of the event loop; None without one.
-        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        self._lines = LimitedLog(log)
+        # Where to settle at the end of each turn; None without one.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
         # Why nothing can be put at the moment, and until when that need not be tried again.
-        self._refusal = "the store is not open"
+        self.refusal = "the store is not open"
         self._retry_at = _NEVER
         self._prepare: Callable[[], None] | None = None
-        self._silent_until = 0.0  # no line in the log for every message of a queue without a file
+        # Why the buffer of the log could not be written, if that was so the last time.
+        self._unwritten: OSError | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     def accept(self) -> None:
         """Accept puts (again)."""
-        self._refusal = ""
+        self.refusal = ""
+        self._unwritten = None
 
-    def refuse(self, reason: str, retry_at: float = _NEVER) -> None:
-        """Refuse puts with `reason`, until `accept` or the monotonic time `retry_at`."""
-        self._refusal = reason
-        self._retry_at = retry_at
+    def refuse(self, reason: str) -> None:
+        """Refuse puts with `reason` until `accept`."""
+        self.refusal = reason
+        self._retry_at = _NEVER
         self._prepare = None
 
     def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
         """Accept puts once `prepare` has worked; until then a put tries it again now and then. It
         raises OSError, the reason why puts are refused; `reason` is the first one."""
-        self.refuse(reason, time.monotonic() + self._disk_retry)
+        self.refusal = reason
+        self._retry_at = time.monotonic() + self._disk_retry
         self._prepare = prepare
 
     def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle once at the end of each turn of `loop`, not within each put."""
-        self._call_soon = loop.call_soon
+        self._loop = loop
+
+    def settle(self) -> None:
+        """Have everything that was put written, so that it can be read, or flushed.
+
+        Raises:
+            OSError: it cannot be written at the moment. Nothing of it is lost, but puts are refused
+                until it is written, which is tried again from time to time.
+        """
+        if self._unwritten is not None and not self._try_again():
+            raise self._unwritten
+        self._pending.settle()
+
+    def try_settle(self) -> None:
+        """Do the same for a reader: what cannot be written is not there yet."""
+        with contextlib.suppress(OSError):
+            self.settle()
+
+    def writing_failed(self, error: OSError) -> None:
+        """Refuse puts until the log can be written."""
+        self._unwritten = error
+        reason = f"the commit log cannot be written: {error}"
+        self._lines.error("messages are refused; check the disk: %s", reason)
+        self._refuse_for_now(reason)
+        if self._loop is not None and self._retry is None:
+            self._retry = self._loop.call_later(self._disk_retry, self._retry_writing)
 
     def put(
         self,
@@ -149,8 +184,8 @@ class StoreWriter:
         rolled-back transactions (sysFlag) get no consume-queue entry and no queue offset. With
         `accepted` it may exceed maxMessageSize: that was changed since the message was taken.
         """
-        if self._refusal and not self._try_again():
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
+        if self.refusal and not self._try_again():
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
         try:
             queue = self._by_topic[topic][queue_id]
         except KeyError:
@@ -228,8 +263,8 @@ class StoreWriter:
         Raises:
             BatchBodyError: the body is not a batch; nothing is stored.
         """
-        if self._refusal and not self._try_again():
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self._refusal)
+        if self.refusal and not self._try_again():
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
         try:
             queue = self._table.find_or_create(topic, queue_id)
         except ValueError as error:
@@ -293,7 +328,7 @@ class StoreWriter:
         up to the end of the last one, all of them are on the disk.
         """
         results: list[Stored] = []
-        if self._refusal:
+        if self.refusal:
             return results
         by_topic = self._by_topic
         commit_log = self._log
@@ -376,24 +411,28 @@ class StoreWriter:
 
     def _put_done(self) -> None:
         """Have the put settled soon."""
-        if self._call_soon is None:
+        if self._loop is None:
             self._pending.settle()
         elif self._sync:
             self._order_flush()
         elif not self._due:
             self._due = True
-            self._call_soon(self._settle_due)
+            self._loop.call_soon(self._settle_due)
 
     def _settle_due(self) -> None:
         self._due = False
-        try:
-            self._pending.settle()
-        except OSError as error:  # waiting senders settle again, and get the error
-            log.error("the commit log cannot be written; check the disk: %s", error)
+        self.try_settle()  # senders are answered after another one, which tells them the error
 
     # --- refusing -----------------------------------------------------------------------------
 
+    def _retry_writing(self) -> None:
+        self._retry = None
+        if self._unwritten is not None and self._retry_at != _NEVER:
+            self._retry_at = 0.0  # now; a timer may be early by the loop's resolution
+            self.try_settle()
+
     def _try_again(self) -> bool:
+        """Return whether there is no reason any more to refuse."""
         if time.monotonic() < self._retry_at:
             return False
         if self._prepare is not None:
@@ -403,27 +442,38 @@ class StoreWriter:
                 self.accept_after(self._prepare, str(error))
                 return False
             self._prepare = None
-        self._refusal = ""
+        if self._unwritten is not None:
+            try:
+                self._pending.settle()
+            except OSError:  # `writing_failed` was called
+                return False
+            log.info("the commit log can be written again; messages are taken")
+            if self._sync:
+                self._order_flush()
+        self.accept()
         return True
+
+    def _refuse_for_now(self, reason: str) -> None:
+        if not (self.refusal and self._retry_at == _NEVER):
+            self.refusal = reason
+            self._retry_at = time.monotonic() + self._disk_retry
 
     def _refused(self, status: PutStatus, remark: str) -> PutResult:
         self._counters.puts_refused += 1
         return PutResult(status, remark=remark)
 
     def _no_room(self, error: DiskFull | OSError) -> PutResult:
-        self.refuse(str(error), time.monotonic() + self._disk_retry)
-        log.error("messages are refused; check the disk: %s", error)
-        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, str(error))
+        if error is not self._unwritten:
+            self._lines.error("messages are refused; check the disk: %s", error)
+            self._refuse_for_now(str(error))
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
 
     def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:
         """Only a full disk concerns other queues as well."""
         if isinstance(error, DiskFull):
             return self._no_room(error)
         reason = f"queue {queue.topic}/{queue.queue_id} cannot get a file: {error.strerror}"
-        now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + self._disk_retry
-            log.error("a message is refused: %s", reason)
+        self._lines.error("a message is refused: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 
     def _illegal(self, body: int, properties: int, size: int, sys_flag: int) -> PutResult:

@@ -30,6 +30,7 @@ from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import GROUP, TransactionChecks
 from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.remoting.headers import EndTransactionRequestHeader
@@ -128,7 +129,13 @@ class TransactionMachine(RuleBasedStateMachine):
         self.checks.load()
         statistics = Statistics("c0", clock)
         self.ends = EndTransactionProcessor(
-            config, self.store, put_hooks, self.ops, statistics, clock
+            config,
+            self.store,
+            put_hooks,
+            self.ops,
+            statistics,
+            UnwrittenSends(config, self.store, HOST),
+            clock,
         )
 
     # --- what happens -------------------------------------------------------------------------

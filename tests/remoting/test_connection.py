@@ -356,16 +356,19 @@ async def test_garbage_from_the_server_closes_with_a_log_line(
     assert connection.closed
 
 
-async def test_a_request_of_the_server_that_can_not_be_read_is_passed_over(raw: RawServer) -> None:
+async def test_requests_of_the_server_that_can_not_be_read_are_passed_over(
+    raw: RawServer, caplog: pytest.LogCaptureFixture
+) -> None:
     dispatcher = Dispatcher()
     dispatcher.register(307, lambda request: Response(), NumberHeader)
     connection, peer = await raw.open(dispatcher=dispatcher)
-    peer.send(frame(307, 1))
+    peer.send(frame(307, 1) * 100)
     peer.send(frame(307, 2, ext_fields={"number": "1"}))
     answers = [await peer.read()]
     while answers[-1].opaque != 2:
         answers.append(await peer.read())
     assert answers[-1].code == 0
+    assert len(caplog.messages) == 1
     await connection.close()
 
 

@@ -1,4 +1,5 @@
 import struct
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -311,6 +312,9 @@ class Recorder:
 
     def respond(self, request: Request[Any], response: Response) -> None:
         self.answers.append((request, response))
+
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        raise NotImplementedError
 
 
 def test_reply_goes_to_the_channel_unless_oneway(decoder: RequestDecoder) -> None:

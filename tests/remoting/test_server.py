@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
+from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeout
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
@@ -177,6 +177,43 @@ async def test_first_bytes_are_recognised_across_reads(caplog: pytest.LogCapture
             assert await peer.read_to_end() == b""
             await peer.close()
         assert f"port {server.port}" in caplog.text
+
+
+async def test_a_flood_of_garbage_leaves_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with echo_server() as (server, _):
+        for number in range(50):
+            peer = await RawPeer.open(server.port)
+            peer.send(frame(ECHO, 1) + raw_frame(b"no header %d" % number))
+            await peer.read_to_end()
+            await peer.close()
+    (line,) = caplog.messages
+    assert "closed: broken JSON header" in line
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b'{"flag":1,"opaque":%d,"code":"x"}',
+        b'{"code":9005,"flag":1,"opaque":%d,"extFields":7}',
+        b'{"code":0,"flag":1,"opaque":%d,"version":"x"}',
+    ],
+)
+async def test_an_answer_that_cannot_be_read_fails_its_request_only(
+    caplog: pytest.LogCaptureFixture, broken: bytes
+) -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        connection = await server_side(server, peer)
+        question = asyncio.ensure_future(connection.send_request(307, timeout=60.0))
+        pushed = await peer.read()
+        peer.send(raw_frame(broken % pushed.opaque) + frame(ECHO, 5))
+        assert (await peer.read()).opaque == 5
+        with pytest.raises(HeaderError):
+            await question
+        await peer.close()
+    assert not caplog.records
 
 
 async def test_requests_before_the_garbage_are_answered() -> None:

@@ -139,6 +139,18 @@ def test_the_first_sync_of_a_file_includes_the_new_names(
     assert make_directories(tmp_path / "a" / "b") == ()
 
 
+def test_a_sync_that_failed_is_not_tried_again(bench: Any, tmp_path: Path) -> None:
+    """The kernel says only once that data are lost."""
+    file = bench.files.create(tmp_path / "0", 0, SIZE)
+    bench.files.broken = True
+    with pytest.raises(OSError, match=str(file.path)):
+        file.sync()
+    bench.files.broken = False
+    with pytest.raises(OSError, match=str(file.path)):
+        file.sync()
+    assert file.close()
+
+
 def test_small_files_are_replaced_whole(bench: Any, tmp_path: Path) -> None:
     files = bench.files
     path, backup = tmp_path / "new" / "table.json", tmp_path / "new" / "table.json.bak"

@@ -29,6 +29,7 @@ from pocketmq.broker.delayed.delay_offset import DelayOffsets
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
 from pocketmq.broker.statistics import Statistics
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.message.record import Record
@@ -55,6 +56,7 @@ class ScheduleService:
         call_later: CallLater,
     ) -> None:
         self._store = store
+        self._log = LimitedLog(log)
         self._put_hooks = put_hooks
         self._offsets = offsets
         self._statistics = statistics
@@ -124,7 +126,7 @@ class ScheduleService:
         # The log may have expired, or the queue be a new one.
         offset = min(max(known, queue.min_offset), queue.max_offset)
         if offset != known:
-            log.error("level %d was delivered up to %d, goes on at %d", level, known, offset)
+            self._log.error("level %d was delivered up to %d, goes on at %d", level, known, offset)
             self._offsets.update(level, offset)
         entry = queue.entry(offset)
         if entry is not None:
@@ -166,15 +168,15 @@ class ScheduleService:
         """Deliver one message; False to try it again. So that it does not hold up the level, one
         that can never be delivered is skipped, and one whose queue cannot be written now waits
         for another level; both with an error in the log."""
-        record = read_waiting(self._store, physical_offset, size)
-        inner = returned(record) if record is not None else None
+        record = read_waiting(self._store, physical_offset, size, self._log)
+        inner = returned(record, self._log) if record is not None else None
         if record is None or inner is None:
             return True
         result = self._put_hooks.put(inner, direct=True)
         if result.status is PutStatus.PUT_OK:
             self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
             return True
-        log.error("a delayed message of %s was not stored: %s", inner.topic, result.remark)
+        self._log.error("a delayed message of %s was not stored: %s", inner.topic, result.remark)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             return True
         # The next one: what stays unwritable is then tried, and stored, ever less often. This one

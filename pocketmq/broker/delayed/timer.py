@@ -33,6 +33,7 @@ from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.statistics import Statistics
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.record import Record
@@ -88,6 +89,7 @@ class TimerService:
     ) -> None:
         self.index = TimerIndex(store.config)
         self._store = store
+        self._log = LimitedLog(log)
         self._put_hooks = put_hooks
         self._statistics = statistics
         self._clock = clock
@@ -179,7 +181,7 @@ class TimerService:
                 self._alarm.set(0)
                 return
         except _NotStored as refused:
-            log.error("a timed message waits for the store: %s", refused)
+            self._log.error("a timed message waits for the store: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
             return
         slot = index.next_slot()
@@ -212,7 +214,7 @@ class TimerService:
                 self._note(due, unit)
         elif due.waiting:
             physical_offset, size, magic, entered = due.first
-            record = read_waiting(self._store, physical_offset, size)
+            record = read_waiting(self._store, physical_offset, size, self._log)
             if record is not None and record.topic == TIMER_TOPIC:
                 self._deliver(record, entered, roll=bool(magic & ROLL), deleted=due.deleted)
             due.done_first()
@@ -225,7 +227,7 @@ class TimerService:
         if not unit.magic & DELETE or unit.magic & ROLL:
             due.note(unit)
             return
-        record = read_waiting(self._store, unit.physical_offset, unit.size)
+        record = read_waiting(self._store, unit.physical_offset, unit.size, self._log)
         if record is not None:
             due.deleted.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
 
@@ -240,7 +242,7 @@ class TimerService:
             entry = queue.entry(index.queue_offset)
             if entry is None:
                 return None
-            record = read_waiting(self._store, entry[0], entry[1])
+            record = read_waiting(self._store, entry[0], entry[1], self._log)
             if record is not None:
                 return record
             index.queue_offset += 1
@@ -288,7 +290,7 @@ class TimerService:
         properties = record.properties
         deliver = _slot_of(record)
         if deliver < 0:
-            log.error(
+            self._log.error(
                 "a message of %s has no time: TIMER_OUT_MS=%r",
                 TIMER_TOPIC,
                 properties.get(names.TIMER_OUT_MS, "")[:40],
@@ -331,7 +333,7 @@ class TimerService:
         properties = record.properties
         if deleted and delete_key(properties) in deleted:
             return
-        inner = inner_message_of(record) if roll else returned(record)
+        inner = inner_message_of(record) if roll else returned(record, self._log)
         if inner is None:
             return
         stamps = {
@@ -345,11 +347,11 @@ class TimerService:
             self._statistics.timer_dequeued += 1
             self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
-            log.error("a timed message of %s is dropped: %s", inner.topic, result.remark)
+            self._log.error("a timed message of %s is dropped: %s", inner.topic, result.remark)
         elif roll or not self._waits_again(record):
             raise _NotStored(result.remark)
         else:
-            log.error("a timed message of %s was not stored: %s", inner.topic, result.remark)
+            self._log.error("a timed message of %s was not stored: %s", inner.topic, result.remark)
 
     def _put(self, inner: InnerMessage, stamps: dict[str, str]) -> PutResult:
         """Store it with `stamps` among its properties, or without where these do not fit: the

@@ -8,27 +8,27 @@ them. Reference: ScheduleMessageService.messageTimeUp, TimerMessageStore.convert
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Final
 
 from pocketmq.broker.inner_message import InnerMessage, inner_message_of
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.record import Record, RecordError, decode
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 
-log = logging.getLogger(__name__)
-
 # Anybody may send into the timer topic: what no record can hold must not get as far as the store.
 _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
-def read_waiting(store: MessageStore, physical_offset: int, size: int) -> Record | None:
+def read_waiting(
+    store: MessageStore, physical_offset: int, size: int, log: LimitedLog
+) -> Record | None:
     """Return the waiting message that a consume-queue entry or a timer-log unit points to.
 
-    If it is not there, log that and return None.
+    If it is not there, say so in the `log` and return None.
     """
     try:
         record = decode(store.record_at(physical_offset))
@@ -44,10 +44,10 @@ def read_waiting(store: MessageStore, physical_offset: int, size: int) -> Record
     return record
 
 
-def returned(record: Record) -> InnerMessage | None:
+def returned(record: Record, log: LimitedLog) -> InnerMessage | None:
     """Return the message as it is to be stored where it was sent to.
 
-    If its properties do not say where that is, log that and return None.
+    If its properties do not say where that is, say so in the `log` and return None.
     """
     inner = inner_message_of(record)
     topic = inner.properties.get(names.REAL_TOPIC)

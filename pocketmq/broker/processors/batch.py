@@ -30,6 +30,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.hold_service import HoldService
 from pocketmq.broker.processors.held_pulls import HeldPulls
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, BatchError, Children
 from pocketmq.remoting.batch_answers import BatchAnswers, MergeStrategy
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -164,6 +165,7 @@ class BatchProcessor:
         self._turns = holds.parents
         self._queued = 0  # bytes of the parents in it that are not taken apart yet
         self._most_queued = most_queued
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route COMMON_BATCH_REQUEST here."""
@@ -188,7 +190,7 @@ class BatchProcessor:
             children = Children(request.body, self._decoder, self._max_children)
         except BatchError as error:
             return _broken(error)
-        answers = BatchAnswers(children, self._base, request.connection)
+        answers = BatchAnswers(children, self._base, request)
         answers.heard = not request.oneway
         if route.many is not None:
             self._execute_many(children.requests, answers, route, route.many)
@@ -222,7 +224,7 @@ class BatchProcessor:
         try:
             yield from self._execute_pulls(request, route)
         except Exception as error:
-            log.exception("a batch of %d failed", route.code)
+            self._log.exception("a batch of %d failed", route.code)
             text = f"{type(error).__name__}: {error}"
             request.reply(Response(ResponseCode.SYSTEM_ERROR, text))
 
@@ -242,7 +244,7 @@ class BatchProcessor:
             return
         if held is not None:
             held.take(children.resumed)
-        answers = BatchAnswers(children, self._pull, request.connection)
+        answers = BatchAnswers(children, self._pull, request)
         answers.heard = not request.oneway
         order = iter(self._pull.order(children.requests))
         size = 0
@@ -301,7 +303,7 @@ class BatchProcessor:
                 return not child.connection.overloaded
         except Exception as error:
             # It must not keep the others from their answers, nor their long polls from an end.
-            log.exception("request %d in a batch of %d failed", child.code, route.code)
+            self._log.exception("request %d in a batch of %d failed", child.code, route.code)
             text = f"{type(error).__name__}: {error}"
             answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
         return True
@@ -324,7 +326,7 @@ class BatchProcessor:
                     # Children that are given and not taken are prepared again: keep them few.
                     most = max(2 * len(done), LEAST_MANY)
                 except Exception:
-                    log.exception("%d requests %d failed together", len(some), route.code)
+                    self._log.exception("%d requests %d failed together", len(some), route.code)
                     most = 1
             if done:
                 answers.respond_all(some, done)

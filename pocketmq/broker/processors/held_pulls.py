@@ -10,7 +10,7 @@ answer, because no request waits for it; the next batch finds the message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from pocketmq.broker.hold_service import HoldService
@@ -67,6 +67,10 @@ class HeldPulls:
         """Drop the answer of a held pull: no request waits for it."""
         if self.by_head.get(request.head) is request:
             del self.by_head[request.head]
+
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        """There are none."""
+        return opaques
 
     def _expire(self, pulls: Sequence[Request[Any]]) -> None:
         for pull in pulls:

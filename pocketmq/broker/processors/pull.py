@@ -26,6 +26,7 @@ from pocketmq.broker.hold_service import HoldService, PropertyFilter
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups, is_tool_group
 from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.message.tags import TagExpression, TagExpressionError
@@ -101,6 +102,7 @@ class PullProcessor:
         self._filters = filters
         self._offsets = offsets
         self._statistics = statistics
+        self._log = LimitedLog(log)
         self.holds = HoldService(store, self._pull_again, limit=config.max_held_pulls)
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -125,7 +127,7 @@ class PullProcessor:
         except RemotingError as error:
             response = _refusal(error)
         except Exception as error:
-            log.exception("a held pull of %s failed", request.connection)
+            self._log.exception("a held pull of %s failed", request.connection)
             response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if response is None:
             return 0

@@ -39,6 +39,7 @@ from pocketmq.broker.transactions.half_message import (
     origin_of,
 )
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
@@ -74,6 +75,7 @@ class TransactionChecks:
         self._config = config
         self._store = store
         self._put_hooks = put_hooks
+        self._log = LimitedLog(log)
         self._ops = ops
         self._topics = topics
         self._producers = producers
@@ -150,7 +152,9 @@ class TransactionChecks:
                 try:
                     return decode(found.buffers[0])
                 except RecordError as error:
-                    log.error("the half message at %d cannot be read: %s", self._offset, error)
+                    self._log.error(
+                        "the half message at %d cannot be read: %s", self._offset, error
+                    )
             self._offset = max(found.next_begin_offset, self._offset + 1)
         return None
 
@@ -175,7 +179,7 @@ class TransactionChecks:
             copy.properties[names.TRANSACTION_CHECK_TIMES] = str(times + 1)
         put = self._put(half, copy)
         if put.status is PutStatus.MESSAGE_ILLEGAL:
-            log.error("the half message at %d cannot be put again", half.queue_offset)
+            self._log.error("the half message at %d cannot be put again", half.queue_offset)
             self._ask(half, inner_message_of(half), half.queue_offset, half.physical_offset)
             return True
         if put.ok and is_asked:
@@ -188,7 +192,7 @@ class TransactionChecks:
         if result.ok:
             self._handled.add(origin_of(half))
         else:
-            log.warning(
+            self._log.warning(
                 "cannot store a half message again; the next round tries again: %s", result.remark
             )
         return result
@@ -202,7 +206,7 @@ class TransactionChecks:
         if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
             # Perhaps only that queue has no file: then it waits behind the others.
             return self._put(half, copy_of(half)).ok
-        log.error(
+        self._log.error(
             "the transaction of %s for topic %s was never ended: see %s, queue offset %d",
             half.properties.get(names.UNIQ_KEY),
             half.properties.get(names.REAL_TOPIC),
@@ -219,7 +223,7 @@ class TransactionChecks:
         group = half.properties.get(names.PGROUP, "")
         producer = self._producers.available(group)
         if producer is None:
-            log.warning(
+            self._log.warning(
                 "cannot check transactions of producer group %s: no member is online", group
             )
             return
@@ -238,4 +242,6 @@ class TransactionChecks:
             producer.connection.send_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, body)
             self.asked += 1
         except RemotingError as error:
-            log.warning("cannot send a transaction check to producer group %s: %s", group, error)
+            self._log.warning(
+                "cannot send a transaction check to producer group %s: %s", group, error
+            )

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.transactions.half_message import QUEUE_ID, number, origin_of
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import OP_HALF_TOPIC
 from pocketmq.message.record import Record, iter_records
@@ -60,6 +61,7 @@ class Ops:
         self._store_host = store_host
         self._clock = clock
         self._max_size = max_size
+        self._log = LimitedLog(log)
         self._waiting: deque[int] = deque()
         self._waiting_size = 0
         self._written: deque[Op] = deque()
@@ -109,7 +111,7 @@ class Ops:
             )
             result = self._put_hooks.put(inner, direct=True)
             if not result.ok:
-                log.warning(
+                self._log.warning(
                     "%d ended transactions wait for the store: %s",
                     len(self._waiting),
                     result.remark,
@@ -141,16 +143,17 @@ class Ops:
             found = store.get(OP_HALF_TOPIC, QUEUE_ID, queue_offset, READ_AT_ONCE)
             for buffer in found.buffers:
                 for record in iter_records(buffer):
-                    yield Op(record.queue_offset, record.physical_offset, halves_of(record))
+                    yield Op(record.queue_offset, record.physical_offset, self._halves_of(record))
             queue_offset = max(found.next_begin_offset, queue_offset + 1)
 
-
-def halves_of(op: Record) -> tuple[int, ...]:
-    """Return the half queue offsets that an op message lists."""
-    if op.properties.get(names.TAGS) != REMOVE_TAG:
-        log.warning("the op at %d has another tag: %s", op.queue_offset, op.properties_text)
-        return ()
-    components = str(op.body, "utf-8", "replace").split(SEPARATOR)
-    return tuple(
-        offset for part in components if (offset := number(part)) is not None and offset >= 0
-    )
+    def _halves_of(self, op: Record) -> tuple[int, ...]:
+        """Return the half queue offsets that an op message lists."""
+        if op.properties.get(names.TAGS) != REMOVE_TAG:
+            self._log.warning(
+                "the op at %d has another tag: %s", op.queue_offset, op.properties_text
+            )
+            return ()
+        components = str(op.body, "utf-8", "replace").split(SEPARATOR)
+        return tuple(
+            offset for part in components if (offset := number(part)) is not None and offset >= 0
+        )

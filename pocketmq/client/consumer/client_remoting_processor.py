@@ -16,6 +16,7 @@ from pocketmq.client.consumer.running_info import RunningInfo
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.record import RecordError, decode
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
@@ -47,6 +48,7 @@ class ClientRemotingProcessor:
         message_type: type[ConsumedMessage],
     ) -> None:
         self._message_type = message_type
+        self._log = LimitedLog(log)
         self._group = group
         self._assignment = assignment
         self._store = store
@@ -85,7 +87,7 @@ class ClientRemotingProcessor:
         table = ResetOffsetBody.decode(request.body).offset_table
         topic = request.header.topic
         told = fields(topic=topic, group=self._group)
-        log.info("resetting the offsets of topic %s: %s", topic, table, extra=told)
+        self._log.info("resetting the offsets of topic %s: %s", topic, table, extra=told)
         sought: list[Queue] = []
         for queue, offset in table.items():
             fetcher = self._assignment.fetchers.get(queue)
@@ -140,9 +142,7 @@ class ClientRemotingProcessor:
             if not is_failure(error):
                 raise
             told = fields(msg_id=message.msg_id, topic=message.topic, group=self._group)
-            log.warning(
-                "the handler failed on a message that an operator sent", exc_info=error, extra=told
-            )
+            self._log.exception("the handler failed on a message that an operator sent", extra=told)
             result.consume_result = "CR_THROW_EXCEPTION"
             result.remark = f"{type(error).__name__}: {error}"
         result.spent_time_mills = int((monotonic() - began) * 1000)

@@ -25,6 +25,7 @@ from pocketmq.client.parameters import Seconds
 from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.queue_choice import ShardingKey
 from pocketmq.client.producer.result import SendResult
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError, decompress
 from pocketmq.message.identity import pack_host
@@ -56,6 +57,7 @@ class RequestReply:
         self, instance: ClientInstance, send: Callable[..., Awaitable[SendResult]]
     ) -> None:
         self._instance = instance
+        self._log = LimitedLog(log)
         self._client_id = instance.client_id
         self._send = send
         #: Heartbeats to brokers that have had none, by address, and until when to wait for them.
@@ -170,12 +172,12 @@ class RequestReply:
         try:
             message = _received(request.header, bytes(request.body))
         except (CompressionError, ValueError) as error:
-            log.warning("a reply cannot be read: %s", error)
+            self._log.warning("a reply cannot be read: %s", error)
             return Response(ResponseCode.SYSTEM_ERROR, "process reply message fail")
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
         waiting = self._waiting.get(correlation_id)
         if waiting is None or waiting.done():
-            log.warning(
+            self._log.warning(
                 "a reply from %s came too late or to the wrong client: correlation id %s",
                 message.born_host,
                 correlation_id,

@@ -34,6 +34,7 @@ from pocketmq.client.producer.send_envelope import check_target
 from pocketmq.client.trace import store_host
 from pocketmq.client.trace_record import EndTransactionRecord
 from pocketmq.client.validation import check_type, is_delayed
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.compression import CompressionError
@@ -158,6 +159,7 @@ class TransactionProducer(Producer):
         super().__init__(group, **options)
         self._check = function("check", check)
         self._checks = 0
+        self._log = LimitedLog(log)
         self._instance.dispatcher.register(
             RequestCode.CHECK_TRANSACTION_STATE,
             self._checked_by_broker,
@@ -287,18 +289,20 @@ class TransactionProducer(Producer):
             record = decode(request.body, check_crc=False)
             message = MessageExt.from_record(record, request.header.bname or "")
         except (RecordError, CompressionError) as error:
-            log.warning("a half message to check cannot be read: %s", error)
+            self._log.warning("a half message to check cannot be read: %s", error)
             return
         group = message.properties.get(names.PGROUP)
         if group != self._sender.group:
-            log.warning(
+            self._log.warning(
                 "a check of group %s came to group %s",
                 group,
                 self._sender.group,
                 extra=fields(msg_id=message.msg_id, group=self.group),
             )
         elif self._checks >= MAX_CHECKS:
-            log.warning("%d checks are under way: %s has to wait", self._checks, message.msg_id)
+            self._log.warning(
+                "%d checks are under way: %s has to wait", self._checks, message.msg_id
+            )
         else:
             self._checks += 1
             message.topic = self._namespace.unwrap(message.topic)
@@ -317,7 +321,7 @@ class TransactionProducer(Producer):
                 state = TransactionState(state)  # None, say, is none
             except Exception:
                 told = fields(msg_id=message.msg_id, topic=message.topic, group=self.group)
-                log.exception("checking transaction %s failed", message.msg_id, extra=told)
+                self._log.exception("checking transaction %s failed", message.msg_id, extra=told)
                 state = TransactionState.UNKNOWN
             end = EndTransactionRequestHeader(
                 producer_group=self._sender.group,
@@ -340,7 +344,7 @@ class TransactionProducer(Producer):
             )
         except RemotingError as error:
             told = fields(error, msg_id=message.msg_id, topic=message.topic, group=self.group)
-            log.warning(
+            self._log.warning(
                 "the broker was not told of transaction %s: %s", message.msg_id, error, extra=told
             )
         finally:

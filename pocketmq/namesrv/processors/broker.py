@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.checksum import body_crc
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
@@ -41,6 +42,7 @@ class BrokerProcessor:
         self._config = config
         self._routes = routes
         self._kv_config = kv_config
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the codes of this family."""
@@ -66,7 +68,7 @@ class BrokerProcessor:
         """Take the broker's topics, and tell a slave its master and all the ordered topics."""
         header = request.header
         if header.body_crc32 and header.body_crc32 != body_crc(request.body):
-            log.warning("registration of %s: crc32 not match", header.broker_addr)
+            self._log.warning("registration of %s: crc32 not match", header.broker_addr)
             return Response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         result = self._routes.register_broker(header, _body_of(request), request.connection)
         if result is None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -34,6 +35,7 @@ class ConfigProcessor:
     def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:
         self._config = config
         self._on_change = on_change
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the codes of this family."""
@@ -57,7 +59,9 @@ class ConfigProcessor:
                 try:
                     values[key] = read_property(NamesrvConfig, key, text)
                 except KeyError:
-                    log.warning("unknown setting %s from %s is ignored", key, request.connection)
+                    self._log.warning(
+                        "unknown setting %s from %s is ignored", key, request.connection
+                    )
         except ConfigError as error:
             return Response(ResponseCode.SYSTEM_ERROR, str(error))
         names = dict(
@@ -66,7 +70,7 @@ class ConfigProcessor:
             )
         )
         for key, value in values.items():
-            log.info("setting %s = %s by %s", key, value, request.connection)
+            self._log.info("setting %s = %s by %s", key, value, request.connection)
             setattr(self._config, names[key], value)
         self._on_change()
         try:

@@ -2,6 +2,7 @@
 
 import logging
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.bodies.route import TopicRouteData
@@ -31,6 +32,7 @@ class TopicProcessor:
     def __init__(self, config: NamesrvConfig, routes: RouteTable) -> None:
         self._config = config
         self._routes = routes
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the codes of this family."""
@@ -81,7 +83,9 @@ class TopicProcessor:
         """Make all topics of a broker group read-only until they are registered changed."""
         name = request.header.broker_name
         count = self._routes.topics.wipe_write_perm(name)
-        log.info("wipe write perm of broker %s by %s: %d topics", name, request.connection, count)
+        self._log.info(
+            "wipe write perm of broker %s by %s: %d topics", name, request.connection, count
+        )
         return Response(header=WipeWritePermOfBrokerResponseHeader(count))
 
     def add_write_perm_of_broker(
@@ -90,7 +94,9 @@ class TopicProcessor:
         """Make all topics of a broker group readable and writable."""
         name = request.header.broker_name
         count = self._routes.topics.add_write_perm(name)
-        log.info("add write perm of broker %s by %s: %d topics", name, request.connection, count)
+        self._log.info(
+            "add write perm of broker %s by %s: %d topics", name, request.connection, count
+        )
         return Response(header=AddWritePermOfBrokerResponseHeader(count))
 
     def delete_topic(self, request: Request[DeleteTopicFromNamesrvRequestHeader]) -> Response:

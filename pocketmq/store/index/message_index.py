@@ -11,6 +11,7 @@ Reference: ReputMessageService, DefaultMessageStore queryMessage.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -185,7 +186,8 @@ class MessageIndex:
 
     async def _catch_up(self) -> None:
         """Wait until everything that may be read by now is entered; not for long."""
-        self._log.write()
+        with contextlib.suppress(OSError):  # what cannot be written cannot be read either
+            self._log.write()
         target = self._readable()
         if self._thread is None or self.position >= target:
             return

@@ -15,6 +15,7 @@ or of a batch, for a whole.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from struct import Struct
 from time import perf_counter_ns
 from typing import Final
@@ -56,6 +57,7 @@ class CommitLog:
         max_record_size: bytes of the largest record (or batch) that fits into a file.
         store_timestamp: of the last record written (ms); moves on after `written` does.
         long_waits: for the files, and how many bytes had to wait.
+        on_failed: called with the error each time the buffer cannot be written.
     """
 
     def __init__(self, files: MappedFileQueue, allocator: FileAllocator) -> None:
@@ -74,6 +76,7 @@ class CommitLog:
         self._buffer = bytearray(_BUFFER)  # what lies between `written` and `end`
         self._last_timestamp = 0  # of the last record in it
         self.long_waits = SlowWaits(_LONG_WAITS)
+        self.on_failed: Callable[[OSError], None] = lambda error: None
 
     @property
     def min_offset(self) -> int:
@@ -146,7 +149,10 @@ class CommitLog:
         self._last_timestamp = store_timestamp
 
     def write(self) -> None:
-        """Write what is gathered into the file. Raises OSError; it is not lost then."""
+        """Write what is gathered into the file.
+
+        Raises OSError; what is gathered is not lost then, but stays for the next time.
+        """
         length = self.end - self.written
         if not length:
             return
@@ -154,9 +160,14 @@ class CommitLog:
         assert file is not None, "reserve was not called"
         at = self.written - file.base_offset
         began = perf_counter_ns()
-        with memoryview(self._buffer) as data:
-            file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
-            file.write(at, data[:_SIZE_BYTES])
+        try:
+            with memoryview(self._buffer) as data:
+                file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
+                file.write(at, data[:_SIZE_BYTES])
+        except OSError as error:
+            error.filename = error.filename or str(file.path)
+            self.on_failed(error)
+            raise
         self.long_waits.note(perf_counter_ns() - began, length)
         self.written = self.end
         self.store_timestamp = self._last_timestamp
@@ -167,12 +178,15 @@ class CommitLog:
             self._look_ahead()
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
-        """`size` bytes at a physical offset, None where the log does not hold (all of) them.
-        The slice keeps its file mapped."""
+        """`size` bytes at a physical offset, None where the log does not hold (all of) them, or
+        cannot be written. The slice keeps its file mapped."""
         if physical_offset + size > self.written:
             if physical_offset + size > self.end:
                 return None
-            self.write()
+            try:
+                self.write()
+            except OSError:
+                return None
         file = self.files.find(physical_offset)
         if file is None:
             return None

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from pocketmq.limited_log import LimitedLog
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
@@ -94,8 +95,7 @@ class CommitLogFlusher:
         self._due = False
         try:
             self._log.write()
-        except OSError as error:  # what waits for the flush will time out
-            log.error("the commit log cannot be written; check the disk: %s", error)
+        except OSError:  # `fail_unwritten` follows
             return
         if not self._ordered:
             self._ordered = True
@@ -103,7 +103,8 @@ class CommitLogFlusher:
 
     def when_flushed(self, end_offset: int, listener: FlushListener) -> None:
         """Call `listener` when the log is on the disk up to `end_offset`: at once if it is, else
-        later; with False when that failed, or took longer than syncFlushTimeout."""
+        later; with False when it cannot be written or flushed, or that took longer than
+        syncFlushTimeout."""
         if end_offset <= (self.flushed if self._loop is None else self._told):
             listener(True)
         elif self.failure is not None or self._loop is None:
@@ -114,6 +115,20 @@ class CommitLogFlusher:
             if self._timer is None:
                 self._timer = self._loop.call_at(deadline, self._expire)
             self.order()
+
+    def fail_unwritten(self) -> None:
+        """Call the listeners that wait for what cannot be written, with False; not within the call
+        that failed to write it, but in the next turn of the event loop."""
+        if self._loop is not None:
+            self._loop.call_soon(self._fail_unwritten)
+
+    def _fail_unwritten(self) -> None:
+        waiting, written = self._waiting, self._log.written
+        failed = []
+        while waiting and waiting[-1][0] > written:
+            failed.append(waiting.pop()[2])
+        for listener in reversed(failed):
+            _call(listener, False)
 
     async def stop(self) -> None:
         """Flush what is left and end the thread. Listeners that still wait are called."""
@@ -243,6 +258,7 @@ class ConsumeQueueFlusher:
         self._entered = entered
         self._after_round = after_round
         self.failed = False
+        self._log = LimitedLog(log)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._last_thorough = time.monotonic()
@@ -291,7 +307,7 @@ class ConsumeQueueFlusher:
             try:
                 self.flush(thorough=thorough)
             except OSError as error:
-                log.error("flushing the consume queues failed: %s", error)
+                self._log.error("flushing the consume queues failed: %s", error)
             if thorough:
                 self._last_thorough = time.monotonic()
             self._after_round()

@@ -18,6 +18,7 @@ from pocketmq.broker.consumer_groups import ConsumerGroups
 from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -58,6 +59,7 @@ class OffsetAdminProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._wake = wake
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the codes that change offsets here."""
@@ -93,7 +95,7 @@ class OffsetAdminProcessor:
         for queue_id, offset in offsets.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
         self._wake(header.topic)
-        log.info(
+        self._log.info(
             "offsets of group %s in topic %s are reset to %s", header.group, header.topic, offsets
         )
         return self._answer(header.topic, offsets)
@@ -194,7 +196,7 @@ class OffsetAdminProcessor:
         subscribed = online.subscriptions.keys() if online is not None else ()
         for topic in topics:
             if self._topics.get(topic) is None:
-                log.warning(
+                self._log.warning(
                     "offsets of group %s in topic %s are not cloned: the topic does not exist",
                     source,
                     topic,

@@ -10,6 +10,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Response
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 
 #: Why a put was not stored: the code, and the beginning of the remark.
@@ -20,6 +21,14 @@ NOT_STORED: Final = {
         "service not available now",
     ),
 }
+
+
+def not_flushed(store: MessageStore) -> tuple[ResponseCode, str | None]:
+    """Return code and remark for a message that was put, but is not known to be on the disk."""
+    if store.refusal:
+        code, remark = NOT_STORED[PutStatus.SERVICE_NOT_AVAILABLE]
+        return code, f"{remark}: {store.refusal}"
+    return ResponseCode.FLUSH_DISK_TIMEOUT, None
 
 
 class SendAnswers:
@@ -63,3 +72,8 @@ class SendAnswers:
         """Return the answer to a message that the store did not take."""
         code, remark = NOT_STORED[result.status]
         return self.refusal(code, f"{remark}: {result.remark}")
+
+    def not_available(self, reason: str) -> Response:
+        """Return the answer to a message that the store took, but could not write."""
+        code, remark = NOT_STORED[PutStatus.SERVICE_NOT_AVAILABLE]
+        return self.refusal(code, f"{remark}: {reason}")

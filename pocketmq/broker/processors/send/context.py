@@ -8,6 +8,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.broker.statistics import Traffic
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.limits import DEFAULT_REGION
@@ -45,9 +46,16 @@ class SendContext:
         plain: the prepared frames name the right region.
         sync_flush: sends are answered when they are on the disk.
         unflushed: the sends that wait for the disk.
+        unwritten: those that are answered at once.
     """
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, store_host: bytes) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        unwritten: UnwrittenSends,
+        store_host: bytes,
+    ) -> None:
         self.targets: dict[str, Target] = {}
         self.added = {
             names.MSG_REGION: config.region_id,
@@ -61,3 +69,4 @@ class SendContext:
         self.plain = config.region_id == DEFAULT_REGION
         self.sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
         self.unflushed = GroupCommit(config, store)
+        self.unwritten = unwritten

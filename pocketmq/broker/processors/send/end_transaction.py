@@ -11,7 +11,7 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
-from pocketmq.broker.processors.send.answers import NOT_STORED
+from pocketmq.broker.processors.send.answers import NOT_STORED, not_flushed
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.transactions.half_message import (
     QUEUE_ID,
@@ -20,6 +20,8 @@ from pocketmq.broker.transactions.half_message import (
     immunity_ms,
 )
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
@@ -57,6 +59,7 @@ class EndTransactionProcessor:
         put_hooks: PutHooks,
         ops: Ops,
         statistics: Statistics,
+        unwritten: UnwrittenSends,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -64,7 +67,9 @@ class EndTransactionProcessor:
         self._put_hooks = put_hooks
         self._ops = ops
         self._statistics = statistics
+        self._unwritten = unwritten
         self._clock = clock
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the transaction codes here."""
@@ -85,7 +90,7 @@ class EndTransactionProcessor:
                     f"commitOrRollback is {header.commit_or_rollback}: 8 commits, 12 rolls back, "
                     "0 leaves the transaction pending",
                 )
-            log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
+            self._log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
             return None
         half = half_at(self._store, header.commit_log_offset)
         if half is None:
@@ -132,11 +137,12 @@ class EndTransactionProcessor:
 
     def _answer(self, request: EndRequest, result: PutResult) -> Response | None:
         if self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+            self._unwritten.add(request)
             return Response()
 
         def flushed(done: bool) -> None:
-            code = ResponseCode.SUCCESS if done else ResponseCode.FLUSH_DISK_TIMEOUT
-            request.reply(Response(code))
+            code, remark = (ResponseCode.SUCCESS, None) if done else not_flushed(self._store)
+            request.reply(Response(code, remark))
 
         self._store.when_flushed(result.end_offset, flushed)
         return None
@@ -156,4 +162,5 @@ class EndTransactionProcessor:
         result = self._put_hooks.put(inner, direct=True)
         if not result.ok:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {result.remark}")
+        self._unwritten.add(request)
         return Response()

@@ -15,6 +15,7 @@ from pocketmq.broker.delayed.timer import delete_key
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -36,12 +37,14 @@ class RecallProcessor:
         topics: TopicConfigs,
         put_hooks: PutHooks,
         statistics: Statistics,
+        unwritten: UnwrittenSends,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
         self._topics = topics
         self._put_hooks = put_hooks
         self._statistics = statistics
+        self._unwritten = unwritten
         self._clock = clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -109,4 +112,5 @@ class RecallProcessor:
         result = self._put_hooks.put(inner)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+        self._unwritten.add(request)
         self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)

@@ -18,6 +18,8 @@ from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.checks import SendChecks, SendHeader
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import encode_offset_msg_id, host_text
@@ -54,6 +56,7 @@ class ReplyProcessor:
         checks: SendChecks,
         producers: ProducerGroups,
         statistics: Statistics,
+        unwritten: UnwrittenSends,
         store_host: bytes,
         clock: Callable[[], int],
     ) -> None:
@@ -63,8 +66,10 @@ class ReplyProcessor:
         self._checks = checks
         self._producers = producers
         self._statistics = statistics
+        self._unwritten = unwritten
         self._store_host = store_host
         self._clock = clock
+        self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the reply codes here."""
@@ -94,7 +99,7 @@ class ReplyProcessor:
             answer.queue_id = queue_id
             answer.queue_offset = 0
         else:
-            log.warning("%s", failure)
+            self._log.warning("%s", failure)
             response.code, response.remark = ResponseCode.SYSTEM_ERROR, failure
         if self._config.store_reply_message_enable:
             await self._keep(request, queue_id, properties, answer)
@@ -163,10 +168,10 @@ class ReplyProcessor:
         try:
             result = self._put_hooks.put(inner)
         except RemotingError as error:
-            log.warning("a reply for %s is not stored: %s", header.topic, error)
+            self._log.warning("a reply for %s is not stored: %s", header.topic, error)
             return
         if not result.ok:
-            log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
+            self._log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
             return
         self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
         answer.msg_id = encode_offset_msg_id(self._store_host, result.physical_offset)
@@ -174,6 +179,8 @@ class ReplyProcessor:
         answer.queue_offset = result.queue_offset
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             await self._flushed(result)
+        else:
+            self._unwritten.add(request)
 
     async def _flushed(self, result: PutResult) -> None:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -28,6 +28,7 @@ from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Targ
 from pocketmq.broker.processors.send.send_many import SendMany
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.identity import new_unique_id
@@ -69,6 +70,7 @@ class SendProcessor:
         put_hooks: PutHooks,
         checks: SendChecks,
         statistics: Statistics,
+        unwritten: UnwrittenSends,
         store_host: bytes,
         announced: Callable[[], Awaitable[None]],
     ) -> None:
@@ -78,7 +80,7 @@ class SendProcessor:
         self._put_hooks = put_hooks
         self._checks = checks
         self._statistics = statistics
-        context = SendContext(config, store, store_host)
+        context = SendContext(config, store, unwritten, store_host)
         self.unflushed = context.unflushed
         self._many = SendMany(store, statistics, context)
         # The hot path reads these from here: one attribute less for each.
@@ -90,6 +92,7 @@ class SendProcessor:
         self._stored_message = context.stored_message
         self._stored_batch = context.stored_batch
         self._plain = context.plain
+        self._answered_at_once = unwritten.add
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the send codes here."""
@@ -157,6 +160,8 @@ class SendProcessor:
         traffic.times += 1
         traffic.size += size
         waits = self._sync_flush and find(properties, "WAIT") != "false"
+        if not waits:
+            self._answered_at_once(request)
         if self._plain and not waits and request.serialize_type == 0:
             return self._stored_message.encode(
                 request.opaque, result.physical_offset, queue_id, result.queue_offset, unique_id
@@ -308,6 +313,7 @@ class SendProcessor:
         self._count(target, len(offsets), size)
         msg_ids = self._answers.msg_ids(offsets)
         if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
+            self._answered_at_once(request)
             return self._stored_batch.encode(
                 request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
             )
@@ -351,6 +357,7 @@ class SendProcessor:
         self, request: SendRequest, answer: SendMessageResponseHeader, result: PutResult
     ) -> Response | None:
         if not self._sync_flush or find(request.header.properties, names.WAIT) == "false":
+            self._answered_at_once(request)
             return Response(0, None, answer)
         size = result.end_offset - result.physical_offset
         self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)

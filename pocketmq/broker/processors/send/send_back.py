@@ -18,6 +18,7 @@ from pocketmq.broker.processors.send.checks import UNIT_SUBSCRIPTION_TOPIC, VERS
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
+from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
@@ -50,6 +51,7 @@ class SendBackProcessor:
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         statistics: Statistics,
+        unwritten: UnwrittenSends,
     ) -> None:
         self._config = config
         self._store = store
@@ -57,6 +59,7 @@ class SendBackProcessor:
         self._topics = topics
         self._groups = groups
         self._statistics = statistics
+        self._unwritten = unwritten
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the code here."""
@@ -97,6 +100,7 @@ class SendBackProcessor:
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
             properties[names.DELAY] = str(level)
         self._put(inner)
+        self._unwritten.add(request)
         self._statistics.send_back_of(origin_topic, header.group).add(1, 1, 0)
         return Response() if self._topics.is_saved(target) else self._answer_when_known(target)
 

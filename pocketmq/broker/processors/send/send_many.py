@@ -134,6 +134,7 @@ class SendMany:
         self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
         """Return the answers if no send waits for the disk."""
+        self._context.unwritten.add_all(row[0] for row in planned[: len(stored)])
         prepared = self._context.stored_message.encode
         return [
             prepared(request.opaque, physical, queue_id, queue_offset, unique_id)
@@ -160,6 +161,7 @@ class SendMany:
                 waiting_size += size
                 answers.append(None)
             else:
+                self._context.unwritten.add(request)
                 answers.append(Response(0, None, answer))
         if waiting:
             physical, size, _ = stored[-1]

@@ -9,6 +9,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.errors import ClientError, RemotingError, is_silence
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
@@ -24,6 +25,7 @@ class SendBack:
         self, instance: ClientInstance, group: str, max_reconsume_times: int, timeout: float
     ) -> None:
         self._instance = instance
+        self._log = LimitedLog(log)
         self._group = group
         self._max_reconsume_times = max_reconsume_times
         self._timeout = timeout
@@ -50,7 +52,7 @@ class SendBack:
         except RemotingError as error:
             if not isinstance(error, ClientError) and not is_silence(error):
                 message.refusals += 1
-            log.warning(
+            self._log.warning(
                 "message %s of %s could not be sent back, it stays here: %s",
                 message.msg_id,
                 message.topic,

@@ -20,6 +20,7 @@ from pocketmq.client.consumer.fetch.puller import Puller, PullResult, PullStatus
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["QueueFetcher", "Reader"]
@@ -62,6 +63,7 @@ class QueueFetcher(Generic[M]):
         self._expression = expression
         self._puller = puller
         self._reader = reader
+        self._log = LimitedLog(log)
         self._limiter = limiter
         self._batch = batch
         self._pauses = pauses
@@ -123,7 +125,7 @@ class QueueFetcher(Generic[M]):
         pq = self.pq
         following = result.next_begin_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
+            self._log.warning(
                 "%s has no offset %s (it has %d to %d): going on at %d",
                 pq.queue,
                 pq.next_offset,

@@ -18,6 +18,7 @@ from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
 from pocketmq.client.errors import RemotingError, error_for
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.message import MessageExt, MessageQueue
@@ -85,6 +86,7 @@ class Puller(Generic[M]):
         self._hold_slack = hold_slack
         self.group = group
         self._message_type = message_type
+        self._log = LimitedLog(log)
         self._replicas: dict[MessageQueue, int] = {}
 
     async def pull(
@@ -212,14 +214,16 @@ class Puller(Generic[M]):
                     queue.broker_name,
                 ) from error
             # What came before it counts; the next pull begins with the one that is broken.
-            log.warning("pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group))
+            self._log.warning(
+                "pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group)
+            )
             result.next_begin_offset = messages[-1].queue_offset + 1
         if not tags.matches_all:
             result.messages = [m for m in messages if tags.matches(m.properties.get(names.TAGS))]
 
     def _as_stored(self, message: M, error: CompressionError) -> None:
         """Compressed by something else than it says: the user may know by what."""
-        log.warning(
+        self._log.warning(
             "%s offset %d is handed out as stored: %s",
             message.queue,
             message.queue_offset,

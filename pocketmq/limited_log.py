@@ -1,0 +1,95 @@
+"""Log lines that a peer can cause as often as it likes, kept to a few per cause and interval.
+
+A client that sends broken frames, or a consumer that asks for a group that may not exist, must not
+fill the disk with lines. So whatever handles input of a peer logs through a `LimitedLog`. Every
+server, every table and every processor has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+__all__ = ["INTERVAL", "MOST_EVENTS", "LimitedLog"]
+
+INTERVAL: Final = 10.0
+"""Seconds."""
+
+MOST_EVENTS: Final = 50
+"""Lines per cause and interval that `LimitedLog.info` writes."""
+
+_MOST_CAUSES: Final = 1000
+
+_Extra = Mapping[str, object] | None
+
+
+class LimitedLog:
+    """Logs one line per cause in `INTERVAL` seconds, or `MOST_EVENTS` of level INFO.
+
+    The first line of the next interval tells how many were left out. The cause of a line is its
+    text before the arguments are filled in, unless `cause` says otherwise. `clock` gives seconds.
+    """
+
+    def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        # Cause → when its interval began, lines in it, and lines left out of it.
+        self._causes: dict[Hashable, tuple[float, int, int]] = {}
+
+    def info(self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None) -> None:
+        """Log what happened, which is no fault: a client came, a topic was created."""
+        self._write(logging.INFO, text, args, cause, extra)
+
+    def warning(
+        self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None
+    ) -> None:
+        """Log what a peer did wrong."""
+        self._write(logging.WARNING, text, args, cause, extra)
+
+    def error(self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None) -> None:
+        """Log what failed here."""
+        self._write(logging.ERROR, text, args, cause, extra)
+
+    def exception(
+        self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None
+    ) -> None:
+        """Log the error that is being handled, which nobody expected, with its traceback."""
+        self._write(logging.ERROR, text, args, cause, extra, exc_info=True)
+
+    def _write(
+        self,
+        level: int,
+        text: str,
+        args: tuple[object, ...],
+        cause: Hashable,
+        extra: _Extra,
+        *,
+        exc_info: bool = False,
+    ) -> None:
+        if not self._log.isEnabledFor(level):
+            return
+        most = MOST_EVENTS if level == logging.INFO else 1
+        left_out = self._admit(text if cause is None else cause, most)
+        if left_out is None:
+            return
+        if left_out:
+            text += " (lines like this left out before: %d)"
+            args = (*args, left_out)
+        self._log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=3)
+
+    def _admit(self, cause: Hashable, most: int) -> int | None:
+        """Return how many lines were left out before this one; None to leave it out as well."""
+        now = self._clock()
+        began, lines, left_out = self._causes.get(cause, (now - INTERVAL, 0, 0))
+        if now - began >= INTERVAL:
+            if len(self._causes) >= _MOST_CAUSES and cause not in self._causes:
+                del self._causes[next(iter(self._causes))]  # with its count
+            self._causes[cause] = (now, 1, 0)
+            return left_out
+        if lines < most:
+            self._causes[cause] = (began, lines + 1, left_out)
+            return 0
+        self._causes[cause] = (began, lines, left_out + 1)
+        return None

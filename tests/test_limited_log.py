@@ -1,0 +1,82 @@
+"""Lines that peers cause are few, and say how many were left out."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pocketmq.limited_log import INTERVAL, MOST_EVENTS, LimitedLog
+
+
+class Lines:
+    """A `LimitedLog` by a clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log = LimitedLog(logging.getLogger("lines"), clock=lambda: self.now)
+
+
+@pytest.fixture
+def lines() -> Lines:
+    return Lines()
+
+
+def test_one_warning_for_a_cause_and_then_how_many_were_left_out(
+    lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1000):
+        lines.log.warning("client %d sent rubbish", number)
+    assert caplog.messages == ["client 0 sent rubbish"]
+    lines.now += INTERVAL
+    lines.log.warning("client %d sent rubbish", 1000)
+    lines.log.warning("client %d sent rubbish", 1001)
+    assert caplog.messages[1:] == [
+        "client 1000 sent rubbish (lines like this left out before: 999)"
+    ]
+    lines.now += INTERVAL
+    lines.log.warning("client %d sent rubbish", 1002)
+    assert caplog.messages[2:] == ["client 1002 sent rubbish (lines like this left out before: 1)"]
+
+
+def test_causes_do_not_hide_each_other(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        lines.log.warning("a")
+        lines.log.error("b")
+        lines.log.warning("c", cause="one")
+        lines.log.warning("c", cause="two")
+    assert caplog.messages == ["a", "b", "c", "c"]
+
+
+def test_what_is_no_fault_may_be_told_more_often(
+    lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(10 * MOST_EVENTS):
+        lines.log.info("client %d joined", number)
+    assert len(caplog.messages) == MOST_EVENTS
+
+
+def test_a_failure_is_logged_with_its_traceback_and_place(
+    lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    try:
+        raise LookupError("on purpose")
+    except LookupError:
+        lines.log.exception("it failed", extra={"mq_topic": "T"})
+    (record,) = caplog.records
+    assert "on purpose" in caplog.text
+    assert record.funcName == "test_a_failure_is_logged_with_its_traceback_and_place"
+    assert record.__dict__["mq_topic"] == "T"
+
+
+def test_causes_without_number_take_bounded_memory(
+    lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5000):
+        lines.log.warning("x", cause=number)
+    caplog.clear()
+    lines.log.warning("x", cause=4999)
+    assert not caplog.messages
+    lines.log.warning("x", cause=0)  # forgotten, so it is new
+    assert caplog.messages == ["x"]
