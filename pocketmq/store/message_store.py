@@ -234,7 +234,7 @@ class MessageStore:
 
         Raises:
             StoreLocked: another process has the store open.
-            StoreCorrupt, FileSizeMismatch: the files cannot be used as they are.
+            StoreCorrupt, FileSizeMismatch, ConfigFileError: the files cannot be used as they are.
             DiskFull: the disk has no room for a file that is missing.
             StoreClosed: it was closed; open another `MessageStore`.
         """

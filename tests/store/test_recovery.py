@@ -6,6 +6,7 @@ so the copy is what a killed process leaves behind.
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import struct
@@ -497,6 +498,49 @@ async def test_the_end_of_a_file_has_room_for_a_blank(bench: Any, left: int) -> 
     assert len(crashed.bodies(opened)) == 3
     assert opened.record_at(0)[4:8] == MAGIC_V1.to_bytes(4, "big")
     await opened.close()
+
+
+BATCH_TOPIC = {"topicName": "Batch", "attributes": {"queue.type": "BatchCQ"}}
+
+
+async def test_no_entry_is_made_for_a_batch_topic_without_a_directory(bench: Any) -> None:
+    """Its first messages may be in the commit log only, after a crash."""
+    store = bench.open()
+    for topic in ("Topic", "Batch"):
+        bench.put(store, topic)
+    store.settle()
+    bench = bench.copy("crashed")
+    shutil.rmtree(bench.root / "consumequeue")
+    topics = {"Topic": {"topicName": "Topic", "attributes": {}}, "Batch": BATCH_TOPIC}
+    (bench.root / "config").mkdir()
+    (bench.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+    store = bench.open()
+    assert bench.bodies(store, "Topic") == [b"body"]
+    assert bench.put(store, "Batch").status is PutStatus.MESSAGE_ILLEGAL
+    assert [path.name for path in (bench.root / "consumequeue").iterdir()] == ["Topic"]
+    assert not (bench.root / "batchconsumequeue").exists()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "{}",
+        '{"topicConfigTable":null}',
+        '{"topicConfigTable":{"Topic":null}}',
+        '{"topicConfigTable":{"Topic":{"attributes":{"queue.type":"SimpleCQ"}}}}',
+    ],
+)
+async def test_topics_are_ordinary_unless_the_table_says_otherwise(
+    bench: Any, document: str
+) -> None:
+    store = bench.open()
+    bench.put(store)
+    store.settle()
+    bench = bench.copy("crashed")
+    (bench.root / "config").mkdir()
+    (bench.root / "config" / "topics.json").write_text(document)
+    assert bench.bodies(bench.open()) == [b"body"]
 
 
 async def test_no_entry_is_made_for_topics_with_batch_consume_queues(bench: Any) -> None:
