@@ -253,6 +253,9 @@ class MessageStore:
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
             self._table.load(clean=clean)
+            # The official broker makes up for entries that are missing after a crash: this store
+            # cannot make those of foreign queues, so it leaves the traces of the crash.
+            self._checkpoint.holds_logics = not clean and self._table.has_foreign
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean
             )
@@ -335,6 +338,12 @@ class MessageStore:
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
                     log.error("%s: the next start builds consume queues again", self.config.root)
+                elif self._checkpoint.holds_logics:
+                    log.info(
+                        "%s keeps the mark of a crash until an official broker opens it: only that "
+                        "one can recover its batch consume queues and light queues",
+                        self.config.root,
+                    )
                 else:
                     self._lock.mark_closed()
         except OSError as error:

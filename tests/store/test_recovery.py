@@ -522,6 +522,31 @@ async def test_no_entry_is_made_for_a_batch_topic_without_a_directory(bench: Any
     assert not (bench.root / "batchconsumequeue").exists()
 
 
+@pytest.mark.parametrize("kind", ["batchconsumequeue/Batch", "consumequeue/%LMQ%a"])
+@pytest.mark.parametrize("crashed", [True, False])
+async def test_a_crash_stays_visible_to_the_broker_that_can_recover_foreign_queues(
+    bench: Any, kind: str, crashed: bool
+) -> None:
+    """Only the official broker makes their missing entries, from the checkpoint's time on."""
+    store = bench.open()
+    bench.put(store)
+    if not crashed:
+        await store.close()
+    bench = bench.copy("official")
+    (bench.root / kind / "0").mkdir(parents=True)
+    entered = checkpoint(bench)[1]
+    bench.clock.now += 60_000
+
+    for _ in range(2):
+        store = bench.open()
+        bench.clock.now += 60_000
+        bench.put(store)
+        await store.close()
+        assert (bench.root / "abort").exists() is crashed
+        assert (checkpoint(bench)[1] == entered) is crashed
+    assert len(bench.bodies(bench.open())) == 3
+
+
 @pytest.mark.parametrize(
     "document",
     [

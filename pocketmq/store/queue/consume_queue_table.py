@@ -41,6 +41,12 @@ class ConsumeQueueTable:
         """`by_topic`, read-only."""
         return MappingProxyType(self.by_topic)
 
+    @property
+    def has_foreign(self) -> bool:
+        """Whether there are queues that only the official broker can fill."""
+        light = self._directory.glob(f"{LIGHT_QUEUE_PREFIX}*/")
+        return bool(self._batch_topics) or next(light, None) is not None
+
     def load(self, *, clean: bool) -> None:
         """Open the queues on disk, `clean` after a clean stop.
 
