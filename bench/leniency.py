@@ -41,6 +41,7 @@ QUEUES = 16
 HEADING = ("µs per text", "exact only", "servers", "ratio", "capitals", "single quotes")
 
 _unpack_word = Layout(">I").unpack_from
+_PREFIX = slice(4, 16)  # of a frame: its code, by which any decoder must find the header's type
 
 Work = Callable[[Any], object]
 
@@ -75,12 +76,17 @@ def header_case(title: str, code: RequestCode, header: Header, body: bytes = b""
     head = frame[4:end]
     decode = msgspec.json.Decoder(Request[type(header)], strict=False).decode  # type: ignore[misc]
 
+    decoders = {frame[_PREFIX]: decode}
+
     def strict(frame: bytes) -> object:
         end = 4 + _unpack_word(frame)[0]
         head = frame[4:end]
-        request = decode(head)
+        request = decoders[frame[_PREFIX]](head)
+        body = frame[end:]
+        if not body and end > len(frame):
+            raise ValueError("the frame is cut off")
         request.head = head
-        request.body = frame[end:]
+        request.body = body
         return request
 
     def framed(text: bytes) -> bytes:

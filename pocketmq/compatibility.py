@@ -301,7 +301,9 @@ docs/compatibility.md` writes this page from the code; a test fails when it is o
 The broker opens an official store that holds such topics. It refuses requests about their messages
 and offsets, and their deletion, with code 29 and the reason. It does not change their files: the
 official broker can open the store again. Delayed, timed and half messages to such topics wait for
-the official broker.
+the official broker. After a crash of the official broker, only its own recovery can complete batch
+consume queues and light queues, so this broker leaves the mark of the crash (the file `abort`) in
+the store.
 
 ## Topic attributes
 

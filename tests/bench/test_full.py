@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from bench.full import nats, redis
 from bench.full.comparison import rows, table
-from bench.full.loads import Load, Run
+from bench.full.loads import Load, Run, System
+from tests.interop.harness.official import Unavailable
 
 NATS_OF_TWO_CLIENTS = """
 15:03:00 Starting JetStream asynchronous publisher benchmark [batch=64, clients=2, msgs=100,000]
@@ -49,6 +53,16 @@ def test_output_without_figures_is_an_error(output: str) -> None:
         nats.parse(output)
     with pytest.raises(ValueError, match="redis-benchmark printed no figures"):
         redis.parse(output)
+
+
+@pytest.mark.parametrize(("start", "tool"), [(nats.Nats, "go"), (redis.Redis, "redis-benchmark")])
+def test_what_is_missing_is_named(
+    start: Callable[[Path], System], tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("POCKETMQ_PEERS", str(tmp_path))
+    with pytest.raises(Unavailable, match=f"{tool} is not installed"):
+        start(tmp_path)
 
 
 RUNS = {
