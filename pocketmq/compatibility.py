@@ -298,9 +298,12 @@ docs/compatibility.md` writes this page from the code; a test fails when it is o
 | static topics (`config/topicQueueMapping.json`) | not served |
 | light queues (`%LMQ%...`, multi-dispatch, MQTT) | not served |
 
-The broker opens an official store that holds such topics. It refuses sends to them and pulls from
-them with code 29 and the reason, and it does not change their files: the official broker can open
-the store again. Delayed, timed and half messages to such topics wait for the official broker.
+The broker opens an official store that holds such topics. It refuses requests about their messages
+and offsets, and their deletion, with code 29 and the reason. It does not change their files: the
+official broker can open the store again. Delayed, timed and half messages to such topics wait for
+the official broker. After a crash of the official broker, only its own recovery can complete batch
+consume queues and light queues, so this broker leaves the mark of the crash (the file `abort`) in
+the store.
 
 ## Topic attributes
 
@@ -335,7 +338,8 @@ _SETTINGS_HEAD: Final = """\
 ## Settings
 
 The official configuration files load as they are. A setting without effect is a warning in the log;
-`updateBrokerConfig` accepts it with a warning, and `getBrokerConfig` then shows it.
+`updateBrokerConfig` accepts it with a warning. `getBrokerConfig` shows such settings of the file,
+and those that were changed.
 """
 
 #: Official settings that are checked or shown although no configuration holds them.

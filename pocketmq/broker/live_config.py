@@ -3,7 +3,8 @@
 A setting of `LIVE` is read whenever it is needed, so a new value takes effect at once. The other
 settings of `BrokerConfig` are fixed when the broker starts, and a change is refused by name. (The
 official broker answers success and goes on as before or, for an address, tells its clients a wrong
-one.) Official settings that this broker does not have are remembered and shown, with a warning.
+one.) Official settings that this broker does not have are remembered and shown, with a warning;
+those of the file are shown from the start.
 Reference: remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
 """
 
@@ -25,6 +26,7 @@ from pocketmq.remoting.properties_file import (
     ConfigError,
     amend_properties,
     decode_properties,
+    parse_properties,
     read_property,
 )
 from pocketmq.store.files import Files
@@ -97,7 +99,8 @@ class LiveConfig:
 
     Attributes:
         config: the settings. A copy of a value does not change with it.
-        idle: official settings that were changed and have no effect here, by property name.
+        idle: official settings that have no effect here, by property name: those of the file that
+            the broker was started with, and those that were changed.
         data_version: rises with each change.
     """
 
@@ -108,13 +111,14 @@ class LiveConfig:
         clock: Callable[[], int],
     ) -> None:
         self.config = config
-        self.idle: dict[str, str] = {}
+        self._path = Path(config.broker_config_path) if config.broker_config_path else None
         self.data_version = DataVersion(timestamp=clock())
         self._on_change = on_change
         self._clock = clock
         self._fields = {
             field.encode_name: field.name for field in msgspec.structs.fields(BrokerConfig)
         }
+        self.idle = self._idle_in_file()
 
     def update(self, properties: Mapping[str, str]) -> list[str]:
         """Change the named settings: all of them or, with RemotingError, none.
@@ -151,6 +155,25 @@ class LiveConfig:
             self._on_change(frozenset(changed))
         return warnings
 
+    def _idle_in_file(self) -> dict[str, str]:
+        try:
+            content = b"" if self._path is None else self._path.read_bytes()
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                log.warning(
+                    "%s cannot be read, so getBrokerConfig leaves out its settings that have no "
+                    "effect here: %s",
+                    self._path,
+                    error,
+                )
+            return {}
+        properties = parse_properties(decode_properties(content)[0])
+        return {
+            key: text
+            for key, text in properties.items()
+            if key in BROKER_KEYS and key not in self._fields
+        }
+
     def _value(self, key: str) -> Any:
         return getattr(self.config, self._fields[key])
 
@@ -172,9 +195,9 @@ class LiveConfig:
 
         Its other lines stay. Blocks; raises OSError.
         """
-        if not self.config.broker_config_path:
+        path = self._path
+        if path is None:
             return
-        path = Path(self.config.broker_config_path)
         text, encoding = decode_properties(path.read_bytes() if path.exists() else b"")
         Files().replace(
             path,

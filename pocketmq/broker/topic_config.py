@@ -25,6 +25,8 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import limits
 from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,6 @@ class TopicConfigs:
 
     Attributes:
         table: the topics by name.
-        unserved: refuses topics of an official store that this broker does not serve.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class TopicConfigs:
         self._new: dict[str, int] = {}
         # The deleted topics, and where the log ended then. See `adopt`.
         self._deleted: dict[str, int] = {}
-        self.unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
+        self._unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
         self._log = LimitedLog(log)
@@ -113,7 +114,7 @@ class TopicConfigs:
         """
         for name, queues, perm in self._own_topics():
             self.table[name] = _new_topic(name, queues, perm)
-        self.unserved.load()
+        self._unserved.load()
         stored, self.data_version = self._file.load(self.data_version)
         self.table.update(stored)
         if not self._config.auto_create_topic_enable and AUTO_CREATE_TOPIC in self.table:
@@ -194,10 +195,28 @@ class TopicConfigs:
         """Return the topic, or None."""
         return self.table.get(name)
 
-    def is_served(self, name: str) -> bool:
-        """Tell whether this broker stores messages of a topic; unknown topics are served."""
+    def why_unserved(self, name: str) -> str | None:
+        """Say why only an official broker serves a topic; None for any other topic."""
         topic = self.table.get(name)
-        return topic is None or self.unserved.reason(topic) is None
+        return self._unserved.reason(name, None if topic is None else topic.attributes)
+
+    def is_served(self, name: str) -> bool:
+        """Tell whether this broker stores messages of a topic, which need not exist yet."""
+        return self.why_unserved(name) is None
+
+    def check_served(self, name: str) -> None:
+        """Refuse a topic that only an official broker serves.
+
+        Raises:
+            RemotingError: INVALID_PARAMETER, which producers do not retry.
+        """
+        reason = self.why_unserved(name)
+        if reason is not None:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic[{name}] is not served by this broker: {reason}; "
+                "use an official broker for it",
+            )
 
     def is_system(self, name: str) -> bool:
         """Tell whether a topic is RocketMQ's own or this broker's; admins may not change or delete

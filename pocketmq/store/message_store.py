@@ -239,7 +239,7 @@ class MessageStore:
 
         Raises:
             StoreLocked: another process has the store open.
-            StoreCorrupt, FileSizeMismatch: the files cannot be used as they are.
+            StoreCorrupt, FileSizeMismatch, ConfigFileError: the files cannot be used as they are.
             DiskFull: the disk has no room for a file that is missing.
             StoreClosed: it was closed; open another `MessageStore`.
         """
@@ -258,6 +258,9 @@ class MessageStore:
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
             self._table.load(clean=clean)
+            # The official broker makes up for entries that are missing after a crash: this store
+            # cannot make those of foreign queues, so it leaves the traces of the crash.
+            self._checkpoint.holds_logics = not clean and self._table.has_foreign
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean
             )
@@ -340,6 +343,12 @@ class MessageStore:
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
                     log.error("%s: the next start builds consume queues again", self.config.root)
+                elif self._checkpoint.holds_logics:
+                    log.info(
+                        "%s keeps the mark of a crash until an official broker opens it: only that "
+                        "one can recover its batch consume queues and light queues",
+                        self.config.root,
+                    )
                 else:
                     self._lock.mark_closed()
         except OSError as error:

@@ -155,6 +155,26 @@ async def test_an_official_setting_without_effect_is_accepted_with_a_warning(
     assert (await update(client, maxMessageSize="4096")).remark is None
 
 
+async def test_a_setting_without_effect_in_the_file_is_shown_after_a_restart(
+    start_broker: StartBroker, connect: Connect, tmp_path: Path
+) -> None:
+    """Whoever wrote it there: a person, or this broker after updateBrokerConfig."""
+    file = tmp_path / "broker.conf"
+    file.write_text("haListenPort=10912\nflushDiskType=ASYNC_FLUSH\nmaxMessageSize=1\nmine=1\n")
+    broker = await start_broker(broker_config_path=str(file))
+    client = await connect(broker)
+    before = await settings(client)
+    assert before["haListenPort"] == "10912"
+    assert "mine" not in before  # no setting of RocketMQ
+    assert before["maxMessageSize"] == str(BrokerConfig().max_message_size)  # the one in force
+
+    assert (await update(client, haListenPort="10913", enableLmq="true")).code == 0
+    await broker.stop()
+    client = await connect(await start_broker(broker_config_path=str(file)))
+    shown = await settings(client)
+    assert (shown["haListenPort"], shown["enableLmq"]) == ("10913", "true")
+
+
 async def test_the_role_of_a_broker_that_is_no_slave_may_be_set(client: Client) -> None:
     assert (await update(client, brokerRole="SYNC_MASTER")).code == 0
     assert (await settings(client))["brokerRole"] == "SYNC_MASTER"

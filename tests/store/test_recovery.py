@@ -6,6 +6,7 @@ so the copy is what a killed process leaves behind.
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import struct
@@ -497,6 +498,74 @@ async def test_the_end_of_a_file_has_room_for_a_blank(bench: Any, left: int) -> 
     assert len(crashed.bodies(opened)) == 3
     assert opened.record_at(0)[4:8] == MAGIC_V1.to_bytes(4, "big")
     await opened.close()
+
+
+BATCH_TOPIC = {"topicName": "Batch", "attributes": {"queue.type": "BatchCQ"}}
+
+
+async def test_no_entry_is_made_for_a_batch_topic_without_a_directory(bench: Any) -> None:
+    """Its first messages may be in the commit log only, after a crash."""
+    store = bench.open()
+    for topic in ("Topic", "Batch"):
+        bench.put(store, topic)
+    store.settle()
+    bench = bench.copy("crashed")
+    shutil.rmtree(bench.root / "consumequeue")
+    topics = {"Topic": {"topicName": "Topic", "attributes": {}}, "Batch": BATCH_TOPIC}
+    (bench.root / "config").mkdir()
+    (bench.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+    store = bench.open()
+    assert bench.bodies(store, "Topic") == [b"body"]
+    assert bench.put(store, "Batch").status is PutStatus.MESSAGE_ILLEGAL
+    assert [path.name for path in (bench.root / "consumequeue").iterdir()] == ["Topic"]
+    assert not (bench.root / "batchconsumequeue").exists()
+
+
+@pytest.mark.parametrize("kind", ["batchconsumequeue/Batch", "consumequeue/%LMQ%a"])
+@pytest.mark.parametrize("crashed", [True, False])
+async def test_a_crash_stays_visible_to_the_broker_that_can_recover_foreign_queues(
+    bench: Any, kind: str, crashed: bool
+) -> None:
+    """Only the official broker makes their missing entries, from the checkpoint's time on."""
+    store = bench.open()
+    bench.put(store)
+    if not crashed:
+        await store.close()
+    bench = bench.copy("official")
+    (bench.root / kind / "0").mkdir(parents=True)
+    entered = checkpoint(bench)[1]
+    bench.clock.now += 60_000
+
+    for _ in range(2):
+        store = bench.open()
+        bench.clock.now += 60_000
+        bench.put(store)
+        await store.close()
+        assert (bench.root / "abort").exists() is crashed
+        assert (checkpoint(bench)[1] == entered) is crashed
+    assert len(bench.bodies(bench.open())) == 3
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "{}",
+        '{"topicConfigTable":null}',
+        '{"topicConfigTable":{"Topic":null}}',
+        '{"topicConfigTable":{"Topic":{"attributes":{"queue.type":"SimpleCQ"}}}}',
+    ],
+)
+async def test_topics_are_ordinary_unless_the_table_says_otherwise(
+    bench: Any, document: str
+) -> None:
+    store = bench.open()
+    bench.put(store)
+    store.settle()
+    bench = bench.copy("crashed")
+    (bench.root / "config").mkdir()
+    (bench.root / "config" / "topics.json").write_text(document)
+    assert bench.bodies(bench.open()) == [b"body"]
 
 
 async def test_no_entry_is_made_for_topics_with_batch_consume_queues(bench: Any) -> None:

@@ -87,6 +87,7 @@ class OffsetProcessor:
         sent in between.
         """
         header = request.header
+        self._topics.check_served(header.topic)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset >= 0:
             return Response(header=QueryConsumerOffsetResponseHeader(offset=offset))
@@ -120,6 +121,7 @@ class OffsetProcessor:
         config = self._topics.get(topic)
         if config is None:
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        self._topics.check_served(topic)
         if header.queue_id is None:
             return Response(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
@@ -158,18 +160,21 @@ class OffsetProcessor:
     def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response:
         """Return the next queue offset to be written; 0 for an unknown queue."""
         header = request.header
+        self._topics.check_served(header.topic)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return Response(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def min_offset(self, request: Request[GetMinOffsetRequestHeader]) -> Response:
         """Return the first queue offset still stored; 0 for an unknown queue."""
         header = request.header
+        self._topics.check_served(header.topic)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return Response(header=GetMinOffsetResponseHeader(offset=offset))
 
     def search(self, request: Request[SearchOffsetRequestHeader]) -> Response:
         """Return the queue offset at a store time (ms)."""
         header = request.header
+        self._topics.check_served(header.topic)
         upper = (header.boundary_type or "").lower() == "upper"
         boundary: Literal["lower", "upper"] = "upper" if upper else "lower"
         offset = self._store.offset_by_time(
@@ -180,5 +185,6 @@ class OffsetProcessor:
     def earliest(self, request: Request[GetEarliestMsgStoretimeRequestHeader]) -> Response:
         """Store time (ms) of a queue's first message; -1 without one."""
         header = request.header
+        self._topics.check_served(header.topic)
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         return Response(header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))

@@ -318,13 +318,13 @@ class PullProcessor:
             raise PullRefused(
                 f"subscription group no permission, {header.consumer_group}", GROUP_FORBIDDEN
             )
+        self._topics.check_served(header.topic)
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemotingError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
-        self._topics.unserved.check(topic)
         if not topic.perm & PERM_READ:
             raise PullRefused(
                 f"the topic[{header.topic}] pulling message is forbidden", TOPIC_FORBIDDEN

@@ -39,6 +39,8 @@ class Checkpoint:
             broker reads it in controller mode only, where what lies behind waits to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
             consume queues; not of the official broker.
+        holds_logics: whether `logics_timestamp` stays as it is: there may be messages that only the
+            official broker can enter into their queues, and it looks for them from that time on.
         exact: whether the file, when it was opened, was as we had written it, so that the two
             offsets can be relied on.
         same_boot: whether the machine has been running since the last process opened the store, so
@@ -55,6 +57,7 @@ class Checkpoint:
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
         self.entered_offset = 0
+        self.holds_logics = False
         self.exact = False
         self.same_boot = False
         self._boot = _NO_BOOT

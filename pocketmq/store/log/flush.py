@@ -297,7 +297,7 @@ class ConsumeQueueFlusher:
 
     def _move_on(self, offset: int, timestamp: int) -> None:
         if not self.failed:
-            if timestamp > 0:
+            if timestamp > 0 and not self._checkpoint.holds_logics:
                 self._checkpoint.logics_timestamp = timestamp
             self._checkpoint.entered_offset = offset
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
 from pocketmq.store.files import Files, Retirement
+from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -40,11 +41,18 @@ class ConsumeQueueTable:
         """`by_topic`, read-only."""
         return MappingProxyType(self.by_topic)
 
+    @property
+    def has_foreign(self) -> bool:
+        """Whether there are queues that only the official broker can fill."""
+        light = self._directory.glob(f"{LIGHT_QUEUE_PREFIX}*/")
+        return bool(self._batch_topics) or next(light, None) is not None
+
     def load(self, *, clean: bool) -> None:
-        """Open the queues on disk, `clean` after a clean stop. Raises as `ConsumeQueue.load`."""
-        batch_queues = self._directory.parent / "batchconsumequeue"
-        if batch_queues.is_dir():
-            self._batch_topics = frozenset(path.name for path in batch_queues.iterdir())
+        """Open the queues on disk, `clean` after a clean stop.
+
+        Raises as `ConsumeQueue.load`, and ConfigFileError.
+        """
+        self._batch_topics = batch_topics(self._directory.parent)
         if not self._directory.is_dir():
             return
         for path in sorted(self._directory.glob("*/*/")):

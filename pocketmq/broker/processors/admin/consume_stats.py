@@ -76,7 +76,7 @@ class ConsumeStatsProcessor:
             dispatcher.register(code, handler, header)
 
     def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
-        """Return how far a group has consumed each queue of its topics."""
+        """Return how far a group has consumed each queue of its topics that are served here."""
         header = request.header
         group = header.consumer_group
         if header.topic_list:
@@ -87,7 +87,7 @@ class ConsumeStatsProcessor:
         body = ConsumeStats()
         for name in names:
             topic = self._topics.get(name)
-            if topic is not None:
+            if topic is not None and self._topics.is_served(name):
                 found = self._stats(group, name, topic.read_queue_nums)
                 body.offset_table.update(found.offset_table)
                 body.consume_tps += found.consume_tps
@@ -104,6 +104,8 @@ class ConsumeStatsProcessor:
             if group not in by_group or topic is None or not self._subscribes(group, name):
                 continue
             if request.header.is_order and not topic.order:
+                continue
+            if not self._topics.is_served(name):
                 continue
             stats = self._stats(group, name, topic.write_queue_nums)
             by_group[group].append(stats)
@@ -127,6 +129,7 @@ class ConsumeStatsProcessor:
     def time_span(self, request: Request[QueryConsumeTimeSpanRequestHeader]) -> Response:
         """Store times of each queue's first, last and last consumed message, and the delay."""
         name, group = request.header.topic, request.header.group
+        self._topics.check_served(name)
         topic = self._topics.get(name)
         if topic is None:
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")

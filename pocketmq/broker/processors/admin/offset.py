@@ -73,6 +73,7 @@ class OffsetAdminProcessor:
     def reset(self, request: ResetRequest) -> Response:
         """Let a group consume a topic from a time on, or one queue from an offset on."""
         header = request.header
+        self._topics.check_served(header.topic)
         if self._config.use_server_side_reset_offset:
             return self._reset_here(header)
         return self._tell_consumers(header)

@@ -158,6 +158,7 @@ class TopicProcessor:
         """Forget a topic, its queues and its offsets; an unknown one succeeds."""
         name = request.header.topic
         self._check_changeable(name)
+        self._topics.check_served(name)
         self._topics.delete(name, self._store.commit_log.end)
         self._offsets.forget_topic(name)
         self._statistics.forget_topic(name)
@@ -180,6 +181,7 @@ class TopicProcessor:
 
     def stats(self, request: Request[GetTopicStatsInfoRequestHeader]) -> Response:
         """Return the bounds and the last store time of every queue of a topic."""
+        self._topics.check_served(request.header.topic)
         topic = self._known(request.header.topic)
         name = topic.topic_name
         table = {}

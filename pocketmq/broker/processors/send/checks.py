@@ -104,10 +104,8 @@ class SendChecks:
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
         self._topics.check_new(name)
-        if known is None:
-            return self._create(header)
-        self._topics.unserved.check(known)
-        return known
+        self._topics.check_served(name)
+        return self._create(header) if known is None else known
 
     def accepting(self) -> None:
         """Raise as long as the broker is set to take no messages yet."""
