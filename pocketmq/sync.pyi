@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
-
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
@@ -28,7 +27,9 @@ from pocketmq.client.producer.transaction import (
     TransactionResult,
 )
 from pocketmq.client.selector.filters import QueueFilter
+from pocketmq.client.selector.latency import BrokerState
 from pocketmq.client.selector.penalty import Selection
+from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
@@ -186,6 +187,14 @@ class Producer:
     def timeout(self, value: Seconds) -> None: ...
     @property
     def client_id(self) -> str: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def buffered_bytes(self) -> int: ...
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]: ...
+    @property
+    def switches(self) -> Switches: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -407,6 +416,14 @@ class TransactionProducer:
     def timeout(self, value: Seconds) -> None: ...
     @property
     def client_id(self) -> str: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def buffered_bytes(self) -> int: ...
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]: ...
+    @property
+    def switches(self) -> Switches: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,

@@ -84,7 +84,7 @@ async def test_a_lost_connection_is_told_and_made_again(
 
     async with consumer(cluster, on_event=events.append) as c:
         await c.assign("T")
-        await until(lambda: len(cluster["a"]._held) >= 2)
+        await until(lambda: len(cluster["a"].held) >= 2)
         assert cluster["a"].address in of_kind(ConsumerEventKind.CONNECTED)
         caplog.set_level(logging.WARNING)
         cluster["a"].drop_connections()
@@ -151,7 +151,7 @@ async def test_events_name_what_the_application_knows(cluster: FakeCluster) -> N
     events: list[ConsumerEvent] = []
     async with consumer(cluster, on_event=events.append, namespace="ns") as c:
         await c.subscribe("T")
-        await until(lambda: c.assignment == [A0] and cluster["a"]._held)
+        await until(lambda: c.assignment == [A0] and cluster["a"].held)
         cluster["a"].drop_connections()
         await until(lambda: ConsumerEventKind.READING_FAILED in {e.kind for e in events})
     subjects = {event.kind: event.subject for event in events}

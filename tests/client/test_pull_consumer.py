@@ -45,7 +45,7 @@ def fill(cluster: FakeCluster, count: int = 20, topic: str = "T") -> set[bytes]:
 
 async def all_read_ahead(cluster: FakeCluster) -> None:
     """Return when the pulls of all queues of the topic are held: there is nothing more to read."""
-    await until(lambda: all(len(broker._held) >= 2 for broker in cluster.brokers.values()))
+    await until(lambda: all(len(broker.held) >= 2 for broker in cluster.brokers.values()))
 
 
 async def drain(c: PullConsumer, count: int, **options: Any) -> list[MessageExt]:
@@ -94,7 +94,7 @@ async def test_a_held_pull_is_woken_by_a_message(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         await c.assign("T")
         waiting = asyncio.create_task(c.poll(timeout=5))
-        await until(lambda: len(cluster["b"]._held) >= 2)
+        await until(lambda: len(cluster["b"].held) >= 2)
         cluster["b"].store("T", 1, b"new")
         (message,) = await waiting
         assert (message.body, message.queue) == (b"new", MessageQueue("T", "b", 1))
@@ -361,7 +361,7 @@ async def test_a_single_pull(cluster: FakeCluster) -> None:
         result = await c.pull(A0, 50)
         assert (result.status, result.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
         task = asyncio.create_task(c.pull(A0, 5, suspend=5))
-        await until(lambda: cluster["a"]._held)
+        await until(lambda: cluster["a"].held)
         cluster["a"].store("T", 0, b"x")
         assert [m.body for m in (await task).messages] == [b"x"]
         assert await c.begin_offset(A0) == 0
@@ -597,7 +597,7 @@ async def test_a_replica_is_asked_when_the_broker_suggests_it(cluster: FakeClust
 async def test_shutdown_with_pulls_held_and_a_broker_gone(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         await c.assign("T")
-        await until(lambda: len(cluster["b"]._held) >= 2)
+        await until(lambda: len(cluster["b"].held) >= 2)
         await cluster["a"].stop()
     assert [u.consumer_group for u in cluster["b"].unregistered] == ["G"]
     await until(lambda: cluster["b"].connections == 0)

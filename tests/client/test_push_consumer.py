@@ -648,7 +648,7 @@ async def test_a_lost_connection_is_told_and_made_again(
     async with consumer(
         cluster, {"T": "*"}, handler=lambda m: seen.append(m.body), on_event=events.append
     ) as c:
-        await until(lambda: len(c.assignment) == 4 and len(cluster["a"]._held) >= 2)
+        await until(lambda: len(c.assignment) == 4 and len(cluster["a"].held) >= 2)
         caplog.set_level(logging.WARNING)
         cluster["a"].drop_connections()
         await until(lambda: ConsumerEventKind.READING_FAILED in kinds())

@@ -1,7 +1,12 @@
 """Waiting for what no event tells."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import ConsumerNotOnline
+from pocketmq.remoting.bodies.consumer import ConsumerConnection
 
 
 async def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
@@ -9,3 +14,15 @@ async def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)
+
+
+async def online(admin: Admin, group: str, topic: str, producers: str) -> ConsumerConnection:
+    """The consumers of a group, as soon as the broker knows what they read of the topic, and the
+    group of producers."""
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(ConsumerNotOnline):
+                found = await admin.consumers(group)
+                if topic in found.subscription_table and await admin.producers(producers):
+                    return found
+            await asyncio.sleep(0.01)
