@@ -163,6 +163,12 @@ class PullConsumer:
         fetchers = () if session is None else session.assignment.fetchers
         return sorted(map(self._namespace.unwrap_queue, fetchers))
 
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes that are read ahead and not handed out, which `max_buffered_bytes` bounds."""
+        session = self._sessions.present
+        return 0 if session is None else session.ready.size
+
     # Life
 
     async def __aenter__(self) -> Self:
