@@ -23,12 +23,14 @@ from pocketmq.remoting.bodies.queue_lock import (
     UnlockBatchRequestBody,
 )
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
@@ -320,12 +322,13 @@ class FakeBroker(FakeServer):
         return Response(body=GetConsumerListByGroupResponseBody(consumer_id_list=ids).encode())
 
     def notify(self, group: str) -> None:
-        """Tell every consumer that the group has changed."""
+        """Tell every consumer that is connected that the group has changed."""
         for connection in self.clients.values():
-            connection.send_oneway(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
-            )
+            if not connection.closed:
+                connection.send_oneway(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+                )
 
     def send_back(self, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response:
         self.sent_back.append(request.header)
@@ -349,6 +352,13 @@ class FakeBroker(FakeServer):
             if self.locks.get(queue) == given.client_id:
                 del self.locks[queue]
         return Response()
+
+    async def running_info(self, client_id: str, group: str = "G") -> ConsumerRunningInfo:
+        """What a push consumer tells operators."""
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
+        connection = self.clients[client_id]
+        answer = await connection.send_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        return ConsumerRunningInfo.decode(answer.body)
 
     async def ask_client(self, code: RequestCode, header: Any, body: bytes = b"") -> Command:
         """Ask the one client that is registered."""

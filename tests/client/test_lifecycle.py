@@ -2,7 +2,6 @@
 signal handler beside `async with`, a start that is given up, two calls that meet."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from pocketmq.message.limits import TRACE_TOPIC
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 from tests.client.fake_cluster import FakeCluster, FakeServer
-from tests.client.waiting import until
+from tests.client.waiting import client_tasks, until
 
 Make = Callable[..., Any]
 
@@ -49,13 +48,6 @@ def make(request: pytest.FixtureRequest) -> Make:
 @pytest.fixture(params=CONSUMERS)
 def make_consumer(request: pytest.FixtureRequest) -> Make:
     return MAKERS[request.param]
-
-
-def client_tasks() -> list[str]:
-    """What the tasks of all clients do; their names begin with the client's id."""
-    own = f"@{os.getpid()}#"
-    names = [task.get_name() for task in asyncio.all_tasks() if not task.done()]
-    return [name.partition(" ")[2] for name in names if own in name]
 
 
 class Gate:

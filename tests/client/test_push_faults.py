@@ -11,9 +11,7 @@ from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
-from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers.client import GetConsumerRunningInfoRequestHeader
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
@@ -36,14 +34,6 @@ def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any)
 def fill(cluster: FakeCluster, count: int = 3) -> None:
     for i in range(count):
         cluster["a"].store("T", 0, b"%d" % i)
-
-
-async def running_info(cluster: FakeCluster, c: PushConsumer) -> ProcessQueueInfo:
-    """What the consumer tells operators of its first queue."""
-    header = GetConsumerRunningInfoRequestHeader(consumer_group="G", client_id=c.client_id)
-    code = RequestCode.GET_CONSUMER_RUNNING_INFO
-    answer = await cluster["a"].ask_client(code, header)
-    return ConsumerRunningInfo.decode(answer.body).mq_table[A0]
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, Odd])
@@ -213,9 +203,11 @@ async def test_what_a_handler_makes_of_a_body_does_not_count(
     ) as c:  # fmt: skip
         await until(lambda: times == 40 + orderly)
         async with asyncio.timeout(10):
-            while (info := await running_info(cluster, c)).cached_msg_count:
-                pass
-    assert info.cached_msg_size_in_mib == 0
+            while True:
+                info = await cluster["a"].running_info(c.client_id)
+                if not info.mq_table[A0].cached_msg_count:
+                    break
+    assert info.mq_table[A0].cached_msg_size_in_mib == 0
 
 
 async def test_a_commit_that_hangs_keeps_no_lock(cluster: FakeCluster) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 
 from pocketmq.client.admin import Admin
@@ -14,6 +15,13 @@ async def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)
+
+
+def client_tasks() -> list[str]:
+    """What the tasks of all clients do; their names begin with the client's id."""
+    own = f"@{os.getpid()}#"
+    names = [task.get_name() for task in asyncio.all_tasks() if not task.done()]
+    return [name.partition(" ")[2] for name in names if own in name]
 
 
 async def online(admin: Admin, group: str, topic: str, producers: str) -> ConsumerConnection:
