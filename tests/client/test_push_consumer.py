@@ -461,8 +461,7 @@ async def test_shutdown_lets_handlers_end(cluster: FakeCluster) -> None:
     await until(lambda: len(began) == 5)
     shutdown = asyncio.create_task(c.shutdown())
     again = asyncio.create_task(c.shutdown())
-    for _ in range(10):  # both have begun
-        await asyncio.sleep(0)
+    await until(lambda: not c.running)
     assert not shutdown.done()
     gate.set()
     await asyncio.gather(shutdown, again)

@@ -249,7 +249,7 @@ async def test_a_topic_that_is_given_up_is_not_taken_again(cluster: FakeCluster)
         await until(lambda: cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET] > before)
         of_t = divisions()
         for broker in brokers:
-            del broker.consumer_list  # type: ignore[attr-defined]
+            del broker.consumer_list
         for request in held:
             request.reply(cluster["a"].consumer_list(request))
         await until(lambda: divisions() > of_t)

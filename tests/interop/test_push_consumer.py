@@ -100,9 +100,7 @@ async def test_orderly_through_a_consumers_death(cluster: Cluster, topic: str) -
             await asyncio.sleep(3600)
         order[message.queue_id].append(message.queue_offset)
 
-    async with push(
-        cluster, topic, handler=handle, orderly=True, shutdown_timeout=0.0
-    ) as survivor:
+    async with push(cluster, topic, handler=handle, orderly=True, shutdown_timeout=0.0) as survivor:
         await eventually(lambda: len(survivor.assignment) == 4)
         await eventually(lambda: sum(map(len, order.values())) == 1)
         victim = push(cluster, topic, handler=handle, orderly=True, shutdown_timeout=0.0)

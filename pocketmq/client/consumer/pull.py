@@ -157,6 +157,12 @@ class PullConsumer:
         return self._session.instance.client_id
 
     @property
+    def running(self) -> bool:
+        """Whether it was started, and its shutdown has not begun."""
+        session = self._sessions.present
+        return session is not None and session.life.running
+
+    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
         session = self._sessions.present

@@ -313,6 +313,11 @@ class Producer:
         return self._instance.client_id
 
     @property
+    def running(self) -> bool:
+        """Whether it was started, and its shutdown has not begun."""
+        return self._life.running
+
+    @property
     def in_flight(self) -> int:
         """The calls under way, which `max_in_flight` bounds."""
         return self._in_flight.count
