@@ -40,7 +40,10 @@ def now_ms() -> int:
 
 
 class Broker:
-    """A broker in this process; `clock` gives milliseconds, and `call_later` waits for deliveries.
+    """A broker in this process.
+
+    `clock` gives milliseconds, and `call_later` waits for deliveries. Every `housekeeping_seconds`
+    it forgets the clients that are silent for too long.
 
     The constructor touches neither files nor the network; all but `config` is there after `start`.
 
@@ -61,7 +64,9 @@ class Broker:
         *,
         clock: Callable[[], int] = now_ms,
         call_later: CallLater = call_later,
+        housekeeping_seconds: float = HOUSEKEEPING_SECONDS,
     ) -> None:
+        self._housekeeping_seconds = housekeeping_seconds
         self.config = config
         self.port = config.listen_port
         self._clock = clock
@@ -143,7 +148,7 @@ class Broker:
         await self._registration.start()
         every(stack, 1.0, self.tables.statistics.tick)
         every(stack, 1.0, self.components.put_times.tick)
-        every(stack, HOUSEKEEPING_SECONDS, self.tables.expire)
+        every(stack, self._housekeeping_seconds, self.tables.expire)
 
     def _identity(self) -> BrokerIdentity:
         config = self.config

@@ -76,9 +76,19 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
 
 
 class ConsumerFilters:
-    """The filter table of one broker; `clock` gives milliseconds."""
+    """The filter table of one broker; `clock` gives milliseconds, and `max_characters` is explained
+    at `MAX_CHARACTERS`.
+    """
 
-    def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        path: Path,
+        clock: Callable[[], int],
+        *,
+        max_characters: int = MAX_CHARACTERS,
+    ) -> None:
+        self._max_characters = max_characters
         self._config = config
         self._file = ConfigFile(path, "consumer filters")
         self._clock = clock
@@ -226,9 +236,9 @@ class ConsumerFilters:
             client_version=version,
             bloom_filter_data=self._bloom.generate(f"{group}#{topic}"),
         )
-        if self._characters + _weight(data) > MAX_CHARACTERS:
+        if self._characters + _weight(data) > self._max_characters:
             self._forget_dead(0)
-            if self._characters + _weight(data) > MAX_CHARACTERS:
+            if self._characters + _weight(data) > self._max_characters:
                 self._log.warning(
                     "cannot keep the filter of group %s for topic %s: there are too many",
                     group,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ Waiting = tuple[Request[Any], SendMessageResponseHeader]
 
 
 class GroupCommit:
-    """Answers sends when they are on the disk.
+    """Answers sends when they are on the disk; `clock` gives nanoseconds, to find long waits.
 
     Attributes:
         count, size: number of waiting sends, and the bytes of their records.
@@ -29,7 +29,14 @@ class GroupCommit:
         long_waits: long waits for the disk, and how many sends waited together.
     """
 
-    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        *,
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self._clock = clock
         self.count = 0
         self.size = 0
         self.full = False
@@ -45,12 +52,12 @@ class GroupCommit:
         fails."""
         count = len(sends)
         self._add(count, size)
-        began = perf_counter_ns()
+        began = self._clock()
 
         def flushed(done: bool) -> None:
             self._add(-count, -size)
             self.answered += count
-            self.long_waits.note(perf_counter_ns() - began, count)
+            self.long_waits.note(self._clock() - began, count)
             code, remark = (ResponseCode.SUCCESS, None) if done else not_flushed(self._store)
             for request, answer in sends:
                 request.reply(Response(code, remark, answer))

@@ -54,7 +54,11 @@ class BrokerIdentity(NamedTuple):
 class Registration:
     """Keeps every configured name server up to date.
 
-    `on_order_topics(names)` is called with the topics that a name server lists as ordered.
+    `on_order_topics(names)` is called with the topics that a name server lists as ordered. A name
+    server that does not answer is told again after `first_retry` seconds, then ever later.
+
+    Attributes:
+        first_retry: seconds.
     """
 
     def __init__(
@@ -63,7 +67,10 @@ class Registration:
         identity: BrokerIdentity,
         topics: TopicConfigs,
         on_order_topics: Callable[[Iterable[str]], None],
+        *,
+        first_retry: float = FIRST_RETRY_SECONDS,
     ) -> None:
+        self.first_retry = first_retry
         self._config = config
         self._identity = identity
         self._topics = topics
@@ -224,7 +231,7 @@ class _Link:
         self._changed: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._retry = FIRST_RETRY_SECONDS
+        self._retry = self._registration.first_retry
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -246,7 +253,7 @@ class _Link:
         if self.registered:
             log.warning("lost the connection to name server %s", self.address)
             self.registered = False
-            self._retry = FIRST_RETRY_SECONDS
+            self._retry = self._registration.first_retry
             self._wake.set()
 
     async def _run(self) -> None:
@@ -276,7 +283,7 @@ class _Link:
                     await self._wake.wait()
             if not self.registered and not self._changed and told:
                 # Woken by a lost connection: give the name server a moment to come back.
-                await asyncio.sleep(FIRST_RETRY_SECONDS)
+                await asyncio.sleep(self._registration.first_retry)
 
     async def _tell(self, names: list[str] | None) -> bool:
         try:
@@ -293,7 +300,7 @@ class _Link:
         if not self.registered:
             log.info("registered at name server %s", self.address)
         self.registered = True
-        self._retry = FIRST_RETRY_SECONDS
+        self._retry = self._registration.first_retry
         return True
 
     async def _sign_of_life(self) -> None:

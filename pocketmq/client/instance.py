@@ -34,7 +34,7 @@ from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.name_server_list import REFRESH_PERIOD, NameServerList
 from pocketmq.client.name_servers import NameServers
 from pocketmq.client.namespace import Namespace
-from pocketmq.client.parameters import Seconds, seconds_or_none
+from pocketmq.client.parameters import Seconds, seconds, seconds_or_none
 from pocketmq.client.route import RouteTable
 from pocketmq.client.vip_channel import VipChannel, vip_address
 from pocketmq.message.identity import local_address
@@ -89,6 +89,8 @@ class ClientInstance:
         vip_channel: bool = False,
         namespace: str = "",
         start_timeout: Seconds | None = None,
+        route_interval: Seconds = ROUTE_POLL_PERIOD,
+        heartbeat_interval: Seconds = HEARTBEAT_PERIOD,
         lasting_id: bool = False,
         template: str = TBW102,
         template_queues: int = 4,
@@ -97,6 +99,10 @@ class ClientInstance:
         self._owner = owner
         self._cancel_timeout = cancel_timeout
         self._start_timeout = seconds_or_none("start_timeout", start_timeout)
+        self._route_interval = seconds("route_interval", route_interval, above_zero=True)
+        self._heartbeat_interval = seconds(
+            "heartbeat_interval", heartbeat_interval, above_zero=True
+        )
         self.namespace = Namespace(namespace)
         self._list = NameServerList(namesrv, unit_name)
         self.client_id = client_id(
@@ -155,7 +161,7 @@ class ClientInstance:
         if self._list.url is not None:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
         self.spawn(self._poll(), "route poll")
-        self.every(HEARTBEAT_PERIOD, self.heartbeat.send_all, "heartbeat")
+        self.every(self._heartbeat_interval, self.heartbeat.send_all, "heartbeat")
 
     async def with_name_server(self, ask: Callable[[float], Awaitable[T]]) -> T:
         """Return what `ask`, given the seconds left, returns; while it finds no name server, ask
@@ -275,7 +281,7 @@ class ClientInstance:
             await self._guarded(self.routes.poll, "route poll")
             for job in self._with_route_poll:
                 await self._guarded(job, "route poll")
-            await asyncio.sleep(ROUTE_POLL_PERIOD)
+            await asyncio.sleep(self._route_interval)
 
     async def _guarded(self, job: Callable[[], Awaitable[object]], name: str) -> None:
         try:

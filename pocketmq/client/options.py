@@ -15,6 +15,7 @@ from pocketmq.client.parameters import (
     Seconds,
     flag,
     instance,
+    seconds,
     seconds_or_none,
     shown,
     text,
@@ -37,6 +38,10 @@ class ClientOptions(TypedDict, total=False):
     - `namespace`: prefixes topics and groups (`pocketmq.client.namespace`).
     - `start_timeout`: seconds (or a timedelta) that `start` waits for a name server; then it raises
       NoNameServer. With None, `start` does not wait, but calls do. Default: None; consumers: 30.
+    - `route_interval`: seconds (or a timedelta) between two looks at the routes of the topics in
+      use (pollNameServerInterval). Default: 30.
+    - `heartbeat_interval`: the same between two heartbeats to every broker
+      (heartbeatBrokerInterval). Brokers forget a client after 120 s of silence. Default: 30.
     """
 
     instance_name: str
@@ -46,6 +51,8 @@ class ClientOptions(TypedDict, total=False):
     vip_channel: bool
     namespace: str
     start_timeout: Seconds | None
+    route_interval: Seconds
+    heartbeat_interval: Seconds
 
 
 def check_options(client: type, given: ClientOptions) -> None:
@@ -79,3 +86,6 @@ def check_options(client: type, given: ClientOptions) -> None:
     if "vip_channel" in given:
         flag("vip_channel", values["vip_channel"])
     seconds_or_none("start_timeout", values.get("start_timeout"))
+    for name in ("route_interval", "heartbeat_interval"):
+        if name in given:
+            seconds(name, values[name], above_zero=True)

@@ -18,7 +18,7 @@ NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Topic to `b0:4;b1:4`: the fixed queues of strictly ordered topics."""
 
 MAX_SIZE = 16 << 20
-"""Bytes of the whole table as JSON."""
+"""Bytes of the whole table as JSON, unless its owner says otherwise."""
 
 
 class KVConfigError(Exception):
@@ -30,11 +30,15 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 class KVConfig:
-    """The table and its file. A change is in the file before the call that made it returns."""
+    """The table and its file. A change is in the file before the call that made it returns.
 
-    def __init__(self, file: TextFile) -> None:
+    `max_size` bounds the whole table, in bytes of JSON.
+    """
+
+    def __init__(self, file: TextFile, *, max_size: int = MAX_SIZE) -> None:
         self._file = file
         self._log = LimitedLog(log)
+        self._max_size = max_size
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
@@ -92,8 +96,10 @@ class KVConfig:
     def _store(self, namespace: str, entries: dict[str, str]) -> None:
         table = {**self._table, namespace: entries}
         text = msgspec.json.encode(_File(table))
-        if len(text) > MAX_SIZE:
-            raise KVConfigError(f"the KV config would have {len(text)} bytes, at most {MAX_SIZE}")
+        if len(text) > self._max_size:
+            raise KVConfigError(
+                f"the KV config would have {len(text)} bytes, at most {self._max_size}"
+            )
         try:
             self._file.replace(text.decode())
         except OSError as error:

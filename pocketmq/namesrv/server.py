@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import KVConfig
@@ -25,6 +25,22 @@ KV_LOG_PERIOD = 600.0
 """Seconds between two writings of the key-value table to the log; the first comes after 60."""
 
 
+class Timer(Protocol):
+    """What `CallLater` returns."""
+
+    def cancel(self) -> None:
+        """Do not call the callback."""
+
+
+#: Seconds from now, callback.
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+    """Call `callback` by a timer of the running event loop."""
+    return asyncio.get_running_loop().call_later(seconds, callback)
+
+
 def monotonic_ms() -> int:
     """Return the time of a clock that cannot be set, so that a wrong date expires no broker."""
     return time.monotonic_ns() // 1_000_000
@@ -36,6 +52,7 @@ class NameServer:
     Args:
         config: read while running; UPDATE_NAMESRV_CONFIG changes it.
         clock: milliseconds, for liveness.
+        call_later: waits for the next round of periodic work.
 
     Attributes:
         routes, kv_config: its tables.
@@ -43,7 +60,11 @@ class NameServer:
     """
 
     def __init__(
-        self, config: NamesrvConfig | None = None, *, clock: Callable[[], int] = monotonic_ms
+        self,
+        config: NamesrvConfig | None = None,
+        *,
+        clock: Callable[[], int] = monotonic_ms,
+        call_later: CallLater = call_later,
     ) -> None:
         self.config = config or NamesrvConfig()
         self.routes = RouteTable(self.config, clock=clock)
@@ -65,7 +86,8 @@ class NameServer:
             name="name server",
         )
         self._server.on_connection_lost.append(self._connection_lost)
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._later = call_later
+        self._timers: dict[str, Timer] = {}
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -105,7 +127,7 @@ class NameServer:
         await self._server.stop()
 
     def _call_later(self, name: str, delay: float, callback: Callable[[], None]) -> None:
-        self._timers[name] = asyncio.get_running_loop().call_later(delay, callback)
+        self._timers[name] = self._later(delay, callback)
 
     def _scan_not_active_brokers(self) -> None:
         for channel in self.routes.expire():

@@ -204,6 +204,22 @@ class Connection:
         """Whether the connection takes no more requests."""
         return self._stream.closed
 
+    @property
+    def writable(self) -> bool:
+        """Whether requests are sent at once; else they wait until the server has read what was
+        sent before."""
+        return self._stream.writable
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the server has not taken yet."""
+        return self._stream.unsent
+
+    @property
+    def pending(self) -> int:
+        """Requests that wait for their answers, which `max_pending` bounds."""
+        return self._stream.pending
+
     def on_close(self, callback: Callable[["Connection"], None]) -> None:
         """Call `callback(self)` once when the connection is gone, whoever closed it."""
         self._stream.add_close_callback(lambda _: callback(self))

@@ -174,6 +174,16 @@ class FrameStream(asyncio.Protocol):
 
     # Writing
 
+    @property
+    def unsent(self) -> int:
+        """Bytes of output that the peer has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def pending(self) -> int:
+        """Requests to the peer that wait for their answers, which `max_pending` bounds."""
+        return len(self._pending)
+
     def pause_writing(self) -> None:
         self.writable = False
 
@@ -265,7 +275,7 @@ class FrameStream(asyncio.Protocol):
         else:
             self._transport.write(b"".join(out))
         if not self.writable:
-            unsent = self._transport.get_write_buffer_size()
+            unsent = self.unsent
             if unsent > self._write_limit:
                 self.abort(f"{unsent} bytes of answers unread, limit {self._write_limit}")
 

@@ -15,7 +15,8 @@ T = TypeVar("T")
 TICK = 0.05
 """Seconds; a request times out at most this much late, and never early."""
 
-_OPAQUE_LIMIT = 0x7FFFFFFF
+MAX_OPAQUE = 0x7FFFFFFF
+"""A request id is a positive i32."""
 
 
 class PendingRequests(Generic[T]):
@@ -25,12 +26,14 @@ class PendingRequests(Generic[T]):
         loop: whose clock and timer are used.
         timed_out: makes the exception of a request that got no answer within its timeout
             (argument: that timeout in seconds).
+        max_opaque: the highest request id; the next one is 1 again.
     """
 
     __slots__ = (
         "_entries",
         "_last_opaque",
         "_loop",
+        "_max_opaque",
         "_ticks",
         "_timed_out",
         "_timer",
@@ -38,7 +41,11 @@ class PendingRequests(Generic[T]):
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, timed_out: Callable[[float], Exception]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timed_out: Callable[[float], Exception],
+        *,
+        max_opaque: int = MAX_OPAQUE,
     ) -> None:
         self._loop = loop
         self._timed_out = timed_out
@@ -47,17 +54,16 @@ class PendingRequests(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
         self._last_opaque = 0
+        self._max_opaque = max_opaque
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def next_opaque(self) -> int:
-        """Return a request id that is not pending: it counts up from 1 and wraps within a positive
-        i32.
-        """
+        """Return a request id that is not pending: it counts up from 1 and wraps."""
         opaque = self._last_opaque
         while True:
-            opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 1
+            opaque = opaque + 1 if opaque < self._max_opaque else 1
             if opaque not in self._entries:
                 self._last_opaque = opaque
                 return opaque

@@ -34,7 +34,7 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
-from pocketmq.remoting.frame_stream import FLUSH_SIZE, WRITE_LIMIT, FrameStream
+from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.request import Request, RequestDecoder, Response
 
 IDLE_TIMEOUT = 120.0
@@ -69,6 +69,7 @@ class ServerConnection(FrameStream):
             server.decoder,
             max_frame=server.max_frame,
             write_limit=server.write_limit,
+            max_tasks=server.max_tasks,
             tasks=server.tasks,
         )
         self._server = server
@@ -255,6 +256,8 @@ class RemotingServer:
         idle_timeout: seconds without a read or write after which a connection is closed.
         write_limit: bytes of unread answers after which a connection is dropped.
         max_connections: connections above it are closed as they come, with a log line.
+        max_tasks: requests of one connection that may be in progress at once; those above it are
+            refused with SYSTEM_BUSY.
         name: what the server is, for log lines: "broker", "name server".
         before_answers: called each time before collected answers leave; if it raises, they do not,
             and the connection is dropped.
@@ -274,6 +277,7 @@ class RemotingServer:
         idle_timeout: float = IDLE_TIMEOUT,
         write_limit: int = WRITE_LIMIT,
         max_connections: int = MAX_CONNECTIONS,
+        max_tasks: int = MAX_TASKS,
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = perf_counter,
@@ -286,6 +290,7 @@ class RemotingServer:
         self.idle_timeout = idle_timeout
         self.write_limit = write_limit
         self.max_connections = max_connections
+        self.max_tasks = max_tasks
         self.name = name
         self.connections: set[ServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()

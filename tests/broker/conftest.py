@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -240,17 +241,18 @@ StartBroker = Callable[..., Awaitable[Broker]]
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """`await start_broker(setting=value)`: a broker on a free port; stopped at the end.
 
-    All brokers of a test share the store's directory, as restarts of one broker do.
+    `options` are the other arguments of `Broker`. All brokers of a test share the store's
+    directory, as restarts of one broker do.
     """
     brokers: list[Broker] = []
 
-    async def start(**settings: Any) -> Broker:
+    async def start(*, options: Mapping[str, Any] | None = None, **settings: Any) -> Broker:
         settings.setdefault("broker_name", "b0")
         settings.setdefault("listen_port", 0)
         settings.setdefault("mapped_file_size_commit_log", 1 << 20)
         settings.setdefault("mapped_file_size_consume_queue", 20_000)
         config = BrokerConfig(store_path_root_dir=str(tmp_path / "store"), **settings)
-        broker = Broker(config)
+        broker = Broker(config, **(options or {}))
         await broker.start()
         brokers.append(broker)
         return broker
@@ -263,6 +265,20 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
 @pytest.fixture
 async def broker(start_broker: StartBroker) -> Broker:
     return await start_broker()
+
+
+@contextlib.asynccontextmanager
+async def serving(dispatcher: Dispatcher, broker: Broker, **options: Any) -> AsyncIterator[Client]:
+    """A client of another server in front of the broker's store, with the test's dispatcher."""
+    server = RemotingServer(dispatcher, before_answers=broker.store.settle, **options)
+    await server.start()
+    client = Client()
+    await client.open(f"127.0.0.1:{server.port}")
+    try:
+        yield client
+    finally:
+        await client.close()
+        await server.stop()
 
 
 Connect = Callable[[Broker], Awaitable[Client]]

@@ -20,7 +20,7 @@ from pocketmq.message.record import Record, iter_records
 from pocketmq.store.files import Files, MappedFile
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
-from tests.broker.fake_time import FakeTime
+from tests.fake_time import FakeTime
 
 
 class FastFiles(Files):

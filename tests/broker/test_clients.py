@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.message.message import MessageQueue
@@ -162,10 +161,9 @@ async def test_groups_that_may_not_be_created_are_skipped(
 
 
 async def test_silent_consumers_are_dropped(
-    start_broker: StartBroker, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, connect: Connect, topic: str
 ) -> None:
-    monkeypatch.setattr("pocketmq.broker.broker.HOUSEKEEPING_SECONDS", 0.01)
-    broker = await start_broker(channel_expired_timeout=1)
+    broker = await start_broker(channel_expired_timeout=1, options={"housekeeping_seconds": 0.01})
     client, other = await connect(broker), await connect(broker)
     await client.heartbeat("c1", subscription(topic), producer="PG")
     async with asyncio.timeout(10):

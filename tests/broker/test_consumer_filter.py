@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.broker import consumer_filter
 from pocketmq.broker.bloom import BloomFilter, murmur3_64
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_filter import ConsumerFilters
@@ -24,9 +23,9 @@ class World:
         self.path = directory / "consumerFilter.json"
         self.filters = self.open()
 
-    def open(self) -> ConsumerFilters:
+    def open(self, **options: int) -> ConsumerFilters:
         config = BrokerConfig(broker_name="b")
-        filters = ConsumerFilters(config, self.path, lambda: self.now)
+        filters = ConsumerFilters(config, self.path, lambda: self.now, **options)
         filters.load()
         return filters
 
@@ -101,8 +100,8 @@ async def test_the_dead_are_forgotten_after_a_day(world: World) -> None:
     assert world.known() is None
 
 
-def test_there_is_an_end_to_what_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_filter, "MAX_CHARACTERS", 10_000)
+def test_there_is_an_end_to_what_is_kept(world: World) -> None:
+    world.filters = world.open(max_characters=10_000)
     world.register(*[(f"T{n}", "a > 1", 1) for n in range(20)])
     assert sum(world.known(f"T{n}") is not None for n in range(20)) == 9
 

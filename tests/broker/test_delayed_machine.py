@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pocketmq.message.limits import TIMER_TOPIC
 from tests.broker.delayed_broker import DelayedBroker
-from tests.broker.fake_time import FakeTime
+from tests.fake_time import FakeTime
 
 T = TypeVar("T")
 

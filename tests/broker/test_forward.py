@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.processors.forward import ForwardProcessor
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import decode
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -20,7 +22,7 @@ from pocketmq.remoting.headers import (
     GetConsumerStatusRequestHeader,
 )
 from pocketmq.remoting.request import Request, Response
-from tests.broker.conftest import Client, subscription
+from tests.broker.conftest import Client, serving, subscription
 
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
 DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
@@ -105,11 +107,19 @@ async def test_an_old_client_is_not_asked(
     assert consumer.asked == []
 
 
-async def test_a_consumer_that_does_not_answer(
-    client: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pocketmq.broker.processors.forward.CALL_SECONDS", 0.05)
-    answer = await running_info(client)
+async def test_a_consumer_that_does_not_answer(broker: Broker, consumer: Consumer) -> None:
+    dispatcher = Dispatcher()
+    tables = broker.tables
+    ForwardProcessor(
+        broker.config,
+        broker.store,
+        tables.topics,
+        tables.groups,
+        tables.consumers,
+        call_seconds=0.05,
+    ).register(dispatcher)
+    async with serving(dispatcher, broker) as client:
+        answer = await running_info(client)
     assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
     assert (answer.remark or "").startswith("consumer <G> <c1> Timeout: ")
 

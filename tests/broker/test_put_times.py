@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.put_times import MINUTE_MS, PutTimes
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.log.flush import FlushListener
 from pocketmq.store.results import StoreCounters
 from tests.broker.conftest import Client, Connect, StartBroker
 from tests.broker.test_admin import runtime_info
@@ -138,40 +141,35 @@ def test_with_sync_flush_it_is_the_wait_for_the_disk() -> None:
     assert distribution(puts.shown())[:3] == [10, 30, 0]
 
 
+def test_waits_for_the_disk_are_noted() -> None:
+    listeners: list[FlushListener] = []
+    store: Any = SimpleNamespace(when_flushed=lambda end, listener: listeners.append(listener))
+    now = 0
+    unflushed = GroupCommit(BrokerConfig(), store, clock=lambda: now)
+    waiting: Any = SimpleNamespace(reply=lambda response: None), None
+    unflushed.answer_when_flushed([waiting], 100, 100)
+    now = 7_000_000
+    listeners.pop()(True)
+
+    assert unflushed.long_waits.take() == [(7, 1)]
+    assert unflushed.long_waits.take() == []
+
+
 # --- a running broker -------------------------------------------------------------------------
 
 
-async def test_long_writes_are_noted(
-    start_broker: StartBroker, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = await start_broker()
-    client = await connect(broker)
-    await client.send(topic)
-    ticks = iter(range(0, 10**12, 25_000_000))
-    monkeypatch.setattr("pocketmq.store.log.commit_log.perf_counter_ns", lambda: next(ticks))
-
-    await client.send(topic)
-
-    assert broker.store.commit_log.long_waits.take()[-1][0] == 25
-    assert broker.store.commit_log.long_waits.take() == []
-
-
-async def test_waits_for_the_disk_are_noted(
-    start_broker: StartBroker, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
+async def test_sends_that_wait_for_the_disk_are_counted(
+    start_broker: StartBroker, connect: Connect, topic: str
 ) -> None:
     broker = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     client = await connect(broker)
-    ticks = iter(range(0, 10**12, 7_000_000))
-    monkeypatch.setattr("pocketmq.broker.group_commit.perf_counter_ns", lambda: next(ticks))
 
     for _ in range(2):
         await client.send(topic)
 
-    unflushed = broker.components.sends.unflushed
-    assert unflushed.answered == 2
-    assert unflushed.long_waits.take() == [(7, 1), (7, 1)]
+    assert broker.components.sends.unflushed.answered == 2
     broker.components.put_times.tick()
-    assert unflushed.long_waits.take() == []
+    assert broker.components.sends.unflushed.long_waits.take() == []
 
 
 async def test_figures_of_a_running_broker(client: Client, topic: str) -> None:

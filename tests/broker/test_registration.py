@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker import registration
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.registration import BrokerIdentity, Registration
 from pocketmq.broker.topic_config import TopicConfigs
@@ -19,11 +18,6 @@ from pocketmq.remoting.request import Response
 from tests.broker.conftest import NameServerStub
 
 IDENTITY = BrokerIdentity("C0", "b0", 0, "127.0.0.1:10911", "127.0.0.1:10912")
-
-
-@pytest.fixture(autouse=True)
-def _short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "FIRST_RETRY_SECONDS", 0.02)
 
 
 class Registering:
@@ -39,7 +33,9 @@ class Registering:
         )
         self.topics = TopicConfigs(config, directory / "topics.json", lambda: 1, self._changed)
         self.topics.load()
-        self.registration = Registration(config, IDENTITY, self.topics, self.topics.mark_ordered)
+        self.registration = Registration(
+            config, IDENTITY, self.topics, self.topics.mark_ordered, first_retry=0.02
+        )
 
     def _changed(self, names: Any) -> None:
         self.registration.topics_changed(names)

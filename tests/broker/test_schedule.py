@@ -15,7 +15,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.remoting.errors import RemotingError
 from tests.broker.delayed_broker import DelayedBroker, broker, time
-from tests.broker.fake_time import START, FakeTime
+from tests.fake_time import START, FakeTime
 
 __all__ = ["broker", "time"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from tests.broker.delayed_broker import DelayedBroker, broker, time, unwritable
-from tests.broker.fake_time import FakeTime
+from tests.fake_time import FakeTime
 
 __all__ = ["broker", "time", "unwritable"]
 

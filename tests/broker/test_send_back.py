@@ -19,7 +19,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader, RecallMessageRequestHeader
 from tests.broker.conftest import Client, Connect, subscription
-from tests.broker.fake_time import START, FakeTime
+from tests.fake_time import START, FakeTime
 
 SUCCESS, SYSTEM_ERROR, NO_PERMISSION, TOPIC_NOT_EXIST, ILLEGAL_OPERATION = 0, 1, 16, 17, 604
 INVALID_PARAMETER = 29

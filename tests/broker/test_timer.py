@@ -13,7 +13,7 @@ from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.timer.timer_wheel import SIZE
 from tests.broker.delayed_broker import DelayedBroker, broker, time
-from tests.broker.fake_time import START, FakeTime
+from tests.fake_time import START, FakeTime
 
 __all__ = ["broker", "time"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.delayed_broker import DelayedBroker, broker, time
-from tests.broker.fake_time import START, FakeTime
+from tests.fake_time import START, FakeTime
 
 __all__ = ["broker", "time"]
 

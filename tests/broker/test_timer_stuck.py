@@ -12,7 +12,7 @@ import pytest
 
 from pocketmq.message.limits import TIMER_TOPIC
 from tests.broker.delayed_broker import DelayedBroker, FastFiles, broker, time, unwritable
-from tests.broker.fake_time import START, FakeTime
+from tests.fake_time import START, FakeTime
 
 __all__ = ["broker", "time", "unwritable"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -298,9 +299,7 @@ async def test_who_is_asked_too_often_is_given_up(
     )
 
     # An operator may begin anew.
-    msg_id = (
-        f"{broker.components.transactions.ops._store_host.hex()}{given_up.physical_offset:016X}"
-    )
+    msg_id = encode_offset_msg_id(given_up.store_host, given_up.physical_offset)
     header = ResumeCheckHalfMessageRequestHeader(msg_id=msg_id)
     answer = await producer.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
     assert answer.code == 0, answer.remark

@@ -23,12 +23,14 @@ from pocketmq.remoting.bodies.queue_lock import (
     UnlockBatchRequestBody,
 )
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
@@ -101,14 +103,15 @@ class FakeServer:
 class FakeNameServer(FakeServer):
     """Routes and KV config as the test puts them there.
 
-    While it `hangs`, questions for routes wait for `release`; `nonsense` is answered instead.
+    While it `hangs`, questions for routes are kept in `waiting` until `release`; `nonsense` is
+    answered instead.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.hangs = False
         self.nonsense: bytes | None = None
-        self._waiting: list[Request[GetRouteInfoRequestHeader]] = []
+        self.waiting: list[Request[GetRouteInfoRequestHeader]] = []
         self.routes: dict[str, TopicRouteData] = {}
         self.config: dict[str, dict[str, str]] = {}
         self.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route, GetRouteInfoRequestHeader)
@@ -135,15 +138,15 @@ class FakeNameServer(FakeServer):
     def release(self) -> None:
         """Hang no more, and answer those that wait."""
         self.hangs = False
-        for request in self._waiting:
+        for request in self.waiting:
             response = self.route(request)
             assert response is not None
             request.reply(response)
-        self._waiting.clear()
+        self.waiting.clear()
 
     def route(self, request: Request[GetRouteInfoRequestHeader]) -> Response | None:
         if self.hangs:
-            self._waiting.append(request)
+            self.waiting.append(request)
             return None
         if self.nonsense is not None:
             return Response(body=self.nonsense)
@@ -161,7 +164,7 @@ class FakeNameServer(FakeServer):
 
 class FakeBroker(FakeServer):
     """Keeps messages in lists. `mode` says what sends get: None (stored), "hang" (no answer), or
-    the response code of an error."""
+    the response code of an error. `held` are the pulls that wait for messages."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -185,7 +188,7 @@ class FakeBroker(FakeServer):
         self.check_answer = Response()
         self.arrived = asyncio.Event()
         self.beat = asyncio.Event()
-        self._held: list[Request[PullMessageRequestHeader]] = []
+        self.held: list[Request[PullMessageRequestHeader]] = []
         self.on(RequestCode.SEND_MESSAGE_V2, self.send, SendMessageRequestHeaderV2)
         self.on(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
         self.on(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader)
@@ -231,7 +234,7 @@ class FakeBroker(FakeServer):
             sys_flag, 1, STORE_HOST, 2, STORE_HOST, 0, 0, body, name, text,
         )  # fmt: skip
         queue.append(bytes(record))
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for request in held:
             response = self.pull(request)
             if response is not None:
@@ -278,7 +281,7 @@ class FakeBroker(FakeServer):
             return self.pulled(ResponseCode.PULL_OFFSET_MOVED, end, end)
         if header.queue_offset == end:
             if header.sys_flag & 2:
-                self._held.append(request)
+                self.held.append(request)
                 return None
             return self.pulled(ResponseCode.PULL_NOT_FOUND, end, end)
         until = min(end, header.queue_offset + min(header.max_msg_nums, 32))
@@ -319,12 +322,13 @@ class FakeBroker(FakeServer):
         return Response(body=GetConsumerListByGroupResponseBody(consumer_id_list=ids).encode())
 
     def notify(self, group: str) -> None:
-        """Tell every consumer that the group has changed."""
+        """Tell every consumer that is connected that the group has changed."""
         for connection in self.clients.values():
-            connection.send_oneway(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
-            )
+            if not connection.closed:
+                connection.send_oneway(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    NotifyConsumerIdsChangedRequestHeader(consumer_group=group),
+                )
 
     def send_back(self, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response:
         self.sent_back.append(request.header)
@@ -348,6 +352,13 @@ class FakeBroker(FakeServer):
             if self.locks.get(queue) == given.client_id:
                 del self.locks[queue]
         return Response()
+
+    async def running_info(self, client_id: str, group: str = "G") -> ConsumerRunningInfo:
+        """What a push consumer tells operators."""
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
+        connection = self.clients[client_id]
+        answer = await connection.send_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        return ConsumerRunningInfo.decode(answer.body)
 
     async def ask_client(self, code: RequestCode, header: Any, body: bytes = b"") -> Command:
         """Ask the one client that is registered."""

@@ -17,7 +17,6 @@ from pocketmq.client.errors import (
     RemotingTimeout,
     SendError,
 )
-from pocketmq.client.producer import batch
 from pocketmq.client.producer.accumulator import OVERHEAD, Accumulator, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.hooks import SendContext, SendKind
@@ -112,19 +111,6 @@ async def test_a_batch_leaves_when_it_is_full(wire: Wire) -> None:
         wire.answer(index)
     await flushing
     assert all(each.done() for each in posted)
-
-
-async def test_batches_are_bounded_in_number(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_BATCH_MESSAGES", 5)
-    accumulator = wire.accumulator()
-    add(accumulator, *[b"x"] * 6)
-    await until(lambda: wire.answers)
-    assert [len(bodies) for bodies, _ in wire.batches] == [5]
-    wire.answer(0)
-    flushing = asyncio.create_task(accumulator.flush())
-    await until(lambda: len(wire.answers) == 2)
-    wire.answer(1)
-    await flushing
 
 
 async def test_topics_queues_and_wait_flags_do_not_share_a_batch(wire: Wire) -> None:
@@ -439,7 +425,7 @@ async def test_who_stops_waiting_takes_no_other_send_along(cluster: FakeCluster)
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(done.pop(2), asyncio.CancelledError)
         assert all(isinstance(result, SendResult) for result in done)
-        assert p._in_flight.count == 0
+        assert p.in_flight == 0
 
 
 async def test_shutdown_sends_what_lingers(cluster: FakeCluster) -> None:

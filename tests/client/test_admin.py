@@ -20,6 +20,7 @@ from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_cluster import CLUSTER, RealCluster
+from tests.client.waiting import online, until
 
 
 async def test_topics_are_made_changed_and_deleted(real: RealCluster) -> None:
@@ -151,16 +152,16 @@ async def test_who_is_connected_and_how_far_a_group_is(real: RealCluster) -> Non
             await admin.consumers("shop")
         assert await admin.producers("PG2") == []
         async with (
-            PullConsumer("shop", namesrv=real.namesrv, start="begin") as consumer,
+            PullConsumer(
+                "shop", namesrv=real.namesrv, start="begin", heartbeat_interval=0.05
+            ) as consumer,
             Producer("PG2", namesrv=real.namesrv) as producer,
         ):
             await producer.send(Message("t", b"y"))
             await consumer.subscribe("t", "A || B")
-            await consumer._session.instance.heartbeat.send_all()
-            online = await admin.consumers("shop")
-            assert [each.client_id for each in online.connection_set] == [consumer.client_id]
-            assert online.subscription_table["t"].sub_string == "A || B"
-            await producer._instance.heartbeat.send_all()
+            members = await online(admin, "shop", "t", "PG2")
+            assert [each.client_id for each in members.connection_set] == [consumer.client_id]
+            assert members.subscription_table["t"].sub_string == "A || B"
             assert [each.client_id for each in await admin.producers("PG2")] == [producer.client_id]
 
         queues = await admin.queues("t")
@@ -276,11 +277,15 @@ async def test_a_namespace_has_its_own_topics_and_groups(real: RealCluster) -> N
 
 
 async def test_an_admin_is_no_client_of_any_group(cluster: FakeCluster) -> None:
-    async with Admin(namesrv=cluster.namesrv) as admin:
+    async with (
+        Admin(namesrv=cluster.namesrv, heartbeat_interval=0.01) as admin,
+        Producer("PG", namesrv=cluster.namesrv, heartbeat_interval=0.01) as producer,
+    ):
         assert len(await admin.queues("T")) == 4
         assert await admin.max_offset(MessageQueue("T", "a", 0)) == 0
-        await admin._instance.heartbeat.send_all()
-    assert cluster["a"].heartbeats == []
+        await producer.queues("T")
+        await until(lambda: len(cluster["a"].heartbeats) >= 5)  # meanwhile the admin's were due
+    assert {beat.client_id for beat in cluster["a"].heartbeats} == {producer.client_id}
 
 
 async def test_nothing_works_outside_of_the_context(real: RealCluster) -> None:

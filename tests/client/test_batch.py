@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.errors import InvalidMessage, InvalidName
-from pocketmq.client.producer.batch import BatchPart, split
+from pocketmq.client.producer.batch import MAX_BATCH_MESSAGES, BatchPart, split
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import iter_batch
 from pocketmq.message.message import Message
@@ -106,3 +106,8 @@ def test_one_wrong_message_refuses_the_list(wrong: Message) -> None:
 def test_a_bad_topic_refuses_the_list() -> None:
     with pytest.raises(InvalidName):
         parts_of([Message("T", b"x"), Message("no topic", b"x")])
+
+
+def test_the_messages_of_a_batch_are_bounded_in_number() -> None:
+    parts = parts_of([Message("A", b"x")] * (MAX_BATCH_MESSAGES + 1))
+    assert [len(part.msg_ids) for part in parts] == [MAX_BATCH_MESSAGES, 1]

@@ -12,7 +12,8 @@ from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.trace_record import ConsumeReturn
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.client import ConsumeMessageDirectlyResultRequestHeader
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -81,16 +82,14 @@ async def test_a_part_is_acknowledged(
 
 async def test_a_part_is_given_back(cluster: FakeCluster) -> None:
     fill(cluster, 4)
-    c = consumer(cluster)
+    c = consumer(cluster, commit_interval=0.01)
 
     @c.on("T", batch=4)
     async def handle(messages: list[ConsumedMessage]) -> None:
         await messages[2].reconsume(3)
 
     async with c:
-        await until(
-            lambda: stored(cluster) == 4 or c._session.consumption.stats.topics["T"].ok == 3
-        )
+        await until(lambda: stored(cluster) == 4)
     assert [header.origin_msg_id for header in cluster["a"].sent_back] == ["id2"]
     assert stored(cluster) == 4
 
@@ -129,7 +128,7 @@ async def test_the_offset_stays_before_what_is_not_done(cluster: FakeCluster) ->
 
 async def test_orderly_what_is_not_acknowledged_comes_again_in_order(cluster: FakeCluster) -> None:
     fill(cluster, 8)
-    c = consumer(cluster, orderly=True, suspend_current_queue=0.01)
+    c = consumer(cluster, orderly=True, suspend_current_queue=0.01, commit_interval=0.01)
     calls: list[list[tuple[int, int]]] = []
 
     @c.on("T", batch=4)
@@ -145,20 +144,19 @@ async def test_orderly_what_is_not_acknowledged_comes_again_in_order(cluster: Fa
             await messages[0].reconsume()
 
     async with c:
-        await until(lambda: stored_soon(c) == 8)
+        await until(lambda: stored(cluster) == 8)
     assert calls[0] == [(0, 0), (1, 0), (2, 0), (3, 0)]
     assert calls[1] == [(1, 1), (3, 1), (4, 0), (5, 0)]
     assert calls[2] == [(1, 2), (3, 2), (6, 0), (7, 0)]
     assert stored(cluster) == 8
 
 
-def stored_soon(c: PushConsumer) -> int | None:
-    return max((pq.safe_offset or 0 for pq in c._session.assignment.queues), default=None)
-
-
 async def test_orderly_dead_letters_leave_the_others(cluster: FakeCluster) -> None:
     fill(cluster, 3)
-    c = consumer(cluster, orderly=True, suspend_current_queue=0.001, max_reconsume_times=1)
+    c = consumer(
+        cluster, orderly=True, suspend_current_queue=0.001, max_reconsume_times=1,
+        commit_interval=0.01,
+    )  # fmt: skip
     calls: list[list[int]] = []
 
     @c.on("T", batch=3)
@@ -171,7 +169,7 @@ async def test_orderly_dead_letters_leave_the_others(cluster: FakeCluster) -> No
             raise ReconsumeLater
 
     async with c:
-        await until(lambda: stored_soon(c) == 3)
+        await until(lambda: stored(cluster) == 3)
     assert calls == [[0, 1, 2], [1]]
     assert [(h.origin_msg_id, h.delay_level) for h in cluster["a"].sent_back] == [("id1", -1)]
 
@@ -263,7 +261,7 @@ async def test_whatever_a_handler_does_order_and_offsets_hold(
     dice = random.Random(seed)
     count = 60
     fill(cluster, count)
-    c = consumer(cluster, orderly=True, suspend_current_queue=0.0005)
+    c = consumer(cluster, orderly=True, suspend_current_queue=0.0005, commit_interval=0.001)
     done: set[int] = set()
     seen: list[int] = []
     problems: list[str] = []  # what a handler raises would only have messages come again
@@ -272,10 +270,16 @@ async def test_whatever_a_handler_does_order_and_offsets_hold(
         if not holds:
             problems.append(what)
 
-    def check_offset() -> None:
-        for pq in c._session.assignment.queues:
-            if pq.queue.topic == "T" and pq.queue.broker_name == "a" and pq.queue.queue_id == 0:
-                check(set(range(pq.safe_offset or 0)) <= done, f"stored {pq.safe_offset}")
+    update_offset = cluster["a"].update_offset
+
+    def checked(request: Request[UpdateConsumerOffsetRequestHeader]) -> Response | None:
+        header = request.header
+        if (header.topic, header.queue_id) == ("T", 0):
+            assert header.commit_offset is not None
+            check(set(range(header.commit_offset)) <= done, f"stored {header.commit_offset}")
+        return update_offset(request)
+
+    cluster["a"].update_offset = checked  # type: ignore[method-assign]
 
     @c.on("T", batch=7)
     async def handle(messages: list[ConsumedMessage]) -> None:
@@ -294,14 +298,13 @@ async def test_whatever_a_handler_does_order_and_offsets_hold(
                 await unknown.pop(offset).reconsume()
             if dice.random() < 0.3:
                 await asyncio.sleep(dice.choice((0, 0.001)))
-            check_offset()
         if dice.random() < 0.4:
             raise ReconsumeLater
         done.update(unknown)
 
     async with c:
         await until(lambda: len(done) == count)
-        await until(lambda: stored_soon(c) == count)
+        await until(lambda: stored(cluster) == count)
     assert stored(cluster) == count
     assert set(seen) == set(range(count))
     assert problems == []

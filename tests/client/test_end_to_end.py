@@ -15,6 +15,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
 from pocketmq.message.message import Message, MessageExt, MessageQueue
+from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until
@@ -257,31 +258,32 @@ async def test_clients_survive_restarts_in_any_order(
 async def test_the_switches_are_read_from_the_name_server(real: RealCluster, topic: str) -> None:
     async with (
         Admin(namesrv=real.namesrv) as admin,
-        Producer("PG", namesrv=real.namesrv) as producer,
+        Producer("PG", namesrv=real.namesrv, route_interval=0.01) as producer,
     ):
         await admin.put_config(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable", "false")
-        await producer._remote_switches.read()
-        assert not producer._selector.switches.send_latency_enable
+        await until(lambda: not producer.switches.send_latency_enable)
         await admin.delete_config(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable")
-        await producer._remote_switches.read()
-        assert producer._selector.switches.send_latency_enable
+        await until(lambda: producer.switches.send_latency_enable)
 
 
 async def test_the_detector_finds_a_broker_that_is_back(real: RealCluster, topic: str) -> None:
     async with Producer("PG", namesrv=real.namesrv, detect_interval=50) as producer:
         await producer.send(Message(topic, b"x"))
         await real.stop_broker("b0")
-        tolerance = producer._selector.tolerance
+
+        def reachable() -> bool:
+            return all(broker.reachable for broker in producer.brokers)
+
         async with asyncio.timeout(10):
-            while tolerance.is_reachable("b0"):
+            while reachable():
                 await producer.send(Message(topic, b"x"))
         await real.start_broker("b0")
+        await until(reachable)
+        # It is tried at once, and one answer is enough.
         async with asyncio.timeout(10):
-            while not tolerance.is_available("b0"):
-                await producer._detector.round()
-            # It is tried at once, and one answer is enough.
-            while not tolerance.all_available():
-                await producer.send(Message(topic, b"x"))
+            while (await producer.send(Message(topic, b"x"))).queue.broker_name != "b0":
+                pass
+        assert all(broker.available for broker in producer.brokers)
 
 
 async def test_a_queue_of_ones_own_choice(real: RealCluster, topic: str) -> None:
@@ -296,15 +298,14 @@ async def test_a_queue_of_ones_own_choice(real: RealCluster, topic: str) -> None
         assert [m.body for m in await receive(consumer, 10)] == [b"%d" % i for i in range(10)]
 
 
-async def test_shutdown_closes_every_connection(real: RealCluster, topic: str) -> None:
+async def test_shutdown_closes_every_connection(cluster: FakeCluster) -> None:
+    servers = [cluster.name_server, *cluster.brokers.values()]
     async with (
-        Producer("PG", namesrv=real.namesrv) as producer,
-        PullConsumer("G", namesrv=real.namesrv) as consumer,
+        Producer("PG", namesrv=cluster.namesrv) as producer,
+        PullConsumer("G", namesrv=cluster.namesrv) as consumer,
     ):
-        await consumer.assign(topic)
-        await producer.send(Message(topic, b"x"))
-        await producer.send_oneway(Message(topic, b"x"))
-    assert producer._pool.addresses == []
-    assert consumer._session.instance.pool.addresses == []
-    assert not producer._instance._tasks
-    assert not consumer._session.instance._tasks
+        await consumer.assign("T")
+        await producer.send(Message("T", b"x"))
+        await producer.send_oneway(Message("T", b"x"))
+        assert all(server.connections for server in servers)
+    await until(lambda: not any(server.connections for server in servers))

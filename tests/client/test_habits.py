@@ -163,7 +163,6 @@ async def test_a_send_is_as_much_work_with_thousands_of_topics(cluster: FakeClus
         for first in range(0, 5000, 100):
             await asyncio.gather(*(producer.queues(f"T{first + n}") for n in range(100)))
         many = await calls_of(send)
-        assert len(producer._routes.topics) > 5000
     # 5000 topics that are looked at once in 50 sends would be 100 calls for each.
     assert many < few * 1.2
 

@@ -2,7 +2,7 @@
 signal handler beside `async with`, a start that is given up, two calls that meet."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from pocketmq.message.limits import TRACE_TOPIC
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 from tests.client.fake_cluster import FakeCluster, FakeServer
-from tests.client.waiting import until
+from tests.client.waiting import client_tasks, until
 
 Make = Callable[..., Any]
 
@@ -50,11 +50,6 @@ def make_consumer(request: pytest.FixtureRequest) -> Make:
     return MAKERS[request.param]
 
 
-def instance_of(client: Any) -> Any:
-    """The connections of a client, or of a consumer's present session."""
-    return client._instance if isinstance(client, Producer) else client._session.instance
-
-
 class Gate:
     """Something that waits where a test wants it to."""
 
@@ -80,41 +75,65 @@ class Gate:
             server.dispatcher.wrap(code, wrapper)
         return self
 
-    def holds_start_of(self, client: Any) -> "Gate":
-        """Have the client wait for its list of name servers."""
 
-        async def fetch() -> bool:
-            await self.passed()
-            return False
+class AddressServer:
+    """Tells clients where the name server is, when its gates are open.
 
-        instance_of(client)._list.fetch = fetch
-        return self
+    It passes gate n before it answers question n, counted from 1; `failing` questions get a 503.
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.asked = 0
+        self.gates: dict[int, Gate] = {}
+        self.failing: set[int] = set()
+        self.url = ""
+
+    async def start(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/list"
+        return server
+
+    def gate(self, number: int = 1) -> Gate:
+        """A gate before the answer to that question from now on."""
+        gate = self.gates[self.asked + number] = Gate()
+        return gate
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        self.asked += 1
+        number = self.asked
+        if number in self.gates:
+            await self.gates[number].passed()
+        status = "503 As The Test Says" if number in self.failing else "200 OK"
+        writer.write(f"HTTP/1.0 {status}\r\n\r\n{self.cluster.namesrv}\n".encode())
+        writer.close()
+
+
+@pytest.fixture
+async def addresses(cluster: FakeCluster) -> AsyncIterator[AddressServer]:
+    """Where clients ask for the address of the cluster's name server."""
+    addresses = AddressServer(cluster)
+    server = await addresses.start()
+    yield addresses
+    for gate in addresses.gates.values():
+        gate.open.set()
+    server.close()
 
 
 async def gone(cluster: FakeCluster, client: Any) -> None:
     """Return when nothing of the client is left: no work, no connection, no message."""
-    instances = [instance_of(client)]
-    if isinstance(client, PullConsumer | PushConsumer):
-        assert client._session.trace._running is None
-        if (tracing := client._session.trace._producer) is not None:
-            instances.append(tracing._instance)
-    for instance in instances:
-        assert not instance.running
-        assert not instance._tasks
-        assert instance.pool.addresses == []
-        assert not instance.pool._connecting
+    assert client_tasks() == []
     if isinstance(client, Producer):
-        assert client._in_flight.count == 0
-        assert client._accumulator.buffered == 0
-        assert not client._accumulator._unanswered
+        assert (client.in_flight, client.buffered_bytes) == (0, 0)
+        assert not any(broker.in_flight for broker in client.brokers)
     servers = (cluster.name_server, *cluster.brokers.values())
     await until(lambda: all(server.connections == 0 for server in servers))
 
 
 async def is_gone(cluster: FakeCluster, client: Any) -> None:
     """The same for a client that ends in the background."""
-    pool = instance_of(client).pool
-    await until(lambda: pool._closed and not instance_of(client)._tasks and not pool.addresses)
+    await until(lambda: not client_tasks())
     await gone(cluster, client)
 
 
@@ -186,10 +205,10 @@ async def test_a_shutdown_whose_caller_is_cancelled_goes_on(
 
 
 async def test_a_start_that_meets_a_shutdown_begins_nothing(
-    make: Make, cluster: FakeCluster
+    make: Make, cluster: FakeCluster, addresses: AddressServer
 ) -> None:
-    client = make(namesrv=cluster.namesrv)
-    gate = Gate().holds_start_of(client)
+    client = make(namesrv=addresses.url)
+    gate = addresses.gate()
     starts = [asyncio.create_task(client.start()) for _ in range(2)]
     await gate.reached.wait()
     await client.shutdown()
@@ -200,13 +219,15 @@ async def test_a_start_that_meets_a_shutdown_begins_nothing(
     await gone(cluster, client)
 
 
-async def test_a_shutdown_that_meets_the_end_of_a_start(make: Make, cluster: FakeCluster) -> None:
+async def test_a_shutdown_that_meets_the_end_of_a_start(
+    make: Make, cluster: FakeCluster, addresses: AddressServer
+) -> None:
     """Whichever of the two comes first, in the same turn of the loop or the next ones."""
     outcome: object
     outcomes = set()
     for turns in range(30):
-        client = make(namesrv=cluster.namesrv)
-        gate = Gate().holds_start_of(client)
+        client = make(namesrv=addresses.url)
+        gate = addresses.gate()
         start = asyncio.create_task(client.start())
         await gate.reached.wait()
         gate.open.set()
@@ -236,9 +257,11 @@ async def test_a_shutdown_while_the_first_heartbeats_are_under_way(
 
 
 @pytest.mark.parametrize("kind", ["PullConsumer", "PushConsumer"])
-async def test_a_shutdown_while_the_trace_starts(kind: str, cluster: FakeCluster) -> None:
-    consumer = MAKERS[kind](namesrv=cluster.namesrv)
-    gate = Gate().holds_start_of(consumer._session.trace._producer)
+async def test_a_shutdown_while_the_trace_starts(
+    kind: str, cluster: FakeCluster, addresses: AddressServer
+) -> None:
+    consumer = MAKERS[kind](namesrv=addresses.url)
+    gate = addresses.gate(2)  # the first one is for the consumer itself
     start = asyncio.create_task(consumer.start())
     await gate.reached.wait()
     shutdown = asyncio.create_task(consumer.shutdown())
@@ -249,16 +272,18 @@ async def test_a_shutdown_while_the_trace_starts(kind: str, cluster: FakeCluster
     await gone(cluster, consumer)
 
 
-async def test_two_starts_begin_everything_once(make: Make, cluster: FakeCluster) -> None:
-    client = make(namesrv=cluster.namesrv)
-    gate = Gate().holds_start_of(client)
+async def test_two_starts_begin_everything_once(
+    make: Make, cluster: FakeCluster, addresses: AddressServer
+) -> None:
+    client = make(namesrv=addresses.url)
+    gate = addresses.gate()
     starts = [asyncio.create_task(client.start()) for _ in range(3)]
     await gate.reached.wait()
     gate.open.set()
     await asyncio.gather(*starts)
-    names = [task.get_name() for task in instance_of(client)._tasks]
-    periodic = ("detector", "rebalance", "commit", "statistics", "trace", "queue locks", "timeout")
-    counts = {name: sum(each.endswith(f" {name}") for each in names) for name in periodic}
+    names = client_tasks()
+    periodic = ("detector", "rebalance", "commit", "statistics", "queue locks", "consume timeout")
+    counts = {name: names.count(name) for name in periodic}
     assert sum(counts.values()) > 0
     assert max(counts.values()) == 1, counts
     await client.shutdown()
@@ -266,10 +291,10 @@ async def test_two_starts_begin_everything_once(make: Make, cluster: FakeCluster
 
 
 async def test_a_start_that_has_not_begun_may_be_given_up_and_done_again(
-    make: Make, cluster: FakeCluster
+    make: Make, cluster: FakeCluster, addresses: AddressServer
 ) -> None:
-    client = make(namesrv=cluster.namesrv)
-    gate = Gate().holds_start_of(client)
+    client = make(namesrv=addresses.url)
+    gate = addresses.gate()
     first = asyncio.create_task(client.start())
     await gate.reached.wait()
     second = asyncio.create_task(client.start())
@@ -277,41 +302,34 @@ async def test_a_start_that_has_not_begun_may_be_given_up_and_done_again(
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert not instance_of(client)._tasks
+    assert client_tasks() == []
     gate.open.set()
     await second
-    assert instance_of(client).running
+    assert "heartbeat" in client_tasks()
     await client.shutdown()
     await gone(cluster, client)
 
 
 async def test_a_start_without_a_list_of_name_servers_may_be_done_again(
-    make: Make, cluster: FakeCluster
+    make: Make, cluster: FakeCluster, addresses: AddressServer
 ) -> None:
-    client = make(namesrv=cluster.namesrv)
-    listed = instance_of(client)._list.fetch
-
-    async def fetch() -> bool:
-        instance_of(client)._list.fetch = listed
-        raise NoNameServer("not there yet")
-
-    instance_of(client)._list.fetch = fetch
-    with pytest.raises(NoNameServer, match="not there yet"):
+    client = make(namesrv=addresses.url)
+    addresses.failing = {1}
+    with pytest.raises(NoNameServer, match="As The Test Says"):
         await client.start()
     async with client:
-        assert instance_of(client).running
+        assert "heartbeat" in client_tasks()
     await gone(cluster, client)
 
 
 async def test_a_start_that_is_given_up_later_leaves_nothing(
-    make_consumer: Make, cluster: FakeCluster
+    make_consumer: Make, cluster: FakeCluster, addresses: AddressServer
 ) -> None:
-    gate = Gate()
-    consumer = make_consumer(namesrv=cluster.namesrv)
+    consumer = make_consumer(namesrv=addresses.url)
     if isinstance(consumer, PullConsumer):
-        gate.holds_start_of(consumer._session.trace._producer)
+        gate = addresses.gate(2)  # when its trace starts
     else:
-        gate.holds(RequestCode.HEART_BEAT, *cluster.brokers.values())
+        gate = Gate().holds(RequestCode.HEART_BEAT, *cluster.brokers.values())
     start = asyncio.create_task(consumer.start())
     await gate.reached.wait()
     second = asyncio.create_task(consumer.start())
@@ -324,17 +342,21 @@ async def test_a_start_that_is_given_up_later_leaves_nothing(
     gate.open.set()
 
 
-async def test_a_start_that_fails_leaves_nothing(make_consumer: Make, cluster: FakeCluster) -> None:
-    consumer = make_consumer(namesrv=cluster.namesrv)
+@pytest.mark.parametrize("kind", ["PullConsumer", "PushConsumer"])
+async def test_a_start_whose_trace_cannot_start_leaves_nothing(
+    kind: str, cluster: FakeCluster, addresses: AddressServer
+) -> None:
+    consumer = MAKERS[kind](namesrv=addresses.url)
+    addresses.failing = {2}
+    with pytest.raises(NoNameServer, match="As The Test Says"):
+        await consumer.start()
+    await gone(cluster, consumer)
 
-    async def fail() -> None:
-        raise NoNameServer("as the test says")
 
-    if isinstance(consumer, PullConsumer):
-        consumer._session.trace._producer._instance._list.fetch = fail  # type: ignore
-    else:
-        consumer._session.wanted.begin_all = fail
-    with pytest.raises(NoNameServer, match="as the test says"):
+async def test_a_start_without_routes_leaves_nothing(cluster: FakeCluster) -> None:
+    consumer = MAKERS["orderly PushConsumer"](namesrv=cluster.namesrv)
+    await cluster.name_server.stop()
+    with pytest.raises(NoNameServer):
         await consumer.start()
     await gone(cluster, consumer)
 
@@ -356,7 +378,7 @@ async def test_a_start_may_be_cancelled_at_any_await(make: Make, cluster: FakeCl
         if await after(turns, asyncio.create_task(client.start())):
             cancelled += 1
         else:
-            assert instance_of(client).running
+            assert "heartbeat" in client_tasks()
             await client.shutdown()
         await gone(cluster, client)
     assert cancelled > 0

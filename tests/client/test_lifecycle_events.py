@@ -7,9 +7,11 @@ import pytest
 
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
 from pocketmq.client.consumer.pull import PullConsumer
-from pocketmq.client.errors import RemotingError, SystemBusy
+from pocketmq.client.errors import RemotingError
 from pocketmq.message.message import MessageExt, MessageQueue
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Handler
+from pocketmq.remoting.headers.client import NotifyConsumerIdsChangedRequestHeader
 from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
@@ -60,15 +62,12 @@ async def test_errors_of_on_error_do_not_end_assign(cluster: FakeCluster) -> Non
 
     cluster["a"].store("T", 0, b"x")
     async with consumer(cluster, on_error=on_error) as c:
-        read = c._session.store.read
         failing = True
 
-        async def fail(queue: MessageQueue) -> int | None:
-            if failing:
-                raise SystemBusy("as the test says")
-            return await read(queue)
+        def failing_at_first(handler: Handler) -> Handler:
+            return lambda request: busy(request) if failing else handler(request)
 
-        c._session.store.read = fail  # type: ignore[method-assign]
+        cluster["a"].dispatcher.wrap(RequestCode.QUERY_CONSUMER_OFFSET, failing_at_first)
         await c.assign([A0])
         failing = False
         assert (await next_of(c)).body == b"x"
@@ -84,7 +83,7 @@ async def test_a_lost_connection_is_told_and_made_again(
 
     async with consumer(cluster, on_event=events.append) as c:
         await c.assign("T")
-        await until(lambda: len(cluster["a"]._held) >= 2)
+        await until(lambda: len(cluster["a"].held) >= 2)
         assert cluster["a"].address in of_kind(ConsumerEventKind.CONNECTED)
         caplog.set_level(logging.WARNING)
         cluster["a"].drop_connections()
@@ -110,10 +109,12 @@ async def test_a_group_that_the_broker_forgot_is_told_and_registered_again(
         await until(lambda: ConsumerEventKind.QUEUES_CHANGED in {e.kind for e in events})
         assert len(c.assignment) == 4
         events.clear()
+        (connection,) = cluster["a"].clients.values()
         for name in "ab":
             cluster[name].clients.clear()
-        await c._session.rebalancer.round()
-        await c._session.rebalancer.round()
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group="G")
+        connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+        await until(lambda: len(events) >= 2)
         assert [(event.kind, event.subject) for event in events] == [
             (ConsumerEventKind.GROUP_LOST, "G"),
             (ConsumerEventKind.GROUP_FOUND, "G"),
@@ -151,7 +152,7 @@ async def test_events_name_what_the_application_knows(cluster: FakeCluster) -> N
     events: list[ConsumerEvent] = []
     async with consumer(cluster, on_event=events.append, namespace="ns") as c:
         await c.subscribe("T")
-        await until(lambda: c.assignment == [A0] and cluster["a"]._held)
+        await until(lambda: c.assignment == [A0] and cluster["a"].held)
         cluster["a"].drop_connections()
         await until(lambda: ConsumerEventKind.READING_FAILED in {e.kind for e in events})
     subjects = {event.kind: event.subject for event in events}

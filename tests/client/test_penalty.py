@@ -1,6 +1,8 @@
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -9,8 +11,11 @@ from pocketmq.client.selector.latency import LatencyFaultTolerance
 from pocketmq.client.selector.penalty import CLEARLY, Selection, better
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from pocketmq.client.selector.switches import Switches
-from pocketmq.message.message import MessageQueue
+from pocketmq.message.message import Message, MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from tests.client.fake_cluster import FakeCluster
 from tests.client.simulation import Clock, World, queues_of
+from tests.client.waiting import until
 
 INTERVAL = 2.0
 
@@ -156,10 +161,35 @@ async def test_a_send_on_its_way_keeps_others_from_a_broker_that_hangs() -> None
         assert (await world.send()).broker_name == "b"
 
 
-def test_a_producer_selects_as_it_is_told() -> None:
-    address = "127.0.0.1:9876"
-    assert Producer("g", namesrv=address)._selector.selection is Selection.PENALISED
-    other = Producer("g", namesrv=address, selection="round-robin")
-    assert other._selector.selection is Selection.ROUND_ROBIN
+@pytest.mark.parametrize("selection", [None, *Selection, *(each.value for each in Selection)])
+async def test_a_producer_selects_as_it_is_told(
+    cluster: FakeCluster, selection: Selection | str | None
+) -> None:
+    """One of two brokers keeps an attempt waiting: is it given more of them?"""
+    options: dict[str, Any] = {} if selection is None else {"selection": selection}
+    broker = cluster["a"]
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def chosen() -> str:
+        arrived = broker.seen[RequestCode.SEND_MESSAGE_V2]
+        tasks.append(asyncio.create_task(p.send(Message("T", b"x"))))
+        await until(lambda: tasks[-1].done() or broker.seen[RequestCode.SEND_MESSAGE_V2] > arrived)
+        return "b" if tasks[-1].done() else "a"
+
+    async with Producer("g", namesrv=cluster.namesrv, accumulate=False, timeout=60, **options) as p:
+        for _ in range(4):
+            await p.send(Message("T", b"x"))
+        broker.mode = "hang"
+        while await chosen() != "a":
+            pass
+        names = {await chosen() for _ in range(4)}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    round_robin = selection in (Selection.ROUND_ROBIN, Selection.ROUND_ROBIN.value)
+    assert names == ({"a", "b"} if round_robin else {"b"})
+
+
+def test_an_unknown_way_to_select() -> None:
     with pytest.raises(ValueError, match="'best'"):
-        Producer("g", namesrv=address, selection="best")
+        Producer("g", namesrv="127.0.0.1:9876", selection="best")

@@ -74,9 +74,7 @@ async def test_all_queues_have_their_turns(cluster: FakeCluster) -> None:
 
     async with c:
         # The first one waits until all others are there.
-        await until(
-            lambda: sum(len(pq.buffer) for pq in c._session.assignment.queues) == 4 * each - 1
-        )
+        await until(lambda: all(len(broker.held) == 2 for broker in cluster.brokers.values()))
         gate.set()
         await until(lambda: len(seen) == 4 * each)
     assert {queue: seen.count(queue) for queue in QUEUES} == dict.fromkeys(QUEUES, each)

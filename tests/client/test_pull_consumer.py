@@ -45,7 +45,7 @@ def fill(cluster: FakeCluster, count: int = 20, topic: str = "T") -> set[bytes]:
 
 async def all_read_ahead(cluster: FakeCluster) -> None:
     """Return when the pulls of all queues of the topic are held: there is nothing more to read."""
-    await until(lambda: all(len(broker._held) >= 2 for broker in cluster.brokers.values()))
+    await until(lambda: all(len(broker.held) >= 2 for broker in cluster.brokers.values()))
 
 
 async def drain(c: PullConsumer, count: int, **options: Any) -> list[MessageExt]:
@@ -94,7 +94,7 @@ async def test_a_held_pull_is_woken_by_a_message(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         await c.assign("T")
         waiting = asyncio.create_task(c.poll(timeout=5))
-        await until(lambda: len(cluster["b"]._held) >= 2)
+        await until(lambda: len(cluster["b"].held) >= 2)
         cluster["b"].store("T", 1, b"new")
         (message,) = await waiting
         assert (message.body, message.queue) == (b"new", MessageQueue("T", "b", 1))
@@ -252,9 +252,9 @@ async def test_what_was_read_ahead_before_a_seek_is_not_given(cluster: FakeClust
         assert first[0].queue_offset == 0
         await c.seek(10)
         assert (await drain(c, 1, max_messages=1))[0].queue_offset == 10
-        assert c._session.ready._limiter.size > 0
+        assert c.buffered_bytes > 0
         await c.seek("end")
-        assert c._session.ready._limiter.size == 0
+        assert c.buffered_bytes == 0
 
 
 async def test_an_offset_that_does_not_exist_is_corrected(
@@ -361,7 +361,7 @@ async def test_a_single_pull(cluster: FakeCluster) -> None:
         result = await c.pull(A0, 50)
         assert (result.status, result.next_begin_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
         task = asyncio.create_task(c.pull(A0, 5, suspend=5))
-        await until(lambda: cluster["a"]._held)
+        await until(lambda: cluster["a"].held)
         cluster["a"].store("T", 0, b"x")
         assert [m.body for m in (await task).messages] == [b"x"]
         assert await c.begin_offset(A0) == 0
@@ -384,7 +384,8 @@ async def test_buffers_are_bounded(cluster: FakeCluster) -> None:
         await c.assign([A0])
         pulls = cluster["a"].pulls
         await until(lambda: len(pulls) == 2)  # of 32 messages each
-        await asyncio.sleep(0.02)
+        for _ in range(3):
+            await c.committed(A0)  # meanwhile it could have asked as often
         assert len(pulls) == 2
         assert len(await drain(c, 500)) == 500
 
@@ -395,13 +396,13 @@ async def test_the_bytes_of_all_queues_together_are_bounded(cluster: FakeCluster
             cluster[name].store("T", 0, bytes(10_000))
     async with consumer(cluster, max_buffered_bytes=500_000) as c:
         await c.assign("T")
-        limiter = c._session.ready._limiter
-        await until(lambda: limiter.size >= 500_000)
-        await asyncio.sleep(0.02)
+        await until(lambda: c.buffered_bytes >= 500_000)
+        for _ in range(3):
+            await c.committed(A0)  # meanwhile it could have asked as often
         # Each queue may have had one pull under way when the bound was reached.
-        assert limiter.size < 500_000 + 2 * 32 * 12_000
+        assert c.buffered_bytes < 500_000 + 2 * 32 * 12_000
         assert len(await drain(c, 200)) == 200
-        assert limiter.size == 0
+        assert c.buffered_bytes == 0
 
 
 async def test_a_topic_that_does_not_exist_yet(
@@ -419,18 +420,17 @@ async def test_a_topic_that_does_not_exist_yet(
 async def test_new_queues_are_taken_up_and_removed_ones_dropped(cluster: FakeCluster) -> None:
     fill(cluster)
     cluster.put("T", "a", queues=1)
-    async with consumer(cluster, start="end") as c:
+    async with consumer(cluster, start="end", route_interval=0.01) as c:
         await c.assign("T")
         assert c.assignment == [A0]
         cluster.put("T", "a", "b", queues=2)
-        await c._session.instance.routes.poll()
-        assert len(c.assignment) == 4
+        await until(lambda: len(c.assignment) == 4)
         # Those that are new are read from their first message.
         assert len(await drain(c, 15)) == 15
         cluster.put("T", "a", queues=1)
-        await c._session.instance.routes.poll()
         # Broker b left the route and may come back; queue 1 of a is gone.
-        assert c.assignment == [A0, MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
+        left = [A0, MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
+        await until(lambda: c.assignment == left)
 
 
 async def test_unassign(cluster: FakeCluster) -> None:
@@ -442,7 +442,7 @@ async def test_unassign(cluster: FakeCluster) -> None:
         await c.unassign("T")
         assert c.assignment == []
         assert cluster["a"].offsets["G", "T", 0] == 5
-        assert c._session.ready._limiter.size == 0
+        assert c.buffered_bytes == 0
         with pytest.raises(NotRunning, match="reads no topic"):
             await c.poll(timeout=0.01)
         await c.assign("T", tags="x")
@@ -597,7 +597,7 @@ async def test_a_replica_is_asked_when_the_broker_suggests_it(cluster: FakeClust
 async def test_shutdown_with_pulls_held_and_a_broker_gone(cluster: FakeCluster) -> None:
     async with consumer(cluster) as c:
         await c.assign("T")
-        await until(lambda: len(cluster["b"]._held) >= 2)
+        await until(lambda: len(cluster["b"].held) >= 2)
         await cluster["a"].stop()
     assert [u.consumer_group for u in cluster["b"].unregistered] == ["G"]
     await until(lambda: cluster["b"].connections == 0)
@@ -607,7 +607,12 @@ async def test_paused_queues_keep_what_they_have(cluster: FakeCluster) -> None:
     bodies = fill(cluster, 80)
     async with consumer(cluster, batch=4) as c:
         await c.assign("T")
-        await until(lambda: len(c._session.ready._ready) == 4)
+
+        def asked_again(broker: FakeBroker) -> bool:
+            asked = [pull.queue_id for pull in broker.pulls]
+            return asked.count(0) >= 2 and asked.count(1) >= 2
+
+        await until(lambda: all(map(asked_again, cluster.brokers.values())))
         c.pause([A0])
         seen = await drain(c, 60)
         assert A0 not in {m.queue for m in seen}

@@ -75,23 +75,41 @@ async def test_a_share_is_not_taken_of_a_topic_that_is_given_up(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While what is lost is committed, before what is gained is read."""
-    broker = cluster["a"]
+    broker, brokers = cluster["a"], cluster.brokers.values()
     broker.store("T", 0, b"x")
+    cluster.put("U")
+
+    def divisions() -> int:
+        return sum(each.seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP] for each in brokers)
+
+    def join(other: str, instead_of: str = "") -> None:
+        """Have one more client in the group; the queues are divided by the order of names."""
+        for each in brokers:
+            each.clients.pop(instead_of, None)
+            each.clients[other] = each.clients[c.client_id]
+
     async with consumer(cluster) as c:
-        await c.subscribe("T")
-        await until(lambda: len(c.assignment) == 4)
+        for topic in "TU":
+            await c.subscribe(topic)
+        await until(lambda: len(c.assignment) == 8)
+        join("zzz")
+        broker.notify("G")
+        await until(lambda: {q.broker_name for q in c.assignment} == {"a"})
         assert await c.poll(timeout=10)
         assert await c.poll(timeout=0) == []
         update = broker.update_offset
         broker.update_offset = lambda request: None  # type: ignore[method-assign]
-        c._session.assignment.remove(MessageQueue("T", "b", 1))
-        sharing = asyncio.create_task(c._session._rebalanced("T", [MessageQueue("T", "b", 1)]))
-        await until(lambda: broker.seen[COMMIT])
+        commits = broker.seen[COMMIT]
+        join("000", instead_of="zzz")
+        broker.notify("G")
+        await until(lambda: broker.seen[COMMIT] > commits)
         await c.unassign("T")
         broker.update_offset = update  # type: ignore[method-assign]
+        of_t = divisions()
         broker.drop_connections()
-        assert await sharing
-        assert c.assignment == []
+        await until(lambda: divisions() > of_t)  # then U is divided
+        await until(lambda: c.assignment)
+        assert {queue.topic for queue in c.assignment} == {"U"}
 
 
 async def test_offsets_are_all_tried_before_an_error_is_raised(cluster: FakeCluster) -> None:
@@ -100,8 +118,6 @@ async def test_offsets_are_all_tried_before_an_error_is_raised(cluster: FakeClus
         with pytest.raises(BrokerNotFound):
             await c.commit({MessageQueue("T", "nobody", 0): 1, A0: 7})
         assert cluster["a"].offsets["G", "T", 0] == 7
-        (pq,) = c._session.assignment.queues
-        assert pq.committed == 7
 
 
 async def test_a_topic_that_is_waited_for_again_is_looked_for_once(cluster: FakeCluster) -> None:
@@ -126,17 +142,17 @@ async def test_events_tell_names_without_the_namespace(cluster: FakeCluster, ord
     cluster.put("ns%T", "a", queues=1)
     events: list[ConsumerEvent] = []
     cluster["a"].pull_answer = lambda request: cluster["a"].pulled(ResponseCode.NO_PERMISSION, 0, 0)
-    async with PushConsumer(
+    async with impatient(PushConsumer, Pauses(lock_renewal=0.01))(
         "G", {"T": "*"}, handler=lambda message: None, namesrv=cluster.namesrv, namespace="ns",
         orderly=orderly, on_event=events.append,
-    ) as c:  # fmt: skip
+    ):  # fmt: skip
         await until(lambda: ConsumerEventKind.READING_FAILED in {event.kind for event in events})
         cluster["a"].pull_answer = None
         cluster["a"].store("ns%T", 0, b"x")
         await until(lambda: ConsumerEventKind.READING_RECOVERED in {event.kind for event in events})
         if orderly:
             cluster["a"].locks = dict.fromkeys(cluster["a"].locks, "a thief")
-            await c._session.ownership.renew()
+            await until(lambda: ConsumerEventKind.LOCK_LOST in {event.kind for event in events})
     told = {event.kind: event.subject for event in events}
     assert told[ConsumerEventKind.QUEUES_CHANGED] == "T"
     assert told[ConsumerEventKind.READING_FAILED] == str(A0)

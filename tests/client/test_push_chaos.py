@@ -18,7 +18,7 @@ from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.test_cancellation import cancel_after
-from tests.client.waiting import until
+from tests.client.waiting import client_tasks, until
 
 TOTAL = 240
 
@@ -135,9 +135,7 @@ async def test_cancellation_at_any_await(cluster: FakeCluster, what: str, orderl
             async with await anext(c):
                 pass
         await c.shutdown()
-        assert not c._session.instance.running
-        assert not c._session.instance._tasks - {asyncio.current_task()}
-        assert c._session.instance.pool.addresses == []
+        assert client_tasks() == []
 
 
 async def test_a_cancelled_block_gives_the_message_back(cluster: FakeCluster) -> None:

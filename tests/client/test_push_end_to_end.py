@@ -32,11 +32,9 @@ async def create_topic(producer: Producer) -> None:
     """On both brokers, with a message each; returns when the name server knows it."""
     for name in ("b0", "b1"):
         await producer.send(Message("T", name.encode()), queue=MessageQueue("T", name, 0))
-    while True:
-        route = await producer._instance.routes.refresh("T")
-        if route is not None and len(route.addresses()) == 2:
-            return
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while len({queue.broker_name for queue in await producer.queues("T")}) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -61,7 +59,7 @@ async def test_nothing_acknowledged_is_lost_through_restarts(
             **options,
         )  # fmt: skip
 
-    async with Producer("PG", namesrv=real.namesrv) as producer:
+    async with Producer("PG", namesrv=real.namesrv, route_interval=0.01) as producer:
         await create_topic(producer)
         lasting = consumer()
         await lasting.start()
@@ -85,7 +83,7 @@ async def test_nothing_acknowledged_is_lost_through_restarts(
 
 
 async def test_a_new_group_gets_what_is_sent_once_it_has_started(real: RealCluster) -> None:
-    async with Producer("PG", namesrv=real.namesrv) as producer:
+    async with Producer("PG", namesrv=real.namesrv, route_interval=0.01) as producer:
         await create_topic(producer)
         for n in range(10):
             body = b"after the start of %d" % n

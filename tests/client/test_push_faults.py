@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until
@@ -102,21 +101,26 @@ async def test_an_orderly_queue_goes_on_after_a_handler_ended_itself(cluster: Fa
 async def test_an_offset_that_was_reset_is_stored_where_it_was_before(cluster: FakeCluster) -> None:
     """What is known to be stored is the reset's offset, not the last commit's."""
     seen: list[bytes] = []
+    offsets = cluster["a"].offsets
+    gate = asyncio.Event()
+    gate.set()
 
     async def handle(message: ConsumedMessage) -> None:
+        await gate.wait()
         seen.append(message.body)
 
     fill(cluster)
-    async with consumer(cluster, handler=handle, commit_interval=600.0) as c:
-        await until(lambda: len(seen) == 3)
-        await c._session.committer.commit(c._session.assignment.queues)
+    async with consumer(cluster, handler=handle, commit_interval=0.01):
+        await until(lambda: offsets.get(("G", "T", 0)) == 3)
+        gate.clear()
         header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, is_force=True)
         body = ResetOffsetBody(offset_table={A0: 1}).encode()
         (connection,) = cluster["a"].clients.values()
         connection.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
+        await until(lambda: offsets["G", "T", 0] == 1)
+        gate.set()
         await until(lambda: len(seen) == 5)
-        await until(lambda: cluster["a"].offsets["G", "T", 0] == 1)
-    assert cluster["a"].offsets["G", "T", 0] == 3
+        await until(lambda: offsets["G", "T", 0] == 3)
 
 
 async def test_an_orderly_queue_goes_on_after_a_cancelled_way_to_the_dead_letters(
@@ -158,18 +162,20 @@ async def test_the_lock_of_a_queue_that_is_given_up_is_renewed_until_its_work_is
         await gate.wait()
 
     fill(cluster)
-    async with consumer(cluster, handler=handle, orderly=True) as c:
+    async with consumer(cluster, Pauses(lock_renewal=0.01), handler=handle, orderly=True) as c:
         await until(lambda: seen)
         await c.unsubscribe("T")
         broker.locks.clear()  # a minute later
         if stolen:
             broker.locks[A0] = "a thief"
             broker.offsets["G", "T", 0] = 2
-        assert await c._session.ownership.renew()
+        renewals = broker.seen[RequestCode.LOCK_BATCH_MQ]
+        await until(lambda: broker.seen[RequestCode.LOCK_BATCH_MQ] >= renewals + 3)
         assert broker.locks[A0] == ("a thief" if stolen else c.client_id)
         gate.set()
-        await until(lambda: not c._session.ownership._leaving)
-        assert broker.locks.get(A0) == ("a thief" if stolen else None)
+        if not stolen:
+            await until(lambda: A0 not in broker.locks)
+    assert broker.locks == ({A0: "a thief"} if stolen else {})
     assert broker.offsets["G", "T", 0] == (2 if stolen else 1)
 
 
@@ -196,8 +202,12 @@ async def test_what_a_handler_makes_of_a_body_does_not_count(
         pull_threshold_size_for_queue=1, pull_threshold_size_for_topic=topic_bound,
     ) as c:  # fmt: skip
         await until(lambda: times == 40 + orderly)
-        pq = c._session.assignment.fetchers[A0].pq
-        await until(lambda: (pq.count, pq.size) == (0, 0))
+        async with asyncio.timeout(10):
+            while True:
+                info = await cluster["a"].running_info(c.client_id)
+                if not info.mq_table[A0].cached_msg_count:
+                    break
+    assert info.mq_table[A0].cached_msg_size_in_mib == 0
 
 
 async def test_a_commit_that_hangs_keeps_no_lock(cluster: FakeCluster) -> None:
@@ -217,16 +227,33 @@ async def test_a_topic_that_is_given_up_is_not_taken_again(cluster: FakeCluster)
     """By a division of its queues that began before."""
     seen: list[bytes] = []
     brokers = cluster.brokers.values()
+
+    def divisions() -> int:
+        return sum(b.seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP] for b in brokers)
+
     fill(cluster)
-    async with consumer(cluster, handler=lambda m: seen.append(m.body)) as c:
-        await until(lambda: len(seen) == 3)
+    cluster.put("U")
+    async with PushConsumer(
+        "G", {"T": "*", "U": "*"}, handler=lambda m: seen.append(m.body),
+        namesrv=cluster.namesrv, start="begin",
+    ) as c:  # fmt: skip
+        await until(lambda: len(seen) == 3 and len(c.assignment) == 8)
+        held: list[Request[Any]] = []
+        for broker in brokers:
+            broker.consumer_list = held.append  # type: ignore[method-assign, assignment]
+        cluster["a"].notify("G")
+        await until(lambda: held)  # the division of T, before that of U
         cluster["a"].update_offset = lambda request: None  # type: ignore[method-assign]
         before = cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET]
         ending = asyncio.create_task(c.unsubscribe("T"))
         await until(lambda: cluster["a"].seen[RequestCode.UPDATE_CONSUMER_OFFSET] > before)
-        share = [MessageQueue("T", broker.name, i) for broker in brokers for i in range(2)]
-        await c._session.ownership.share("T", share)
-        assert c.assignment == []
+        of_t = divisions()
+        for broker in brokers:
+            del broker.consumer_list
+        for request in held:
+            request.reply(cluster["a"].consumer_list(request))
+        await until(lambda: divisions() > of_t)
+        assert {queue.topic for queue in c.assignment} == {"U"}
         ending.cancel()
         await asyncio.wait([ending])
 
@@ -274,16 +301,16 @@ async def test_a_paused_queue_hands_out_no_repetition(cluster: FakeCluster) -> N
     cluster["a"].back_answer = Response(ResponseCode.SYSTEM_ERROR, "as the test says")
     fill(cluster, 1)
     async with consumer(cluster, Pauses(local_retry=0.001)) as c:
-        service = c._session.consumption.service
         message = await anext(c)
         await message.reconsume()
         c.pause()
-        (timer,) = service._timers
-        await until(lambda: timer not in service._timers)
-        assert service.take() is None
+        again = asyncio.ensure_future(anext(c))
+        # The repetition becomes due first: timers of one loop end in their order.
+        await asyncio.sleep(0.002)
+        assert not again.done()
         c.resume()
         async with asyncio.timeout(5):
-            assert await anext(c) is message
+            assert await again is message
         message.ack()
     assert cluster["a"].offsets["G", "T", 0] == 1
 
@@ -292,14 +319,21 @@ async def test_work_that_took_too_long_is_ended_once(cluster: FakeCluster) -> No
     """Not again while the broker takes the message back."""
     cluster["a"].back_answer = None  # type: ignore[assignment]
     fill(cluster, 1)
-    async with consumer(cluster, handler=lambda message: asyncio.Event().wait()) as c:
-        workers = c._session.consumption.workers
-        await until(lambda: list(workers.in_work))
-        (task,) = workers.tasks
-        workers.expire(0.0)
-        await until(lambda: cluster["a"].sent_back)
-        workers.expire(0.0)
-        assert not task.cancelling()
+    begun: list[bytes] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        begun.append(message.body)
+        await asyncio.Event().wait()
+
+    pauses = Pauses(local_retry=0.001, send_back_timeout=600.0)
+    async with consumer(
+        cluster, pauses, handler=handle, consume_timeout=0.02, shutdown_timeout=0.0
+    ):
+        back = cluster["a"].sent_back
+        await until(lambda: len(back) == 1)
+        cluster["a"].store("T", 0, b"another")
+        await until(lambda: len(back) == 2)  # meanwhile the first one was looked at again
+        assert begun == [b"0", b"another"]
         cluster["a"].drop_connections()
 
 
@@ -308,30 +342,39 @@ async def test_a_message_that_is_refused_comes_again_less_and_less_often(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     """One that the broker has no more, say. A broker that is away may be back at any moment."""
+    loop = asyncio.get_running_loop()
+    unit = 2.0**-12
+    usual = [unit, 2 * unit, 4 * unit, 8 * unit, 16 * unit, 32 * unit, 60 * unit]
     pauses: list[float] = []
     done = asyncio.Event()
-    later = ConsumeService._later
+    later = loop.call_later
 
-    def at_once(self: Any, pause: float, action: Any, message: ConsumedMessage) -> None:
-        pauses.append(pause)
-        later(self, 0.0, action, message)
+    def noting(delay: float, callback: Any, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        if delay in usual:
+            pauses.append(delay)
+        return later(delay, callback, *args, **options)
 
     async def handle(message: ConsumedMessage) -> None:
         if len(pauses) < 9:
             raise ReconsumeLater
         done.set()
 
-    monkeypatch.setattr(ConsumeService, "_later", at_once)
+    monkeypatch.setattr(loop, "call_later", noting)
     if refused:
         cluster["a"].back_answer = Response(ResponseCode.NO_PERMISSION, "as the test says")
     else:
         cluster["a"].back_answer = None  # type: ignore[assignment]
     fill(cluster, 1)
-    async with consumer(cluster, Pauses(send_back_timeout=5 if refused else 0.01), handler=handle):
+    options = Pauses(
+        local_retry=unit,
+        longest_local_retry=60 * unit,
+        send_back_timeout=5 if refused else 0.01,
+    )
+    async with consumer(cluster, options, handler=handle):
         async with asyncio.timeout(10):
             await done.wait()
     assert cluster["a"].offsets["G", "T", 0] == 1
-    assert pauses == ([5, 10, 20, 40, 80, 160, 300, 300, 300] if refused else [5] * 9)
+    assert pauses == ([*usual, *usual[-1:] * 2] if refused else [unit] * 9)
 
 
 @pytest.mark.parametrize("orderly", [False, True])

@@ -147,10 +147,11 @@ async def test_a_notice_does_not_hold_up_the_end(cluster: FakeCluster) -> None:
     for turns in range(40):
         c = consumer(cluster)
         await c.start()
-        await asyncio.sleep(0.001)
+        await c.subscribe("T")
+        await until(lambda: cluster["a"].clients)
         leaving = asyncio.ensure_future(c.shutdown())
         for _ in range(turns):
             await asyncio.sleep(0)
-        c._session.rebalancer.soon()
+        cluster["a"].notify("G")
         async with asyncio.timeout(5):
             await leaving

@@ -17,9 +17,10 @@ from pocketmq.client.errors import (
     RequestTimeout,
     SendError,
 )
-from pocketmq.client.producer import request_reply
+from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.message import Message, MessageExt
@@ -48,9 +49,7 @@ def replying(broker: FakeBroker) -> Callable[..., None]:
         connections.append(request.connection)
         return heartbeat(request)
 
-    broker.dispatcher._routes[RequestCode.HEART_BEAT] = broker.dispatcher._routes[
-        RequestCode.HEART_BEAT
-    ]._replace(handler=beat)
+    broker.dispatcher.wrap(RequestCode.HEART_BEAT, lambda _: beat)
 
     def push(properties: str, body: bytes, sys_flag: int = 0) -> None:
         connections[-1].send_oneway(
@@ -166,7 +165,6 @@ async def test_many_requests_at_once_get_their_own_replies(
             await p.reply(request, b"re " + request.body)
         replies = await asyncio.gather(*requests)
         assert [reply.body for reply in replies] == [b"re %d" % i for i in range(50)]
-        assert len(p._replies) == 0
 
 
 async def test_no_reply_in_time(cluster: FakeCluster, push: Callable[..., None]) -> None:
@@ -178,7 +176,6 @@ async def test_no_reply_in_time(cluster: FakeCluster, push: Callable[..., None])
         await p.reply(request, b"late")
         push("", b"no lz4", COMPRESSED | CompressionType.LZ4.flag)
         push("", compress(b"x", CompressionType.LZ4), COMPRESSED | CompressionType.LZ4.flag)
-        assert len(p._replies) == 0
 
 
 async def test_shutdown_ends_the_wait(cluster: FakeCluster, push: Callable[..., None]) -> None:
@@ -186,7 +183,7 @@ async def test_shutdown_ends_the_wait(cluster: FakeCluster, push: Callable[..., 
     await p.start()
     waiting = asyncio.create_task(p.request(Message("T", b"x"), timeout=30.0))
     await until(lambda: received(cluster["a"]))
-    await until(lambda: not p._in_flight.count)
+    await until(lambda: not p.in_flight)
     await p.shutdown()
     with pytest.raises(NotRunning):
         await waiting
@@ -197,7 +194,6 @@ async def test_a_request_that_can_not_be_sent(cluster: FakeCluster) -> None:
     async with Producer("PG", namesrv=cluster.namesrv) as p:
         with pytest.raises(SendError):
             await p.request(Message("T", b"x"))
-        assert len(p._replies) == 0
     with pytest.raises(NotRunning):
         await p.request(Message("T", b"x"))
 
@@ -226,10 +222,7 @@ async def test_every_broker_knows_the_requester_first(
 def hanging_heartbeats(broker: FakeBroker) -> asyncio.Event:
     """From now on the broker answers no heartbeat; set when it gets one."""
     arrived = asyncio.Event()
-    routes = broker.dispatcher._routes
-    routes[RequestCode.HEART_BEAT] = routes[RequestCode.HEART_BEAT]._replace(
-        handler=lambda request: arrived.set()
-    )
+    broker.dispatcher.wrap(RequestCode.HEART_BEAT, lambda _: lambda request: arrived.set())
     return arrived
 
 
@@ -253,32 +246,39 @@ async def test_another_broker_that_hangs_delays_only_the_first_request(
             assert [await ask(n) for n in range(1, 11)] == [b"re %d" % n for n in range(1, 11)]
 
 
-async def test_requests_of_one_moment_wait_for_the_same_heartbeat(
-    cluster: FakeCluster, push: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_reply, "INTRODUCTION", 15.0)
-    beat = cluster["a"].dispatcher._routes[RequestCode.HEART_BEAT].handler
+async def test_requests_of_one_moment_wait_for_the_same_heartbeat(cluster: FakeCluster) -> None:
+    cluster.put("T", "a")
     held: list[Request[Any]] = []
-    cluster["a"].dispatcher._routes[RequestCode.HEART_BEAT] = (
-        cluster["a"].dispatcher._routes[RequestCode.HEART_BEAT]._replace(handler=held.append)
-    )
-    async with Producer("PG", namesrv=cluster.namesrv) as p:
-        asked = [
-            asyncio.create_task(p.request(Message("T", b"%d" % n), timeout=30.0)) for n in range(3)
-        ]
-        # One for the requests, one for the new connection.
-        await until(lambda: len(held) == 2)
-        assert not received(cluster["a"])
-        asked[0].cancel()
-        for request in held:
-            response = beat(request)
-            assert isinstance(response, Response)
-            request.reply(response)
-        await until(lambda: len(received(cluster["a"])) == 2)
-        for message in received(cluster["a"]):
-            await p.reply(message, message.body)
-        assert [reply.body for reply in await asyncio.gather(*asked[1:])] == [b"1", b"2"]
-        assert len(held) == 2
+    cluster["a"].dispatcher.wrap(RequestCode.HEART_BEAT, lambda _: held.append)
+    sent: list[bytes] = []
+
+    async def send(kind: Any, message: Message, **options: Any) -> Any:
+        sent.append(message.body)
+
+    instance = ClientInstance(cluster.namesrv)
+    instance.heartbeat.add_producer("PG")
+    await instance.start()
+    replies = RequestReply(instance, send, introduction=15.0)
+    asked = [
+        asyncio.create_task(
+            replies.request(Message("T", b"%d" % n), queue=None, key=None, timeout=30.0)
+        )
+        for n in range(3)
+    ]
+    # One for the requests, one for the new connection.
+    await until(lambda: len(held) == 2)
+    assert (len(replies), sent) == (3, [])
+    asked[0].cancel()
+    for request in held:
+        request.reply(cluster["a"].heartbeat(request))
+    await until(lambda: len(sent) == 2)
+    assert sent == [b"1", b"2"]
+    assert len(held) == 2
+    replies.abandon()
+    ends = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError, NotRunning, NotRunning]
+    assert len(replies) == 0
+    await instance.shutdown()
 
 
 async def test_a_broker_that_could_not_be_told_is_told_by_a_later_request(

@@ -74,13 +74,13 @@ def test_the_fixed_queues_of_an_ordered_topic() -> None:
 async def test_an_ordered_topic_keeps_its_queues_without_their_broker(cluster: FakeCluster) -> None:
     fixed = "a:2;b:2"
     cluster.name_server.routes["T"].order_topic_conf = fixed
-    async with Producer("PG", namesrv=cluster.namesrv) as p:
+    async with Producer("PG", namesrv=cluster.namesrv, route_interval=0.01) as p:
         keys = [str(n) for n in range(8)]
         before = {key: (await p.send(Message("T", b"x"), key=key)).queue for key in keys}
         cluster.put("T", "a")
         cluster.name_server.routes["T"].order_topic_conf = fixed
-        await p._routes.poll()
-        assert set(p._routes.brokers) == {"a"}
+        polls = cluster.name_server.seen[ROUTE]
+        await until(lambda: cluster.name_server.seen[ROUTE] >= polls + 2)
         for key, queue in before.items():
             if queue.broker_name == "a":
                 assert (await p.send(Message("T", b"x"), key=key)).queue == queue
@@ -128,7 +128,7 @@ async def test_a_shutdown_is_an_error_to_who_waits_for_a_route(cluster: FakeClus
     await instance.start()
     outside = asyncio.create_task(instance.routes.for_publish("T"))
     own = instance.spawn(instance.routes.for_publish("T"), "its own")
-    await until(lambda: cluster.name_server._waiting)
+    await until(lambda: cluster.name_server.waiting)
     await instance.shutdown()
     with pytest.raises(NotRunning, match="was shut down"):
         await outside

@@ -139,7 +139,7 @@ async def test_a_second_signal_does_not_wait_for_handlers(cluster: FakeCluster) 
     )  # fmt: skip
     running = asyncio.create_task(consumer.run())
     await begun.wait()
-    await until(lambda: not consumer._session.life.running)
+    await until(lambda: not consumer.running)
     os.kill(os.getpid(), signal.SIGTERM)
     async with asyncio.timeout(30):
         await running

@@ -10,14 +10,18 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
 from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.batch import child_frames
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Handler
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.request import Request, Response
 from tests.client.waiting import until
 
 QUEUES = 40
@@ -32,13 +36,23 @@ class Cluster:
         self.namesrv = f"127.0.0.1:{namesrv.port}"
         self.broker = broker
         self.seen: Counter[int] = Counter()
-        for code, route in list(broker.dispatcher.codes.items()):
-            broker.dispatcher._routes[code] = route._replace(handler=self._counting(route.handler))
+        #: How many children the parents of pulls had.
+        self.parents: list[int] = []
+        self.connections: set[Any] = set()
+        #: Of the last poll of each queue that was a child, by queue id.
+        self.opaques: dict[int, int] = {}
+        for code in list(broker.dispatcher.codes):
+            broker.dispatcher.wrap(code, self._counting)
 
     def _counting(self, handler: Any) -> Any:
         def handle(request: Request[Any]) -> Any:
+            self.connections.add(request.connection)
             if request.channel is request.connection:
                 self.seen[request.code] += 1
+            elif request.code == PULL:
+                self.opaques[request.header.queue_id] = request.opaque
+            if request.code == BATCH and request.header.dispatch_code == PULL:
+                self.parents.append(len(list(child_frames(request.body))))
             return handler(request)
 
         return handle
@@ -49,7 +63,9 @@ class Cluster:
 
     def without_batches(self) -> None:
         """Like an official broker."""
-        del self.broker.dispatcher._routes[BATCH]
+        code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        answer = Response(code, " request type 666 not supported")
+        self.broker.dispatcher.wrap(BATCH, lambda _: lambda request: answer)
 
 
 #: A broker that takes parents of 8 children at most.
@@ -135,14 +151,36 @@ async def test_rounds_bring_all_queues_together_again(cluster: Cluster, producer
         await until(lambda: cluster.held == QUEUES)
         for queue in await producer.queues("T"):
             await producer.send(Message("T", b"x"), queue=queue)
+        cluster.parents.clear()
         await receive(consumer, QUEUES)
-        polls = consumer._session.puller._polls
-        assert polls is not None
-        await until(lambda: not polls._portion, timeout=20.0)  # a new round has begun
+        await until(lambda: QUEUES in cluster.parents, timeout=20.0)  # a new round has begun
         await until(lambda: cluster.held == QUEUES)
         batches, pulls = cluster.seen[BATCH], cluster.seen[PULL]
         await until(lambda: cluster.seen[BATCH] > batches, timeout=20.0)
         assert cluster.seen[PULL] == pulls, "no queue polls by itself any more"
+
+
+async def test_opaques_of_queues_differ_after_some_have_gone(
+    cluster: Cluster, producer: Producer
+) -> None:
+    instance = ClientInstance(cluster.namesrv)
+    await instance.start()
+    polls = SharedPolls(instance.pool, instance.batch_protocol, 60.0, 10.0)
+
+    def pull(queue_id: int) -> asyncio.Task[Any]:
+        header = PullMessageRequestHeader("G", "T", queue_id, 0, 32, 6, 0, 0, 0, "*")
+        return asyncio.create_task(polls.pull(cluster.broker.address, header))
+
+    tasks = [pull(0), pull(1)]
+    await until(lambda: len(cluster.opaques) == 2)
+    polls.forget("T", 0)
+    tasks += [pull(2), pull(3)]
+    await until(lambda: len(cluster.opaques) == 4)
+    assert len(set(cluster.opaques.values())) == 4
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await instance.shutdown()
 
 
 @pytest.mark.parametrize("share_polls", [True, False])
@@ -213,8 +251,8 @@ async def test_a_restarted_connection_goes_on(cluster: Cluster, producer: Produc
     async with consumer_of(cluster) as consumer:
         await consumer.assign("T")
         await until(lambda: cluster.held == QUEUES)
-        for connection in list(consumer._session.instance.pool._connections.values()):
-            connection._stream.abort("the test says so")
+        for connection in cluster.connections:
+            connection.abort("the test says so")
         await producer.send(Message("T", b"x"))
         assert [m.body for m in await receive(consumer, 1)] == [b"x"]
 

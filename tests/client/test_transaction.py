@@ -3,11 +3,15 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.errors import InvalidMessage, TransactionNotPrepared
-from pocketmq.client.producer import transaction
+from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
 from pocketmq.client.producer.hooks import SendContext, SendKind
 from pocketmq.client.producer.result import SendResult
-from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.producer.transaction import (
+    MAX_CHECKS,
+    Check,
+    TransactionProducer,
+    TransactionState,
+)
 from pocketmq.message import properties as names
 from pocketmq.message.message import Message, MessageExt
 from pocketmq.message.record import decode
@@ -46,10 +50,7 @@ class Ends(list[EndTransactionRequestHeader]):
                 response.code = self.status
             return response
 
-        routes = broker.dispatcher._routes
-        routes[RequestCode.SEND_MESSAGE_V2] = routes[RequestCode.SEND_MESSAGE_V2]._replace(
-            handler=prepare
-        )
+        broker.dispatcher.wrap(RequestCode.SEND_MESSAGE_V2, lambda _: prepare)
 
     def end(self, request: Request[EndTransactionRequestHeader]) -> None:
         assert request.oneway
@@ -86,7 +87,7 @@ def nobody_runs(message: Message, half: SendResult) -> TransactionState:
 
 
 def producer(
-    cluster: FakeCluster, check: transaction.Check = nobody_asks, **options: Any
+    cluster: FakeCluster, check: Check = nobody_asks, **options: Any
 ) -> TransactionProducer:
     return TransactionProducer("PG", check=check, namesrv=cluster.namesrv, **options)
 
@@ -235,10 +236,7 @@ async def test_a_check_that_fails_answers_unknown(
     assert error in caplog.text
 
 
-async def test_checks_are_bounded(
-    cluster: FakeCluster, ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transaction, "MAX_CHECKS", 2)
+async def test_checks_are_bounded(cluster: FakeCluster, ends: Ends) -> None:
     release = asyncio.Event()
     asked = 0
 
@@ -252,14 +250,14 @@ async def test_checks_are_bounded(
         async with p.transaction(Message("T", b"x")):
             pass
         await until(lambda: ends)
-        for _ in range(4):
+        for _ in range(MAX_CHECKS + 2):
             ends.check()
-        await until(lambda: asked == 2)
+        await until(lambda: asked == MAX_CHECKS)
         release.set()
-        await until(lambda: len(ends) == 3)
+        await until(lambda: len(ends) == 1 + MAX_CHECKS)
         ends.check()
-        await until(lambda: len(ends) == 4)
-    assert asked == 3
+        await until(lambda: len(ends) == 2 + MAX_CHECKS)
+    assert asked == MAX_CHECKS + 1
 
 
 async def test_checks_that_are_not_ours(cluster: FakeCluster, ends: Ends) -> None:
@@ -282,5 +280,6 @@ async def test_a_broker_that_is_gone_is_not_told(
     async with producer(cluster, timeout=0.5) as p:
         async with p.transaction(Message("T", b"x")):
             await cluster["a"].stop()
-            await until(lambda: cluster["a"].address not in p._pool.addresses)
+            with pytest.raises(RemotingError):
+                await p.send(Message("T", b"finds out"), timeout=0.05)
         assert "the broker will ask for transaction" in caplog.text

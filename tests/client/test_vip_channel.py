@@ -8,6 +8,7 @@ from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.errors import SendError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
 from pocketmq.remoting.bodies.cluster import ClusterInfo
@@ -93,10 +94,15 @@ async def test_pull_consumers(cluster: FakeCluster, vip: FakeBroker) -> None:
 
 
 async def test_producers(cluster: FakeCluster, vip: FakeBroker) -> None:
-    async with Producer("G", namesrv=cluster.namesrv, vip_channel=True) as p:
-        await p.send(Message("T", b"x"))
-        await p.send_batch([Message("T", b"x")] * 2)
-        assert await p._sender.probe(cluster["a"].address, 1.0)
+    async with Producer(
+        "G", namesrv=cluster.namesrv, vip_channel=True, retries=0, timeout=0.2, detect_interval=50
+    ) as p:
+        await p.send(Message("T", b"x"), timeout=10)
+        await p.send_batch([Message("T", b"x")] * 2, timeout=10)
+        vip.mode = "hang"
+        with pytest.raises(SendError):
+            await p.send(Message("T", b"x"))
+        await until(lambda: vip.seen[C.GET_MAX_OFFSET])  # by the detector
         # Its own port gets to know the producer at once, not with the next heartbeat of all.
         await until(lambda: cluster["a"].heartbeats)
     check(

@@ -19,6 +19,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from tests.client.waiting import online
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 
 CLUSTER = "DefaultCluster"
@@ -77,17 +78,17 @@ async def test_groups(admin: Admin, cluster: Cluster, topic: str) -> None:
     await fill(cluster, topic, 5)
     queue = MessageQueue(topic, BROKER_NAME, 0)
     async with (
-        Producer("admin_online", namesrv=cluster.address) as producer,
-        PullConsumer(group, namesrv=cluster.address, start="begin") as consumer,
+        Producer("admin_online", namesrv=cluster.address, heartbeat_interval=0.1) as producer,
+        PullConsumer(
+            group, namesrv=cluster.address, start="begin", heartbeat_interval=0.1
+        ) as consumer,
     ):
         await producer.send(Message(topic, b"connects"))
         await consumer.subscribe(topic, "A || B")
         # Both are known with their next heartbeat, and nothing tells when that came.
-        await consumer._session.instance.heartbeat.send_all()
-        await producer._instance.heartbeat.send_all()
-        online = await admin.consumers(group)
-        assert [each.client_id for each in online.connection_set] == [consumer.client_id]
-        assert online.subscription_table[topic].sub_string == "A || B"
+        members = await online(admin, group, topic, "admin_online")
+        assert [each.client_id for each in members.connection_set] == [consumer.client_id]
+        assert members.subscription_table[topic].sub_string == "A || B"
         assert [c.client_id for c in await admin.producers("admin_online")] == [producer.client_id]
     await admin.set_group_offset(group, queue, 2)
     assert await admin.group_offset(group, queue) == 2

@@ -190,9 +190,9 @@ async def test_lingered_messages_keep_the_order_of_their_keys(keen: Cluster, top
     async with Producer(
         "PG", namesrv=keen.address, linger_ms=2, batch_bytes=4096, queue_selector="consistent"
     ) as producer:
-        await producer.send(Message(topic, b"makes the topic"))
         # Until the topic's own route is known, its queues are those of the template.
-        await producer._routes.refresh(topic)
+        async with Producer("PG", namesrv=keen.address) as another:
+            await another.send(Message(topic, b"makes the topic"))
         for n in range(500):
             await producer.post(Message(topic, b"%d %d" % (n % 7, n)), key=n % 7)
     async with reader(keen, topic) as consumer:

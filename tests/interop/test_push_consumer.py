@@ -100,7 +100,7 @@ async def test_orderly_through_a_consumers_death(cluster: Cluster, topic: str) -
             await asyncio.sleep(3600)
         order[message.queue_id].append(message.queue_offset)
 
-    async with push(cluster, topic, handler=handle, orderly=True) as survivor:
+    async with push(cluster, topic, handler=handle, orderly=True, shutdown_timeout=0.0) as survivor:
         await eventually(lambda: len(survivor.assignment) == 4)
         await eventually(lambda: sum(map(len, order.values())) == 1)
         victim = push(cluster, topic, handler=handle, orderly=True, shutdown_timeout=0.0)
@@ -121,7 +121,6 @@ async def test_orderly_through_a_consumers_death(cluster: Cluster, topic: str) -
         async with asyncio.timeout(TIMEOUT):
             await stuck.wait()
         assert order[queue_id][-1] == end  # what is behind it waits
-        survivor._session.shutdown_timeout = 0.0
     for offsets in order.values():
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
 

@@ -3,13 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.namesrv import kv_config
 from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
 from pocketmq.namesrv.text_file import TextFile
 
 
-def open_config(path: Path) -> KVConfig:
-    config = KVConfig(TextFile(path))
+def open_config(path: Path, **options: int) -> KVConfig:
+    config = KVConfig(TextFile(path), **options)
     config.load()
     return config
 
@@ -98,9 +97,8 @@ def test_a_change_that_can_not_be_written_is_not_made(path: Path) -> None:
     assert config.get("NS", "key") == "1"
 
 
-def test_the_table_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_config, "MAX_SIZE", 100)
-    config = open_config(path)
+def test_the_table_is_bounded(path: Path) -> None:
+    config = open_config(path, max_size=100)
     config.put("NS", "key", "x" * 50)
     with pytest.raises(KVConfigError, match="at most 100"):
         config.put("NS", "key2", "x" * 50)

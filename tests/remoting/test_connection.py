@@ -15,12 +15,14 @@ from pocketmq.remoting.errors import (
     SystemBusy,
 )
 from pocketmq.remoting.frame import decode_command
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.frame_stream import FrameStream
+from pocketmq.remoting.request import Request, RequestDecoder, Response
 from tests.remoting.peers import (
     DEFER,
     ECHO,
     SLOW,
     TYPED,
+    FakeTransport,
     NumberHeader,
     RawPeer,
     echo_server,
@@ -101,27 +103,18 @@ async def test_answers_come_in_any_order(raw: RawServer) -> None:
     await connection.close()
 
 
-async def test_requests_of_one_turn_leave_in_one_write(raw: RawServer) -> None:
-    connection, peer = await raw.open()
-    writes: list[bytes] = []
-    transport = connection._stream._transport
-
-    class Spy:
-        def write(self, data: bytes) -> None:
-            writes.append(data)
-            transport.write(data)
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(transport, name)
-
-    connection._stream._transport = Spy()  # type: ignore[assignment]  # passes all on
-    asked = [asyncio.ensure_future(connection.request(10, None, b"x")) for _ in range(50)]
-    for _ in asked:
-        command = await peer.read()
-        peer.send(frame(0, command.opaque, flag=1))
-    await asyncio.gather(*asked)
-    assert len(writes) == 1
-    await connection.close()
+async def test_requests_of_one_turn_leave_in_one_write() -> None:
+    dispatcher = Dispatcher()
+    stream = FrameStream(dispatcher, RequestDecoder(dispatcher.header_types))
+    stream.connection_made(transport := FakeTransport())
+    asked = [asyncio.ensure_future(stream.send_request(10, None, b"x")) for _ in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    assert len(transport.commands()) == 50
+    stream.connection_lost(None)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {RemotingClosed}
 
 
 async def test_a_request_without_an_answer_times_out(raw: RawServer) -> None:
@@ -144,7 +137,7 @@ async def test_a_cancelled_request_leaves_nothing(raw: RawServer) -> None:
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert len(connection._stream._pending) == 0
+    assert connection.pending == 0
     peer.send(frame(0, command.opaque, flag=1))
     follow = asyncio.ensure_future(connection.request(11))
     command = await peer.read()
@@ -225,15 +218,15 @@ async def test_a_server_that_does_not_read_makes_senders_wait(raw: RawServer, ki
 
     transport_of(peer).pause_reading()
     senders = [asyncio.ensure_future(send())]
-    while connection._stream.writable:
+    while connection.writable:
         senders.append(asyncio.ensure_future(send()))
         await asyncio.sleep(0)
-    blocked = connection._stream._transport.get_write_buffer_size()
+    blocked = connection.unsent
     late = asyncio.ensure_future(send())
     with pytest.raises(RemotingTimeout):
         await connection.request(10, timeout=0.05)
     assert not late.done()
-    assert connection._stream._transport.get_write_buffer_size() == blocked
+    assert connection.unsent == blocked
     transport_of(peer).resume_reading()
     for _ in range(len(senders) + 1):
         command = await peer.read()
@@ -245,7 +238,7 @@ async def test_a_server_that_does_not_read_makes_senders_wait(raw: RawServer, ki
 async def test_senders_that_wait_end_when_the_server_goes(raw: RawServer) -> None:
     connection, peer = await raw.open()
     transport_of(peer).pause_reading()
-    while connection._stream.writable:
+    while connection.writable:
         await connection.send_oneway(10, None, b"x" * (1 << 20))
         await asyncio.sleep(0)
     waiting = asyncio.ensure_future(connection.request(10, timeout=60.0))

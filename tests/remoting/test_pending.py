@@ -48,11 +48,12 @@ class SteppedTimer:
         self.cancelled = True
 
 
-def make() -> tuple[SteppedLoop, PendingRequests[str]]:
+def make(**options: int) -> tuple[SteppedLoop, PendingRequests[str]]:
     loop = SteppedLoop()
     return loop, PendingRequests(
         loop,  # type: ignore[arg-type]  # what is used of a loop
         lambda timeout: TimeoutError(f"{timeout} s"),
+        **options,
     )
 
 
@@ -137,8 +138,8 @@ async def test_ten_thousand_pending_need_one_timer() -> None:
 
 
 async def test_opaques_wrap_and_skip_those_in_use() -> None:
-    _, pending = make()
-    first, _ = pending.add(3.0)
-    assert first == 1
-    pending._last_opaque = 0x7FFFFFFF
-    assert pending.next_opaque() == 2
+    _, pending = make(max_opaque=5)
+    assert [pending.add(3.0)[0] for _ in range(4)] == [1, 2, 3, 4]
+    for opaque in (2, 4):
+        pending.resolve(opaque, "ok")
+    assert [pending.add(3.0)[0] for _ in range(3)] == [5, 2, 4]

@@ -62,8 +62,9 @@ async def test_a_lost_connection_is_made_again_on_next_use() -> None:
         async with echo_server() as (server, _):
             at, port = address(server), server.port
             await pool.request(at, ECHO)
-            connection = await pool.get(at)
-        await connection._stream.wait_closed()
+            gone = asyncio.Event()
+            (await pool.get(at)).on_close(lambda _: gone.set())
+        await gone.wait()
         assert pool.addresses == []
         with pytest.raises(RemotingConnectError):
             await pool.request(at, ECHO)

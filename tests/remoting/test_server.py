@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeout
-from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER
+from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
     LIGHT,
@@ -108,12 +108,13 @@ async def test_oneway_requests_are_executed_and_never_answered() -> None:
 
 
 async def test_an_answer_that_can_not_be_written_fails_its_request_only() -> None:
-    connection, transport = connected(Echo())
+    server = serving(Echo())
+    connection, transport = connect(server)
 
     def wrong(request: Request[Any]) -> Response:
         return Response(ext_fields={"key": object()}, body=b"x")  # type: ignore[dict-item]
 
-    connection._server.dispatcher.register(78, wrong)
+    server.dispatcher.register(78, wrong)
     await received(connection, frame(78, 1) + frame(ECHO, 2))
     failed, fine = transport.commands()
     assert (failed.opaque, failed.code) == (1, ResponseCode.SYSTEM_ERROR)
@@ -266,7 +267,7 @@ async def test_a_reader_that_never_reads_is_not_served_further_and_costs_others_
             assert (await other.read()).opaque == i
         served = sum(r.code == LARGE for r in echo.seen)
         assert 0 < served < count / 4, "half a gigabyte of answers was made for nobody"
-        unsent = sum(c._transport.get_write_buffer_size() for c in server.connections)
+        unsent = sum(connection.unsent for connection in server.connections)
         assert unsent < HIGH_WATER + FLUSH_SIZE + 2 * len(echo.large)
         # Once it reads, it gets everything.
         for i in range(1, count + 1):
@@ -391,15 +392,25 @@ def test_a_changed_byte_does_no_more_than_close_the_connection(
 # Writes
 
 
-def connected(processor: Echo, **options: Any) -> tuple[ServerConnection, FakeTransport]:
+def serving(processor: Echo, **options: Any) -> RemotingServer:
+    """A server that does not listen; its clock stands still, unless the test is about turns."""
     dispatcher = Dispatcher()
     processor.register(dispatcher)
-    # A clock that stands still, unless the test is about turns.
-    server = RemotingServer(dispatcher, **{"clock": lambda: 0.0, **options})
+    return RemotingServer(dispatcher, **{"clock": lambda: 0.0, **options})
+
+
+def connect(
+    server: RemotingServer, transport: FakeTransport | None = None
+) -> tuple[ServerConnection, FakeTransport]:
+    """A client's connection to it."""
+    transport = transport or FakeTransport()
     connection = ServerConnection(server)
-    transport = FakeTransport()
     connection.connection_made(transport)
     return connection, transport
+
+
+def connected(processor: Echo, **options: Any) -> tuple[ServerConnection, FakeTransport]:
+    return connect(serving(processor, **options))
 
 
 async def turns_until(condition: Callable[[], bool]) -> None:
@@ -430,9 +441,9 @@ async def test_answers_leave_at_the_end_of_the_turn() -> None:
     """Two reads of one connection, and a read of another: each is answered in one write, and what
     comes before the answers is done when all have been read."""
     events: list[str] = []
-    one, transport = connected(echo := Echo(), before_answers=lambda: events.append("before"))
-    other = ServerConnection(one._server)
-    other.connection_made(other_transport := FakeTransport())
+    server = serving(echo := Echo(), before_answers=lambda: events.append("before"))
+    one, transport = connect(server)
+    other, other_transport = connect(server)
     for connection, opaque in ((one, 1), (other, 2), (one, 3)):
         connection.data_received(frame(ECHO, opaque))
         events.append("read")
@@ -460,9 +471,9 @@ async def test_a_transport_that_fails_keeps_no_other_connection_from_its_answers
         def write(self, data: Any) -> None:
             raise RuntimeError("on purpose")
 
-    working, transport = connected(Echo())
-    broken = ServerConnection(working._server)
-    broken.connection_made(failing := Failing())
+    server = serving(Echo())
+    working, transport = connect(server)
+    broken, failing = connect(server, Failing())
     for connection in (broken, working):
         connection.data_received(frame(ECHO, 1))
     await asyncio.sleep(0)
@@ -471,13 +482,13 @@ async def test_a_transport_that_fails_keeps_no_other_connection_from_its_answers
 
 
 async def test_a_reply_during_the_read_joins_its_write() -> None:
-    connection, transport = connected(processor := Echo())
+    server = serving(processor := Echo())
+    connection, transport = connect(server)
 
     def reply_at_once(request: Request[Any]) -> None:
         request.reply(Response(remark="at once"))
 
-    dispatcher = connection._server.dispatcher
-    dispatcher.register(77, reply_at_once)
+    server.dispatcher.register(77, reply_at_once)
     await received(connection, frame(77, 1) + frame(ECHO, 2) + frame(77, 3))
     assert len(transport.writes) == 1
     assert [c.opaque for c in transport.commands()] == [1, 2, 3]
@@ -530,9 +541,9 @@ def ticking() -> Callable[[], float]:
 
 
 async def test_a_client_that_sends_ahead_leaves_turns_to_others() -> None:
-    flood, transport = connected(echo := Echo(), clock=ticking())
-    other = ServerConnection(flood._server)
-    other.connection_made(other_transport := FakeTransport())
+    server = serving(echo := Echo(), clock=ticking())
+    flood, transport = connect(server)
+    other, other_transport = connect(server)
 
     flood.data_received(b"".join(frame(ECHO, n) for n in range(100)))
     assert len(echo.seen) < 10
@@ -549,9 +560,9 @@ async def test_a_client_that_sends_ahead_leaves_turns_to_others() -> None:
 
 
 async def test_clients_that_send_ahead_take_turns() -> None:
-    one, transport = connected(echo := Echo(), clock=ticking())
-    other = ServerConnection(one._server)
-    other.connection_made(other_transport := FakeTransport())
+    server = serving(echo := Echo(), clock=ticking())
+    one, transport = connect(server)
+    other, other_transport = connect(server)
 
     for connection in (one, other):
         connection.data_received(b"".join(frame(ECHO, n) for n in range(40)))
@@ -567,9 +578,9 @@ async def test_clients_that_send_ahead_take_turns() -> None:
 
 async def test_turns_are_short_while_others_send_little() -> None:
     now = 0.0
-    flood, transport = connected(echo := Echo(), clock=lambda: now)
-    other = ServerConnection(flood._server)
-    other.connection_made(FakeTransport())
+    server = serving(echo := Echo(), clock=lambda: now)
+    flood, transport = connect(server)
+    other, _ = connect(server)
 
     async def turn(step: float) -> int:
         """How many requests the flood gets in a turn if each takes `step` seconds."""
@@ -628,8 +639,9 @@ async def test_the_packed_peer_is_what_records_store(
 
 
 async def test_too_many_unfinished_requests_of_one_connection_are_refused() -> None:
-    connection, transport = connected(echo := Echo())
-    limit = connection._max_tasks
+    server = serving(echo := Echo())
+    connection, transport = connect(server)
+    limit = MAX_TASKS
     await received(connection, b"".join(frame(SLOW, i) for i in range(limit + 2)))
     answers = transport.commands()
     assert [a.opaque for a in answers] == [limit, limit + 1]
@@ -637,7 +649,7 @@ async def test_too_many_unfinished_requests_of_one_connection_are_refused() -> N
     await received(connection, frame(ECHO, 5000))
     assert transport.commands()[-1].code == ResponseCode.SYSTEM_BUSY
     echo.release.set()
-    await asyncio.gather(*connection._tasks)
+    await asyncio.gather(*server.tasks)
     await received(connection, frame(ECHO, 6000))
     assert transport.commands()[-1].code == 0
     assert len(transport.commands()) == limit + 4
@@ -727,14 +739,13 @@ async def test_an_idle_connection_is_closed() -> None:
 
 
 async def test_only_idle_connections_are_closed() -> None:
-    async with echo_server() as (server, _):
+    async with echo_server(idle_timeout=2.0) as (server, _):
         idle = await RawPeer.open(server.port)
         idle_connection = await server_side(server, idle)
         busy = await RawPeer.open(server.port)
         busy.send(frame(ECHO, 1))
         await busy.read()
-        idle_connection.last_active -= 120.5
-        server._watch_idle()
+        idle_connection.last_active -= 2.5
         assert await idle.read_to_end() == b""
         busy.send(frame(ECHO, 2))
         assert (await busy.read()).opaque == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 from pocketmq.message.record import iter_records
-from pocketmq.store.files import Files
+from pocketmq.store.files import Files, Retirement
+from pocketmq.store.log.allocation import FileAllocator
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.results import PutResult
 
 
@@ -71,7 +75,22 @@ async def test_a_full_buffer_is_written_at_once(bench: Any, store: Any) -> None:
     assert 0 < log.written < log.end
     store.settle()
     assert bodies_on_file(bench) == bodies
-    assert len(log._buffer) < 300_000  # the large one was an exception
+    buffer, _ = log.place
+    assert len(buffer) < 300_000  # the large one was an exception
+
+
+def test_long_waits_for_the_files_are_noted(tmp_path: Path) -> None:
+    ticks = itertools.count(0, 25_000_000)
+    files = Files()
+    run = MappedFileQueue(files, tmp_path, 1 << 20, "mappedFileSizeCommitLog", Retirement())
+    log = CommitLog(run, FileAllocator(files), clock=lambda: next(ticks))
+    log.reserve(7)
+    assert log.long_waits.take() == [(25, 7)]  # for a new file
+    log.append(b"x" * 7, 1)
+    log.write()
+    assert log.long_waits.take() == [(25, 7)]
+    assert log.long_waits.take() == []
+    run.close()
 
 
 async def test_a_record_is_nothing_until_it_is_whole(

@@ -41,7 +41,7 @@ ASKED_AT_ONCE: Final = 64  # consumers of a group
 
 
 class ForwardProcessor:
-    """Requests to the consumers of one broker."""
+    """Requests to the consumers of one broker, each of which has `call_seconds` to answer."""
 
     def __init__(
         self,
@@ -50,7 +50,10 @@ class ForwardProcessor:
         topics: TopicConfigs,
         groups: SubscriptionGroups,
         consumers: ConsumerGroups,
+        *,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
+        self._call_seconds = call_seconds
         self._config = config
         self._store = store
         self._topics = topics
@@ -130,7 +133,7 @@ class ForwardProcessor:
     ) -> Response:
         try:
             answer = await client.connection.send_request(
-                code, None, body, CALL_SECONDS, ext_fields=fields
+                code, None, body, self._call_seconds, ext_fields=fields
             )
         except RemotingTimeout as error:
             raise RemotingError(

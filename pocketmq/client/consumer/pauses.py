@@ -21,6 +21,7 @@ class Pauses(msgspec.Struct, frozen=True):
         first_round: for the first round of sharing queues, which a start waits for.
         incomplete_round: after a round of sharing queues in which something could not be asked.
         lock_timeout: for the answer to a request for locks.
+        lock_renewal: between two renewals of the locks of queues.
         send_back_timeout: for the answer of a broker that is to take a message back.
         cancelled_handler: for a handler to end that was cancelled.
         last_commit: for the last commit, at shutdown.
@@ -36,6 +37,7 @@ class Pauses(msgspec.Struct, frozen=True):
     first_round: float = 3.0
     incomplete_round: float = 1.0
     lock_timeout: float = 1.0
+    lock_renewal: float = 20.0
     send_back_timeout: float = 5.0
     cancelled_handler: float = 5.0
     last_commit: float = 3.0

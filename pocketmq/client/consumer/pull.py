@@ -157,11 +157,23 @@ class PullConsumer:
         return self._session.instance.client_id
 
     @property
+    def running(self) -> bool:
+        """Whether it was started, and its shutdown has not begun."""
+        session = self._sessions.present
+        return session is not None and session.life.running
+
+    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read now."""
         session = self._sessions.present
         fetchers = () if session is None else session.assignment.fetchers
         return sorted(map(self._namespace.unwrap_queue, fetchers))
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes that are read ahead and not handed out, which `max_buffered_bytes` bounds."""
+        session = self._sessions.present
+        return 0 if session is None else session.ready.size
 
     # Life
 

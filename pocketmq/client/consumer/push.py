@@ -221,6 +221,12 @@ class PushConsumer(Routing):
         return self._session.instance.client_id
 
     @property
+    def running(self) -> bool:
+        """Whether it was started, and its shutdown has not begun."""
+        session = self._sessions.present
+        return session is not None and session.life.running
+
+    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues of the subscribed topics that are read now."""
         session = self._sessions.present

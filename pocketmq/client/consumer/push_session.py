@@ -133,6 +133,7 @@ class PushSession:
             locks,
             share_again,
             self.events,
+            pauses.lock_renewal,
         )
         self.rebalancer: Rebalancer = Rebalancer(
             instance,

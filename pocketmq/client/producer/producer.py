@@ -55,6 +55,7 @@ from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.latency import (
     LATENCY_MAX_MS,
     NOT_AVAILABLE_DURATION_MS,
+    BrokerState,
     LatencyFaultTolerance,
 )
 from pocketmq.client.selector.penalty import Selection
@@ -310,6 +311,32 @@ class Producer:
     def client_id(self) -> str:
         """The name brokers know this client by."""
         return self._instance.client_id
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started, and its shutdown has not begun."""
+        return self._life.running
+
+    @property
+    def in_flight(self) -> int:
+        """The calls under way, which `max_in_flight` bounds."""
+        return self._in_flight.count
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes of lingering and posted messages without an answer, which
+        `max_buffered_bytes` bounds."""
+        return self._accumulator.buffered
+
+    @property
+    def brokers(self) -> tuple[BrokerState, ...]:
+        """What sends have found out about each broker, and so which ones are avoided now."""
+        return self._selector.tolerance.states()
+
+    @property
+    def switches(self) -> Switches:
+        """The switches of RIP-63 as they are now, with what the name server overrides."""
+        return self._selector.switches
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -50,12 +50,17 @@ _NO_HOST = bytes(8)
 class RequestReply:
     """The requests of one client that wait for their replies, and its replies to others'.
 
-    `send` is SendEnvelope.send_one.
+    `send` is SendEnvelope.send_one; `introduction` is explained at `INTRODUCTION`.
     """
 
     def __init__(
-        self, instance: ClientInstance, send: Callable[..., Awaitable[SendResult]]
+        self,
+        instance: ClientInstance,
+        send: Callable[..., Awaitable[SendResult]],
+        *,
+        introduction: float = INTRODUCTION,
     ) -> None:
+        self._introduction = introduction
         self._instance = instance
         self._log = LimitedLog(log)
         self._client_id = instance.client_id
@@ -157,7 +162,7 @@ class RequestReply:
             introduction = self._introductions.get(address)
             if introduction is None or introduction[0].done():
                 task = self._instance.spawn(heartbeat.send(address), f"heartbeat to {address}")
-                introduction = task, now + INTRODUCTION if introduction is None else now
+                introduction = task, now + self._introduction if introduction is None else now
                 self._introductions[address] = introduction
             task, patience = introduction
             if patience > now:

@@ -25,12 +25,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from math import exp
 
+import msgspec
+
 __all__ = [
     "IDLE_LATENCY",
     "ISOLATION_LATENCY_MS",
     "LATENCY_MAX_MS",
     "NOT_AVAILABLE_DURATION_MS",
     "PEAK_MEMORY",
+    "BrokerState",
     "FaultItem",
     "LatencyFaultTolerance",
 ]
@@ -108,6 +111,24 @@ class FaultItem:
         if latency < self.peak and not self.on_trial and elapsed < stale_after:
             latency += (self.peak - latency) * exp(-elapsed / PEAK_MEMORY)
         self.peak = max(latency, IDLE_LATENCY)
+
+
+class BrokerState(msgspec.Struct, frozen=True):
+    """What a producer knows of one broker at some moment.
+
+    Attributes:
+        available: sends may choose it: it is neither isolated nor unreachable, and no trial send is
+            under way.
+        reachable: it answered last time, or a probe since.
+        latency: of the last attempt, seconds.
+        in_flight: attempts without an answer.
+    """
+
+    broker_name: str
+    available: bool
+    reachable: bool
+    latency: float
+    in_flight: int
 
 
 class LatencyFaultTolerance:
@@ -190,6 +211,19 @@ class LatencyFaultTolerance:
     def is_reachable(self, broker_name: str) -> bool:
         item = self._items.get(broker_name)
         return item is None or item.reachable
+
+    def states(self) -> tuple[BrokerState, ...]:
+        """Every broker that is known, as it is now."""
+        return tuple(
+            BrokerState(
+                item.broker_name,
+                self.is_available(item.broker_name),
+                item.reachable,
+                item.latency,
+                item.in_flight,
+            )
+            for item in self
+        )
 
     def all_available(self) -> bool:
         """Whether no broker is isolated, unreachable or on trial; O(1), for the usual send."""

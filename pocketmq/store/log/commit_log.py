@@ -47,7 +47,7 @@ _LARGEST_BUFFER: Final = 4 * 1024 * 1024
 
 
 class CommitLog:
-    """Append and read.
+    """Append and read; `clock` gives nanoseconds, to find long waits.
 
     Attributes:
         files: the run of mapped files.
@@ -60,7 +60,14 @@ class CommitLog:
         on_failed: called with the error each time the buffer cannot be written.
     """
 
-    def __init__(self, files: MappedFileQueue, allocator: FileAllocator) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        allocator: FileAllocator,
+        *,
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self._clock = clock
         self.files = files
         self.max_record_size = files.file_size - MIN_BLANK
         self.end = 0
@@ -159,7 +166,7 @@ class CommitLog:
         file = self._file
         assert file is not None, "reserve was not called"
         at = self.written - file.base_offset
-        began = perf_counter_ns()
+        began = self._clock()
         try:
             with memoryview(self._buffer) as data:
                 file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
@@ -168,7 +175,7 @@ class CommitLog:
             error.filename = error.filename or str(file.path)
             self.on_failed(error)
             raise
-        self.long_waits.note(perf_counter_ns() - began, length)
+        self.long_waits.note(self._clock() - began, length)
         self.written = self.end
         self.store_timestamp = self._last_timestamp
         if len(self._buffer) > _BUFFER:
@@ -231,9 +238,9 @@ class CommitLog:
     def _make_room(self, size: int) -> None:
         self.write()
         if self.end + size > self._file_limit:
-            began = perf_counter_ns()
+            began = self._clock()
             self._roll()
-            self.long_waits.note(perf_counter_ns() - began, size)
+            self.long_waits.note(self._clock() - began, size)
         self._widen(size)
 
     def _roll(self) -> None:

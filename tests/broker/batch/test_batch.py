@@ -13,6 +13,7 @@ import uvloop
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.hold_service import HeldPull
 from pocketmq.broker.processors.batch import BatchProcessor
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
@@ -21,6 +22,7 @@ from pocketmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed
+from pocketmq.remoting.frame import encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -30,9 +32,12 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.request import Response
 from pocketmq.remoting.server import RemotingServer, ServerConnection
 from pocketmq.store.config import FlushDiskType
+from pocketmq.store.log.flush import FlushListener
 from tests.broker.batch.batches import Child, batch, body_of, held, parent, pull, send
 from tests.broker.conftest import COMMIT, SUBSCRIPTION, Client, Connect, StartBroker
+from tests.remoting.peers import RawPeer
 
+PARENT = int(RequestCode.COMMON_BATCH_REQUEST)
 TOPICS = [f"Batch_{n}" for n in range(20)]
 
 
@@ -496,23 +501,22 @@ async def test_sends_above_the_limit_in_flight_are_refused(
 
 
 async def test_sync_flush_commits_a_parent_as_one_group(
-    start_broker: StartBroker, connect: Connect, topic: str
+    start_broker: StartBroker, connect: Connect, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     client = await connect(broker)
     await batch(client, [send(topic, queue_id=n % 4) for n in range(4)])
-    orders: list[int] = []
-    flusher = broker.store._flusher
-    order = flusher._order
+    waits: list[int] = []
+    when_flushed = broker.store.when_flushed
 
-    def counted() -> None:
-        orders.append(broker.store.commit_log.end)
-        order()
+    def counted(end_offset: int, listener: FlushListener) -> None:
+        waits.append(end_offset)
+        when_flushed(end_offset, listener)
 
-    flusher._order = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(broker.store, "when_flushed", counted)
     answers = await batch(client, [send(topic, queue_id=n % 4) for n in range(500)])
     assert {answer.code for answer in answers} == {0}
-    assert orders == [broker.store.commit_log.end], "one order to flush for all children"
+    assert waits == [broker.store.commit_log.end], "one wait for the disk for all children"
 
 
 async def test_a_child_that_is_never_answered_does_not_keep_the_others(
@@ -565,7 +569,7 @@ async def test_nothing_is_left_of_a_parent_whose_connection_closes(
     broker: Broker, client: Client, connect: Connect
 ) -> None:
     await fill(client, TOPICS)
-    before = live_batches()
+    before = live(BatchAnswers, HeldPull)
     other = await connect(broker)
     waiting = asyncio.create_task(parent(other, [pull(t, 1, hold=60_000) for t in TOPICS]))
     await until(lambda: held(broker) == 20)
@@ -574,15 +578,14 @@ async def test_nothing_is_left_of_a_parent_whose_connection_closes(
     with pytest.raises(RemotingClosed):
         await waiting
     await client.send(TOPICS[0])  # wakes nobody
-    assert not broker.components.pulls.holds._buckets
-    assert not broker.components.pulls.holds._queues
     await asyncio.sleep(0)
-    assert live_batches() == before
+    assert live(BatchAnswers, HeldPull) == before
 
 
-def live_batches() -> int:
+def live(*kinds: type[object]) -> int:
+    """How many objects of these classes there are."""
     gc.collect()
-    return sum(1 for thing in gc.get_objects() if type(thing) is BatchAnswers)
+    return sum(1 for thing in gc.get_objects() if type(thing) in kinds)
 
 
 def test_mapped_slices_are_never_unmapped_under_a_write(tmp_path: Path) -> None:
@@ -601,28 +604,29 @@ async def slices_outlive_their_file(directory: Path) -> None:
         listen_port=0,
         mapped_file_size_commit_log=4 << 20,
     )
-    before = live_batches()
+    before = live(BatchAnswers)
     async with Broker(config) as broker:
-        client, slow = Client(), Client()
+        client = Client()
         await client.open(broker.address)
-        await slow.open(broker.address)
+        slow = await RawPeer.open(broker.port)
         for _ in range(8):
             await batch(client, [send("T", bytes(200_000), queue_id=q) for q in range(4)])
-        stream = slow.connection._stream
-        stream._transport.pause_reading()
-        children = [pull("T", queue_id=q) for q in range(4)]
-        waiting = [asyncio.create_task(parent(slow, children)) for _ in range(20)]
+        header = BatchRequestHeader(dispatch_code=RequestCode.PULL_MESSAGE)
+        body = body_of([pull("T", queue_id=q) for q in range(4)])
+        for opaque in range(20):
+            slow.send(encode_command(PARENT, opaque, header=header, body=body))
         await until(lambda: any(not c.writable for c in connections()))
-        files, retired = broker.store.commit_log.files, broker.store._retired
-        first = files.mapped[0]
-        files._remove(first)  # as the cleaning of expired files does
+        files = broker.store.commit_log.files
+        retired = files.retired
+        first = files.take_first()
+        files.discard(first)  # as the cleaning of expired files does
         assert not first.path.exists()
         assert len(retired) == 1, "still mapped, for the write"
         retired.sweep()
         assert len(retired) == 1
-        stream._transport.resume_reading()
         codes = set()
-        for answer in await asyncio.gather(*waiting):
+        for _ in range(20):
+            answer = await slow.read()
             for child in decode_answers(answer.body).values():
                 codes.add(child.code)
                 assert all(bytes(r.body) == bytes(200_000) for r in iter_records(child.body))
@@ -636,7 +640,7 @@ async def slices_outlive_their_file(directory: Path) -> None:
         await until(unmapped)
         await slow.close()
         await client.close()
-    assert live_batches() == before
+    assert live(BatchAnswers) == before
 
 
 def connections() -> list[ServerConnection]:
@@ -645,11 +649,11 @@ def connections() -> list[ServerConnection]:
 
 async def test_an_answered_parent_leaves_nothing(broker: Broker, client: Client) -> None:
     await fill(client, TOPICS)
-    before = live_batches()
+    before = live(BatchAnswers)
     waiting = asyncio.create_task(batch(client, [pull(t, 1, hold=15_000) for t in TOPICS]))
     await until(lambda: held(broker) == 20)
-    assert live_batches() == before + 1
+    assert live(BatchAnswers) == before + 1
     await client.send(TOPICS[0])
     await waiting
     assert held(broker) == 0
-    assert live_batches() == before
+    assert live(BatchAnswers) == before

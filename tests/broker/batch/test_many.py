@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.request import Request, Response
 from tests.broker.batch.batches import SEND, Child, batch, send
-from tests.broker.conftest import Client, Connect, StartBroker
+from tests.broker.conftest import Client, StartBroker, serving
 
 COUNT = 500
 ENOUGH = 4  # times that a child is handed over, on average
 
 
 class CountedTogether:
-    """How many children each call got, and how many of them it took."""
+    """The broker's own handlers; notes how many sends each call got, and how many it took.
+
+    `many` is what executes them.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self.handed: list[int] = []
         self.taken: list[int] = []
-        routes = broker.dispatcher._routes
-        self._many = routes[SEND].many
-        routes[SEND] = routes[SEND]._replace(many=self.many)
+        self.dispatcher = Dispatcher()
+        for code, route in broker.dispatcher.codes.items():
+            if code == SEND:
+                assert route.many is not None
+                self.many = route.many
+                self.dispatcher.register(code, route.handler, route.header, many=self._counted)
+            elif code != RequestCode.COMMON_BATCH_REQUEST:
+                self.dispatcher.register(code, route.handler, route.header, many=route.many)
+        holds = broker.components.pulls.holds
+        BatchProcessor(broker.config, self.dispatcher, holds).register(self.dispatcher)
 
-    def many(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
-        assert self._many is not None
-        done = self._many(requests)
+    def _counted(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
+        done = self.many(requests)
         self.handed.append(len(requests))
         self.taken.append(len(done))
         return done
@@ -44,6 +56,12 @@ async def make(client: Client, topic: str, **fields: Any) -> None:
     """Create a topic. Its first send waits for the disk; the second finds it checked."""
     await client.send(topic, **fields)
     await client.send(topic, **fields)
+
+
+@pytest.fixture
+async def client(broker: Broker, together: CountedTogether) -> AsyncIterator[Client]:
+    async with serving(together.dispatcher, broker) as client:
+        yield client
 
 
 def codes(answers: list[Command]) -> list[int]:
@@ -87,15 +105,13 @@ async def test_every_second_child_is_unfit(
     assert sum(together.handed) <= ENOUGH * COUNT
 
 
-async def test_queues_that_were_not_seen_yet(
-    start_broker: StartBroker, connect: Connect, topic: str
-) -> None:
+async def test_queues_that_were_not_seen_yet(start_broker: StartBroker, topic: str) -> None:
     broker = await start_broker(default_topic_queue_nums=COUNT)
-    client = await connect(broker)
-    await make(client, topic, default_topic_queue_nums=COUNT)
     together = CountedTogether(broker)
-    children = [send(topic, queue_id=n) for n in range(1, COUNT)]
-    assert set(codes(await batch(client, children))) == {0}
+    async with serving(together.dispatcher, broker) as client:
+        await make(client, topic, default_topic_queue_nums=COUNT)
+        children = [send(topic, queue_id=n) for n in range(1, COUNT)]
+        assert set(codes(await batch(client, children))) == {0}
     assert sum(together.handed) <= ENOUGH * COUNT
 
 
@@ -116,6 +132,6 @@ async def test_a_call_that_fails_is_not_tried_again(
     def broken(requests: Sequence[Request[Any]]) -> Sequence[bytes]:
         raise ZeroDivisionError
 
-    together._many = broken
+    together.many = broken
     assert set(codes(await batch(client, [send(topic)] * 20))) == {0}
     assert len(caplog.records) == 1

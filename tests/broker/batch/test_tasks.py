@@ -16,12 +16,11 @@ from pocketmq.remoting.batch_answers import BatchAnswers
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed
-from pocketmq.remoting.frame_stream import FrameStream
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import RemotingServer
 from tests.broker.batch.batches import Child, batch, held, parent, pull, send
-from tests.broker.conftest import Client, Connect, StartBroker
+from tests.broker.conftest import Client, Connect, StartBroker, serving
 
 QUICK, SLOW = 1, 2
 LIMIT = 5
@@ -41,15 +40,12 @@ class Slow:
         dispatcher.register(SLOW, self.wait)
         holds = broker.components.pulls.holds
         BatchProcessor(broker.config, dispatcher, holds).register(dispatcher)
-        self.server = RemotingServer(dispatcher)
+        self.server = RemotingServer(dispatcher, max_tasks=LIMIT)
         self.client = Client()
 
     async def open(self) -> None:
         await self.server.start()
         await self.client.open(f"127.0.0.1:{self.server.port}")
-        await self.client.request(QUICK)
-        for connection in self.server.connections:
-            connection._max_tasks = LIMIT
 
     async def wait(self, request: Request[Any]) -> Response:
         self.begun += 1
@@ -117,14 +113,12 @@ async def test_the_servers_stop_ends_the_tasks_of_children(slow: Slow) -> None:
         await task
 
 
-async def test_sends_that_create_topics_are_bounded_too(
-    broker: Broker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sends_that_create_topics_are_bounded_too(broker: Broker, topic: str) -> None:
     """Runs end where a child becomes a task."""
-    await client.send(topic)
-    monkeypatch.setattr(FrameStream, "overloaded", property(lambda self: self._task_count >= 2))
     children = [send(topic), send("New_1"), send(topic), send("New_2"), send(topic), send("New_3")]
-    answers = await batch(client, children)
+    async with serving(broker.dispatcher, broker, max_tasks=2) as client:
+        await client.send(topic)
+        answers = await batch(client, children)
     assert [answer.code for answer in answers] == [OK, OK, OK, OK, BUSY, BUSY]
     assert broker.tables.topics.get("New_3") is None
 

@@ -7,9 +7,9 @@ order of the batch. After each step the answers are compared, and what both have
 from __future__ import annotations
 
 import asyncio
-import shutil
+import contextlib
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from pocketmq.remoting.headers import (
 from pocketmq.store.config import FlushDiskType
 from tests.broker.batch.batches import Child, batch, held, pull, send
 from tests.broker.conftest import Client
+from tests.remoting.peers import RawPeer
 
 T = TypeVar("T")
 
@@ -147,10 +148,18 @@ def shown(answer: Command) -> tuple[Any, ...]:
 class Twins(RuleBasedStateMachine):
     flush = FlushDiskType.ASYNC_FLUSH
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Whatever fails on the way, `teardown` finds these, and does not hide it by an error of
+        # its own.
+        self.runner = asyncio.Runner()
+        self.open = contextlib.AsyncExitStack()
+        self.brokers: list[Broker] = []
+        self.client = Client()  # of the first broker
+        self.single: SingleRequests  # of the second one
+
     @initialize()
     def begin(self) -> None:
-        self.runner = asyncio.Runner()
-        self.directory = Path(tempfile.mkdtemp(prefix="twins-"))
         self.run(self.start())
 
     def run(self, work: Awaitable[T]) -> T:
@@ -161,11 +170,10 @@ class Twins(RuleBasedStateMachine):
         return self.runner.run(bounded())
 
     async def start(self) -> None:
-        self.brokers: list[Broker] = []
-        self.clients: list[Client] = []
+        directory = self.open.enter_context(tempfile.TemporaryDirectory(prefix="twins-"))
         for name in ("batched", "single"):
             config = BrokerConfig(
-                store_path_root_dir=str(self.directory / name),
+                store_path_root_dir=str(Path(directory) / name),
                 broker_name="b0",
                 listen_port=0,
                 vip_channel_enable=False,
@@ -175,32 +183,26 @@ class Twins(RuleBasedStateMachine):
                 max_message_size=4096,
                 message_delay_level="1h 2h",  # nothing becomes due meanwhile
             )
-            broker = Broker(config)
-            await broker.start()
-            client = Client()
-            await client.open(broker.address)
-            self.brokers.append(broker)
-            self.clients.append(client)
-        for client in self.clients:
-            for topic in ("A", "B"):
-                assert (await client.send(topic, properties={"UNIQ_KEY": "U"})).code == 0
+            self.brokers.append(await self.open.enter_async_context(Broker(config)))
+        batched, single = self.brokers
+        await self.client.open(batched.address)
+        self.open.push_async_callback(self.client.close)
+        self.single = await SingleRequests.open(single.port)
+        self.open.push_async_callback(self.single.close)
+        for topic in ("A", "B"):
+            child = send(topic, properties={"UNIQ_KEY": "U"})
+            assert [answer.code for answer in await batch(self.client, [child])] == [0]
+            assert [answer.code for answer in await self.single.ask([child])] == [0]
 
     def teardown(self) -> None:
-        async def stop() -> None:
-            for client in self.clients:
-                await client.close()
-            for broker in self.brokers:
-                await broker.stop()
-
-        if hasattr(self, "runner"):
-            self.run(stop())
+        try:
+            self.run(self.open.aclose())
+        finally:
             self.runner.close()
-            shutil.rmtree(self.directory)
 
     async def both(self, children: list[Child], code: int) -> None:
-        batched, single = self.clients
-        together = await batch(batched, children, code=code)
-        alone = await asyncio.gather(*(ask(single, child) for child in children))
+        together = await batch(self.client, children, code=code)
+        alone = await self.single.ask(children)
         for child, one, other in zip(children, together, alone, strict=True):
             if child.code == FOREIGN != code:
                 assert (one.code, one.remark) == foreign_to(code)
@@ -232,9 +234,8 @@ class Twins(RuleBasedStateMachine):
         "not found" in the batch's own words where the single pull waited."""
 
         async def compare() -> None:
-            batched, single = self.clients
-            together = await batch(batched, children, code=RequestCode.PULL_MESSAGE)
-            alone = await asyncio.gather(*(ask(single, child) for child in children))
+            together = await batch(self.client, children, code=RequestCode.PULL_MESSAGE)
+            alone = await self.single.ask(children)
             for child, one, other in zip(children, together, alone, strict=True):
                 if child.code == FOREIGN:
                     assert (one.code, one.remark) == foreign_to(11)
@@ -247,31 +248,23 @@ class Twins(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left(self) -> None:
-        if hasattr(self, "brokers"):
-            assert [held(broker) for broker in self.brokers] == [0, 0]
-            assert [broker.components.sends.unflushed.count for broker in self.brokers] == [0, 0]
+        assert [held(broker) for broker in self.brokers] == [0, 0]
+        assert [broker.components.sends.unflushed.count for broker in self.brokers] == [0, 0]
 
     @invariant()
     def the_stores_are_equal(self) -> None:
-        if hasattr(self, "brokers"):
-            one, other = (broker.store for broker in self.brokers)
-            assert one.commit_log.end == other.commit_log.end
-            assert one.counters.messages_put == other.counters.messages_put
-            if one.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-                # Who does not wait for the disk is answered before its message has an entry.
-                self.run(on_disk(one))
-                self.run(on_disk(other))
-            assert entries_of(one) == entries_of(other)
-            one_put, other_put = (broker.tables.statistics.put for broker in self.brokers)
-            assert (one_put.messages, one_put.times, one_put.size) == (
-                other_put.messages, other_put.times, other_put.size,
-            )  # fmt: skip
-
-
-async def on_disk(store: Any) -> None:
-    flushed = asyncio.get_running_loop().create_future()
-    store.when_flushed(store.commit_log.end, flushed.set_result)
-    await flushed
+        one, other = (broker.store for broker in self.brokers)
+        assert one.commit_log.end == other.commit_log.end
+        assert one.counters.messages_put == other.counters.messages_put
+        if one.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            # A send that does not wait for the disk is answered before its message has an entry.
+            assert self.run(one.all_flushed())
+            assert self.run(other.all_flushed())
+        assert entries_of(one) == entries_of(other)
+        one_put, other_put = (broker.tables.statistics.put for broker in self.brokers)
+        assert (one_put.messages, one_put.times, one_put.size) == (
+            other_put.messages, other_put.times, other_put.size,
+        )  # fmt: skip
 
 
 def entries_of(store: Any) -> dict[tuple[str, int], list[Any]]:
@@ -297,12 +290,28 @@ def foreign_to(code: int) -> tuple[int, str]:
     return ResponseCode.SYSTEM_ERROR, f"request code {FOREIGN} in a batch of {code:d}"
 
 
-async def ask(client: Client, child: Child) -> Command:
-    """A child as a request of its own, in its own serialization."""
-    stream = client.connection._stream
-    opaque, future = stream._pending.add(20.0)
-    stream._transport.write(child.frame(opaque))
-    return await future
+class SingleRequests:
+    """A connection that sends children as requests of their own, each in its own serialization."""
+
+    def __init__(self, peer: RawPeer) -> None:
+        self._peer = peer
+
+    @classmethod
+    async def open(cls, port: int) -> SingleRequests:
+        return cls(await RawPeer.open(port))
+
+    async def close(self) -> None:
+        await self._peer.close()
+
+    async def ask(self, children: Sequence[Child]) -> list[Command]:
+        """The answers in the order of the children."""
+        for opaque, child in enumerate(children):
+            self._peer.send(child.frame(opaque))
+        answers: dict[int, Command] = {}
+        for _ in children:
+            answer = await self._peer.read()
+            answers[answer.opaque] = answer
+        return [answers[opaque] for opaque in range(len(children))]
 
 
 class SyncFlushTwins(Twins):

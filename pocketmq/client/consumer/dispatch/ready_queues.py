@@ -25,6 +25,11 @@ class ReadyQueues(Generic[M]):
         self._ready: deque[ProcessQueue[M]] = deque()
         self._held: set[ProcessQueue[M]] = set()
 
+    @property
+    def size(self) -> int:
+        """Bytes that are read ahead."""
+        return self._limiter.size
+
     def arrived(self, pq: ProcessQueue[M]) -> None:
         """The queue has messages."""
         if not pq.ready:

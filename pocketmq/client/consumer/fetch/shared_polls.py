@@ -130,6 +130,10 @@ class SharedPolls:
         self._portion: dict[str, int] = {}
         pool.on_disconnected.append(self._forget_broker)
 
+    def __len__(self) -> int:
+        """How many queues have a wait at their broker that the next poll may go on with."""
+        return sum(map(len, self._known.values()))
+
     async def pull(self, address: str, header: PullMessageRequestHeader) -> Command:
         """The broker's answer to a pull that it may hold; PULL_NOT_FOUND at the end of a round.
         suspendTimeoutMillis is set here.

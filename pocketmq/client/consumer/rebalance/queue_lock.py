@@ -22,9 +22,8 @@ from pocketmq.remoting.bodies.queue_lock import (
 )
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["LOCK_LIFE", "LOCK_MEMORY", "RENEWAL_PERIOD", "Locks", "QueueLocks"]
+__all__ = ["LOCK_LIFE", "LOCK_MEMORY", "Locks", "QueueLocks"]
 
-RENEWAL_PERIOD = 20.0
 #: A lock holds for so long after it was asked for, seconds.
 LOCK_LIFE = 30.0
 #: And for so long at the broker, seconds.

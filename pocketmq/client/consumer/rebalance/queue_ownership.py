@@ -18,7 +18,7 @@ from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.rebalance.assignment import Assignment
-from pocketmq.client.consumer.rebalance.queue_lock import LOCK_MEMORY, RENEWAL_PERIOD, QueueLocks
+from pocketmq.client.consumer.rebalance.queue_lock import LOCK_MEMORY, QueueLocks
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
@@ -33,8 +33,8 @@ RETRY_PERIOD = 1.0
 
 
 class QueueOwnership:
-    """The queues of one consumer. `locks` is None where queues are not locked; `again` has the
-    shares worked out again."""
+    """The queues of one consumer. `locks` is None where queues are not locked, else they are
+    renewed every `renewal` seconds; `again` has the shares worked out again."""
 
     def __init__(
         self,
@@ -45,7 +45,9 @@ class QueueOwnership:
         locks: QueueLocks | None,
         again: Callable[[], None],
         events: ConsumerEvents,
+        renewal: float,
     ) -> None:
+        self._renewal = renewal
         self._instance = instance
         self._assignment = assignment
         self._service = service
@@ -148,10 +150,10 @@ class QueueOwnership:
 
     async def keep_locks(self) -> None:
         """Renew the locks for ever; ends by cancellation."""
-        period = RENEWAL_PERIOD
+        period = self._renewal
         while True:
             await asyncio.sleep(period)
-            period = RENEWAL_PERIOD if await self.renew() else RETRY_PERIOD
+            period = self._renewal if await self.renew() else RETRY_PERIOD
 
     async def renew(self) -> bool:
         """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken again.
