@@ -21,7 +21,7 @@ import resource
 import shutil
 import threading
 from collections.abc import Iterator
-from mmap import MADV_RANDOM, mmap
+from mmap import ACCESS_DEFAULT, MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -63,11 +63,12 @@ class MappedFile:
         base_offset: int,
         size: int,
         unsynced_directories: tuple[Path, ...] = (),
+        access: int = ACCESS_DEFAULT,
     ) -> None:
         self.path = path
         self.base_offset = base_offset
         self.size = size
-        self.map = mmap(fd, size)
+        self.map = mmap(fd, size, access=access)
         self.view = memoryview(self.map)
         self._files = files
         self._fd = fd
