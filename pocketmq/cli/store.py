@@ -29,7 +29,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "store", description="Looks for damage in the files of a store, and mends it."
     )
-    actions = parser.add_subparsers(metavar="check", required=True)
+    actions = parser.add_subparsers(metavar="check|repair", required=True)
     check = actions.add_parser(
         "check",
         help="what is wrong with a store, and whether a broker would start",
@@ -41,6 +41,21 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     )
     _add_common(check)
     check.set_defaults(action=_check)
+    repair = actions.add_parser(
+        "repair",
+        help="mend a damaged store",
+        description="Mends what `pocketmq store check` finds, while no broker has the store open. "
+        "Damaged ranges of the commit log are replaced by padding that every broker steps over; "
+        "the queues are built from the log again, and the index by the next start; tables that "
+        "cannot be read are taken from their backups; topics that the table lost are entered from "
+        "the queues on the disk. What was damaged is kept in DIR/damaged, nothing is deleted. It "
+        "says which messages are gone; their offsets are not given again.",
+    )
+    _add_common(repair)
+    repair.add_argument(
+        "--dry-run", action="store_true", help="only say what would be done, and what is gone"
+    )
+    repair.set_defaults(action=_repair)
     return parser
 
 
@@ -87,6 +102,29 @@ def _check(config: StoreConfig, options: argparse.Namespace) -> int:
     return ExitCode.FAILURE if report.problems else ExitCode.OK
 
 
+def _repair(config: StoreConfig, options: argparse.Namespace) -> int:
+    from pocketmq.store.errors import StoreError, StoreLocked
+    from pocketmq.store.repair.store_repair import repair_store
+
+    try:
+        with _progress(config, "checking") as advanced:
+            repair = repair_store(config, dry_run=options.dry_run, advanced=advanced)
+    except StoreLocked as error:
+        return _complain(str(error), ExitCode.STORE_LOCKED)
+    except StoreError as error:
+        return _complain(str(error), ExitCode.STORE_CORRUPT)
+    if options.json:
+        print_json(repair)
+        return ExitCode.OK
+    for line in repair.lines():
+        print(line)
+    if not repair.actions:
+        print(f"{repair.store}: nothing to repair")
+    elif repair.dry_run:
+        print(f"{repair.store}: nothing was changed (--dry-run)")
+    return ExitCode.OK
+
+
 def _print_report(report: Report) -> None:
     print_rows([_row(part) for part in report.parts], as_json=False, empty="")
     if report.problems:
@@ -104,6 +142,8 @@ def _print_report(report: Report) -> None:
     print(f"{report.store} ({report.state.value}): {found}")
     if report.starts is False:
         print(f"A broker would not start: {report.refusal}")
+    if report.problems:
+        print(f"Type: pocketmq store repair {report.store} --dry-run")
 
 
 def _row(item: msgspec.Struct) -> dict[str, Any]:

@@ -340,6 +340,18 @@ class Files:
         """Give a file another name in its directory; what had that name goes. Raises OSError."""
         path.replace(target)
 
+    def move(self, path: Path, target: Path) -> None:
+        """Give a file or a directory another place on the same file system, where nothing is yet;
+        missing directories are made. Raises OSError."""
+        unsynced = (target.parent, *make_directories(target.parent))
+        path.rename(target)
+        for directory in (*unsynced, path.parent):
+            self.sync_directory(directory)
+
+    def extend(self, path: Path, size: int) -> None:
+        """Let a file that was cut short have `size` bytes, the new ones zeros. Raises OSError."""
+        os.truncate(path, size)
+
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there. Raises OSError."""
         path.unlink(missing_ok=True)

@@ -193,6 +193,8 @@ class LogCheck:
             )  # fmt: skip
 
     def _note(self, begin: int, end: int, reason: str) -> None:
+        if self.damage:
+            begin = max(begin, self.damage[-1].end)
         if begin >= end:
             return
         path = self.directory / f"{begin // self.file_size * self.file_size:020d}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +66,23 @@ class _Entries:
         else:
             self._recent.move_to_end(path)
         return found
+
+
+def queue_directories(directory: Path) -> list[Path]:
+    """Return the directories of the queues that a broker opens."""
+    return [
+        path
+        for path in sorted(directory.glob("*/*/"))
+        if path.name.isdecimal()
+        and TOPIC_PATTERN.fullmatch(path.parent.name)
+        and not path.parent.name.startswith(LIGHT_QUEUE_PREFIX)
+    ]
+
+
+def queue_file_size(directories: Sequence[Path], otherwise: int) -> int:
+    """Return the size of the files in most of these directories."""
+    sizes = [common_size(path, 0) for path in directories]
+    return max(set(sizes) - {0}, key=sizes.count, default=otherwise)
 
 
 class QueueFiles:
@@ -186,15 +204,8 @@ class QueueCheck:
         entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
-        paths = [
-            path
-            for path in sorted(directory.glob("*/*/"))
-            if path.name.isdecimal()
-            and TOPIC_PATTERN.fullmatch(path.parent.name)
-            and not path.parent.name.startswith(LIGHT_QUEUE_PREFIX)
-        ]
-        sizes = [common_size(path, 0) for path in paths]
-        self.file_size = max(set(sizes) - {0}, key=sizes.count, default=otherwise)
+        paths = queue_directories(directory)
+        self.file_size = queue_file_size(paths, otherwise)
         for path in paths:
             key = path.parent.name, int(path.name)
             self.queues[key] = QueueFiles(*key, path, self.file_size, entries)
@@ -203,6 +214,11 @@ class QueueCheck:
     def entries(self) -> int:
         """How many entries there are."""
         return sum(queue.end - queue.begin for queue in self.queues.values())
+
+    @property
+    def not_entered(self) -> int:
+        """How many messages of the log belong behind the ends of their queues."""
+        return sum(queue.not_entered for queue in self.queues.values())
 
     @property
     def bad_files(self) -> list[BadFile]:

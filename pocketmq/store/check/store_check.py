@@ -15,7 +15,7 @@ from pocketmq.message.limits import is_system_topic
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.index_check import check_index
 from pocketmq.store.check.log_check import LogCheck, common_size
-from pocketmq.store.check.queue_check import QueueCheck
+from pocketmq.store.check.queue_check import QueueCheck, queue_directories, queue_file_size
 from pocketmq.store.check.report import Part, Problem, Report, State
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.config_file import ConfigFile
@@ -46,8 +46,9 @@ def sized(config: StoreConfig) -> StoreConfig:
     found.mapped_file_size_commit_log = common_size(
         config.commit_log_directory, config.mapped_file_size_commit_log
     )
-    queues = QueueCheck(config.consume_queue_directory, config.consume_queue_file_size)
-    found.mapped_file_size_consume_queue = queues.file_size
+    found.mapped_file_size_consume_queue = queue_file_size(
+        queue_directories(config.consume_queue_directory), config.consume_queue_file_size
+    )
     return found
 
 
@@ -60,10 +61,19 @@ def check_store(config: StoreConfig, advanced: Callable[[int], None] = lambda _:
     Raises:
         OSError: it cannot be read.
     """
-    return _Check(sized(config), advanced).run()
+    return StoreCheck(sized(config), advanced).run(state_of(config.root))
 
 
-class _Check:
+class StoreCheck:
+    """One check; `config` has the sizes of the files (`sized`).
+
+    Attributes:
+        log, queues: what was found in them, after `run`.
+    """
+
+    log: LogCheck
+    queues: QueueCheck
+
     def __init__(self, config: StoreConfig, advanced: Callable[[int], None]) -> None:
         self._config = config
         self._advanced = advanced
@@ -71,9 +81,9 @@ class _Check:
         self._parts: list[Part] = []
         self._remarks: list[str] = []
 
-    def run(self) -> Report:
+    def run(self, state: State) -> Report:
+        """Look through everything; `state` is how the last process left it. Raises OSError."""
         config = self._config
-        state = state_of(config.root)
         opened = state is State.OPEN
         flushed = self._checkpoint()
         # The queues first: what they point at is in the log by then.
@@ -86,6 +96,7 @@ class _Check:
             advanced=self._advanced,
         )
         log.run(lambda base, records: queues.compare(log.topics, base, records))
+        self.log, self.queues = log, queues
         self._report_log(log)
         self._report_queues(queues, log, opened=opened)
         self._report_index(log)
@@ -135,7 +146,7 @@ class _Check:
                 "consumequeue", f"{each.topic}/{each.queue_id}", each.reason,
                 begin=each.begin, end=each.end, derived=True,
             )  # fmt: skip
-        waiting = sum(queue.not_entered for queue in queues.queues.values())
+        waiting = queues.not_entered
         if waiting and not opened:
             self._remarks.append(
                 f"{waiting} messages of the commit log are not in their queues: a start after a "
