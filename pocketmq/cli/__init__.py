@@ -47,6 +47,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "config": "show and change settings of running servers",
     },
     "Stored files": {
+        "store": "look for damage in a store, and mend it",
         "export": "write the messages of a store to a Parquet file",
         "query": "run Spark SQL over the messages of a store",
     },
@@ -62,6 +63,7 @@ COMMANDS: Final = tuple(command for group in GROUPS.values() for command in grou
 EXTRAS: Final = {
     "broker": "server",
     "serve": "server",
+    "store": "server",
     "export": "arrow",
     "query": "spark",
     "demo": "demo",

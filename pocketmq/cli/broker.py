@@ -13,9 +13,11 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
     add_config_options,
+    add_repair_option,
     announce,
     read_config,
     run_server,
+    started,
     store_exit_codes,
 )
 from pocketmq.remoting.properties_file import Settings
@@ -56,6 +58,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
     )
+    add_repair_option(parser)
     return parser
 
 
@@ -83,12 +86,12 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
         config.listen_port = options.listen_port
     if options.bind is not None:
         config.bind_address = options.bind
-    return lambda stop: _serve(Broker(config), stop)
+    return lambda stop: _serve(Broker(config), options.repair, stop)
 
 
-async def _serve(broker: Broker, stop: asyncio.Event) -> None:
+async def _serve(broker: Broker, repair: bool, stop: asyncio.Event) -> None:
     config = broker.config
-    async with broker:
+    async with started(broker, repair=repair):
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
             f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "

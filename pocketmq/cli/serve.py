@@ -15,10 +15,12 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
     add_config_options,
+    add_repair_option,
     announce,
     given_settings,
     read_config,
     run_server,
+    started,
     store_exit_codes,
 )
 from pocketmq.remoting.properties_file import ConfigError
@@ -75,6 +77,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="PORT",
         help="port of the broker (listenPort, default 10911; 0: any free one)",
     )
+    add_repair_option(parser)
     return parser
 
 
@@ -95,7 +98,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
         listen_port=10911,
         properties=properties,
     )
-    return lambda stop: _serve(server, options.ephemeral, stop)
+    return lambda stop: _serve(server, options, stop)
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
@@ -132,9 +135,9 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name in known}
 
 
-async def _serve(server: EmbeddedServer, ephemeral: bool, stop: asyncio.Event) -> None:
-    async with server:
-        kept = "temporary store" if ephemeral else "store"
+async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyncio.Event) -> None:
+    async with started(server, repair=options.repair):
+        kept = "temporary store" if options.ephemeral else "store"
         announce(
             f"name server listening on {server.namesrv}, broker on {server.broker.address}, "
             f"{kept} {server.store}"

@@ -6,9 +6,10 @@ import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pocketmq.cli.options import setting
 from pocketmq.cli.standard_files import discard_output
@@ -17,6 +18,10 @@ from pocketmq.namesrv.kv_config import KVConfigError
 from pocketmq.remoting.properties_file import ConfigError, ConfigErrors, Settings
 from pocketmq.remoting.service import ExitCode
 from pocketmq.remoting.service import run as run_until_stopped
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+    from pocketmq.embedded import EmbeddedServer
 
 log = logging.getLogger("pocketmq")
 
@@ -62,6 +67,42 @@ def add_config_options(parser: argparse.ArgumentParser, file: str) -> None:
         metavar="NAME=VALUE",
         help="one setting by its official name; wins over the file (repeatable)",
     )
+
+
+def add_repair_option(parser: argparse.ArgumentParser) -> None:
+    """`--repair`."""
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="if the store is damaged, mend it as `pocketmq store repair` does, log which messages "
+        "are gone, and start",
+    )
+
+
+@asynccontextmanager
+async def started(server: Broker | EmbeddedServer, *, repair: bool) -> AsyncIterator[None]:
+    """Run a server; with `repair`, mend its store if that is why it does not start."""
+    from pocketmq.broker.broker import Broker
+    from pocketmq.store.config_file import ConfigFileError
+    from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
+
+    try:
+        await server.start()
+    except (StoreCorrupt, ConfigFileError, FileSizeMismatch) as error:
+        if not repair:
+            raise
+        broker = server if isinstance(server, Broker) else server.broker
+        log.warning("repairing the store: %s", error)
+        from pocketmq.store.repair.store_repair import repair_store
+
+        mended = await asyncio.to_thread(repair_store, broker.config)
+        for line in mended.lines():
+            log.warning("%s", line)
+        await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
 
 
 def given_settings(options: argparse.Namespace) -> list[Settings]:

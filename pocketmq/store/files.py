@@ -21,7 +21,7 @@ import resource
 import shutil
 import threading
 from collections.abc import Iterator
-from mmap import MADV_RANDOM, mmap
+from mmap import ACCESS_DEFAULT, MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -63,11 +63,12 @@ class MappedFile:
         base_offset: int,
         size: int,
         unsynced_directories: tuple[Path, ...] = (),
+        access: int = ACCESS_DEFAULT,
     ) -> None:
         self.path = path
         self.base_offset = base_offset
         self.size = size
-        self.map = mmap(fd, size)
+        self.map = mmap(fd, size, access=access)
         self.view = memoryview(self.map)
         self._files = files
         self._fd = fd
@@ -338,6 +339,18 @@ class Files:
     def rename(self, path: Path, target: Path) -> None:
         """Give a file another name in its directory; what had that name goes. Raises OSError."""
         path.replace(target)
+
+    def move(self, path: Path, target: Path) -> None:
+        """Give a file or a directory another place on the same file system, where nothing is yet;
+        missing directories are made. Raises OSError."""
+        unsynced = (target.parent, *make_directories(target.parent))
+        path.rename(target)
+        for directory in (*unsynced, path.parent):
+            self.sync_directory(directory)
+
+    def extend(self, path: Path, size: int) -> None:
+        """Let a file that was cut short have `size` bytes, the new ones zeros. Raises OSError."""
+        os.truncate(path, size)
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there. Raises OSError."""

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.errors import StoreClosed
+from pocketmq.store.errors import StoreClosed, StoreCorrupt
 from pocketmq.store.files import (
     Files,
     Retirement,
@@ -47,6 +48,13 @@ log = logging.getLogger(__name__)
 def now_ms() -> int:
     """Return the time as records hold it: Unix milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+def _remedy(root: Path) -> str:
+    return (
+        f"bring the file back from a copy, or type: pocketmq store repair {root} (which keeps what "
+        "is damaged aside and says which messages are gone; --dry-run only says it)"
+    )
 
 
 class MessageStore:
@@ -273,6 +281,11 @@ class MessageStore:
             self._checkpoint.sync()
             self.index.open(clean=clean)
             self._mark_open()
+        except StoreCorrupt as error:
+            self._close_files()
+            raise StoreCorrupt(
+                error.path, error.offset, f"{error.reason}; {_remedy(root)}"
+            ) from error
         except BaseException:
             self._close_files()
             raise

@@ -18,6 +18,8 @@ import errno
 import fcntl
 import logging
 import os
+import struct
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +125,29 @@ class StoreLock:
         content = self._files.read(self._abort)
         text = content.decode("ascii", "replace").strip() if content else ""
         return text if text.isdigit() else None
+
+
+def is_locked(root: Path) -> bool:
+    """Return whether a process has the store at `root` open.
+
+    On Linux it never takes the lock itself: a broker that starts at that moment would be refused.
+    """
+    path = root / LOCK_FILE
+    if not path.exists():
+        return False
+    if root.resolve() in _locked_here:
+        return True  # asking for the lock would end it
+    with path.open("rb" if sys.platform == "linux" else "r+b") as file:
+        if sys.platform != "linux":
+            try:
+                fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            except OSError:
+                return True
+            return False
+        layout = "hhqqi"  # struct flock: type, whence, start, length, pid
+        asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = struct.unpack(layout, fcntl.fcntl(file.fileno(), fcntl.F_GETLK, asked))
+        return bool(answer[0] != fcntl.F_UNLCK)
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ class LogWalk:
         """
         for file in self._behind():
             start = max(0, self.end - file.base_offset)
-            for at in _magic_places(file, start):
+            for at in magic_places(file, start):
                 try:
                     record = decode(file.view, at)
                 except RecordError:
@@ -122,7 +122,7 @@ class LogWalk:
         return [file for file in self._files.mapped if file.base_offset + file.size > self.end]
 
 
-def _magic_places(file: MappedFile, start: int) -> Iterator[int]:
+def magic_places(file: MappedFile, start: int) -> Iterator[int]:
     """Return where records may begin, judged by their magic, in rising order within each extent."""
     magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
     for begin, end in file.data_extents(start):

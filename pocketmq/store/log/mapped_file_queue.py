@@ -68,7 +68,7 @@ class MappedFileQueue:
         mapped: list[MappedFile] = []
         for path in paths:
             try:
-                self._check(path, mapped[-1].base_offset if mapped else None, paths[-1])
+                self._check(path, mapped[-1].base_offset if mapped else None, paths)
             except StoreCorrupt as error:
                 if not rebuilt:
                     raise
@@ -80,15 +80,21 @@ class MappedFileQueue:
             self._files.remove(path)
         self.mapped = tuple(mapped)
 
-    def _check(self, path: Path, before: int | None, last: Path) -> None:
-        """Raise what is wrong with a file behind the one at offset `before`."""
+    def _check(self, path: Path, before: int | None, paths: list[Path]) -> None:
+        """Raise what is wrong with a file of `paths` behind the one at offset `before`."""
         size, base = path.stat().st_size, int(path.name)
         if not size:
             raise StoreCorrupt(
                 path, 0,
-                f"the file is empty, but {last.name} follows it: it has lost its "
+                f"the file is empty, but {paths[-1].name} follows it: it has lost its "
                 f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
             )  # fmt: skip
+        if size < self.file_size and any(
+            other.stat().st_size == self.file_size for other in paths
+        ):
+            raise StoreCorrupt(
+                path, size, f"the file ends here, but the others have {self.file_size} bytes"
+            )
         if size != self.file_size:
             raise FileSizeMismatch(path, size, self._setting, self.file_size)
         expected = base if before is None else before + size

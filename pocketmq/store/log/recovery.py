@@ -16,20 +16,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from typing import Final
 
 from pocketmq.message.record import Record, RecordError, decode
 from pocketmq.message.sysflag import INNER_BATCH
+from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
-from pocketmq.store.errors import RecordNotFound, StoreCorrupt
+from pocketmq.store.errors import DiskFull, RecordNotFound, StoreCorrupt
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
+from pocketmq.store.log.padding import stands_for_message
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_entry import pack_entry
 
 log = logging.getLogger(__name__)
+
+_KEPT_BYTES: Final = 256 * 1024 * 1024
 
 
 class _EntriesLost(Exception):
@@ -48,16 +53,22 @@ class Recovery:
         delay_levels: DelayLevels,
         *,
         clean: bool,
+        rebuild: bool = False,
     ) -> None:
+        """With `rebuild`, build the queues from the whole log, whatever they hold."""
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
         self._delay_levels = delay_levels
-        self._clean = clean
+        self._clean = clean and not rebuild
+        self._rebuild = rebuild
         self._start = 0  # where the walk began
         # Up to where the checkpoint knows the log to be on the disk; None when it does not.
         self._flushed: int | None = None
         self._ends: dict[ConsumeQueue, int] = {}  # max_offset of the queues as they were found
+        # Entries that were cut off, with the queue offset of the first one.
+        self._kept: dict[ConsumeQueue, tuple[int, bytes]] = {}
+        self._keep_most = _KEPT_BYTES
         self._anew: set[ConsumeQueue] = set()  # those without an entry from before the walk
         self._entered = 0
         self._replaced = 0
@@ -87,8 +98,12 @@ class Recovery:
         self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
         for queue in self._queues.all:
             self._cut(queue, end)
-        walk = self._walk()
-        self._judge(walk)
+        try:
+            walk = self._walk()
+            self._judge(walk)
+        except StoreCorrupt:
+            self._put_back()
+            raise
         self._note_flushed(walk)
         self._log.resume(walk.end)
         self._log.store_timestamp = walk.store_timestamp
@@ -137,7 +152,7 @@ class Recovery:
         """Return where the walk begins, and the store timestamp (ms) of the record before it, if
         known."""
         files = self._log.files.mapped
-        if not self._queues.all:
+        if not self._queues.all or self._rebuild:
             return files[0].base_offset, 0
         if self._clean:
             newest = max(self._queues.all, key=lambda queue: queue.max_physical)
@@ -178,6 +193,8 @@ class Recovery:
                 self._enter(record, whole=whole)
             elif record.sys_flag & INNER_BATCH:
                 self._skipped += 1
+            elif stands_for_message(record):
+                self._enter_lost(record)
         return walk
 
     def _cut(self, queue: ConsumeQueue, start: int) -> None:
@@ -194,7 +211,37 @@ class Recovery:
                 end = offset - 1
             offset -= 1
         if end < queue.max_offset:
+            self._keep(queue, end)
             queue.truncate(end)
+
+    def _keep(self, queue: ConsumeQueue, begin: int) -> None:
+        """Remember the entries from `begin` on, which are about to be cut off: when the store turns
+        out to be damaged, only they know which messages were in the damage."""
+        known = self._kept.get(queue)
+        behind = queue.max_offset if known is None else known[0]
+        size = (behind - begin) * CONSUME_QUEUE_UNIT
+        if size > self._keep_most:
+            self._keep_most = 0
+            self._kept.clear()
+            return
+        self._keep_most -= size
+        entries = b"".join(entries.tobytes() for _, entries in queue.entries(begin, behind))
+        self._kept[queue] = begin, entries if known is None else entries + known[1]
+
+    def _put_back(self) -> None:
+        """Give the queues the entries back that they had."""
+        for queue, (begin, entries) in self._kept.items():
+            if not queue.min_offset <= begin <= queue.max_offset:
+                continue
+            try:
+                queue.truncate(begin)
+                queue.make_room(len(entries) // CONSUME_QUEUE_UNIT)
+                queue.append(entries)
+            except (DiskFull, OSError) as error:
+                log.warning(
+                    "%s/%d: the entries from %d on stay cut off: %s",
+                    queue.topic, queue.queue_id, begin, error,
+                )  # fmt: skip
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: tuple[int, int, int]) -> bool:
         physical, size, _ = entry
@@ -222,6 +269,11 @@ class Recovery:
             self._skipped += 1
             return
         offset = record.queue_offset
+        if queue.max_offset < queue.next_offset:  # the messages at its end are lost ...
+            if offset < queue.next_offset:
+                queue.truncate(queue.max_offset)  # ... and another broker gave their offsets again
+            else:
+                queue.make_room()
         if offset < queue.max_offset:
             queue.truncate(offset)
             self._replaced += 1
@@ -245,6 +297,13 @@ class Recovery:
         queue.append(pack_entry(record.physical_offset, record.size, tags_code))
         self._anew.discard(queue)
         self._entered += 1
+
+    def _enter_lost(self, record: Record) -> None:
+        """Have the offset of a message that a repair could not save not given again."""
+        with contextlib.suppress(ValueError):
+            queue = self._queues.find_or_create(record.topic, record.queue_id)
+            if record.queue_offset >= queue.next_offset:
+                queue.skip_until(record.queue_offset + 1)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -276,7 +335,7 @@ class Recovery:
                 f"no record can be read here, at physical offset {walk.end} "
                 f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
                 f"offset {survivors.physical_offset}, and they had been flushed: the file is "
-                "damaged; the log was not changed, bring it back from a copy",
+                "damaged; the log was not changed",
             )
         elif self._checkpoint.same_boot and walk.interrupted():
             log.warning(

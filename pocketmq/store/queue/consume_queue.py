@@ -72,6 +72,8 @@ class ConsumeQueue:
         self._map_begin = 0  # the queue offsets that the current file holds
         self._map_end = 0
         self._flushed = 0  # entries below this are on the disk
+        # With offsets skipped at the end: what `room` is once they have their fillers.
+        self._room_behind: int | None = None
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -80,6 +82,8 @@ class ConsumeQueue:
 
         Call it before the commit log is written, so that entering the messages cannot fail.
         """
+        if self._room_behind is not None:
+            self._fill_skipped()
         while self.room < self.next_offset + count:
             size = self.files.file_size
             base = self.room * UNIT if self.files.mapped else self.next_offset * UNIT // size * size
@@ -127,8 +131,30 @@ class ConsumeQueue:
             self.max_offset += (end - begin) // UNIT
         self.next_offset = offset
 
+    def skip_until(self, offset: int) -> None:
+        """Do not give the offsets from the end to `offset` again: their messages are lost. They get
+        fillers with the next message, since the reference takes a filler at the end for an entry of
+        a record far away."""
+        if not self.files.mapped:
+            self.start_at(offset)
+            return
+        if self._room_behind is None:
+            self._room_behind, self.room = self.room, 0
+        self.next_offset = offset
+
+    def _fill_skipped(self) -> None:
+        offset, room = self.next_offset, self._room_behind
+        assert room is not None
+        self.room, self._room_behind, self.next_offset = room, None, self.max_offset
+        try:
+            self.fill_until(offset)
+        except BaseException:
+            self._room_behind, self.room, self.next_offset = self.room, 0, offset
+            raise
+
     def truncate(self, offset: int) -> None:
         """Forget the entries from `offset` on. Raises DiskFull."""
+        self._room_behind = None
         if offset * UNIT < self.files.first_offset:
             self.clear()
             self.start_at(offset)
@@ -144,6 +170,7 @@ class ConsumeQueue:
         """Forget all entries, and where they began."""
         self.files.remove_all()
         self.room = 0
+        self._room_behind = None
         self.max_physical = -1
         self._map_begin = self._map_end = 0
         self.start_at(0)
@@ -256,7 +283,8 @@ class ConsumeQueue:
                 continue  # made ahead, but not yet written to
             if not seen:
                 last = unpack_entry(file.map, (run.behind_last_valid - 1) * UNIT)
-                self.lost_physical = last[0] + last[1]
+                if last[1] != FILLER_SIZE:
+                    self.lost_physical = last[0] + last[1]
             # Going backwards, the last hole met is the first one in the queue.
             if not seen or run.first_invalid * UNIT < file.size:
                 end = begin + run.first_invalid

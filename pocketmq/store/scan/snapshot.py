@@ -10,9 +10,7 @@ what is committed has an entry, and what has none may still be under way.
 from __future__ import annotations
 
 import logging
-import os
 import struct
-import sys
 from bisect import bisect_left
 from collections.abc import Iterator
 from enum import Enum
@@ -34,7 +32,7 @@ from pocketmq.store.scan.queue_slice import (
     queue_directory,
 )
 from pocketmq.store.scan.segments import Mappings, Segments
-from pocketmq.store.store_lock import ABORT_FILE, LOCK_FILE
+from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
 log = logging.getLogger(__name__)
 
@@ -239,24 +237,6 @@ def _state(root: Path) -> State:
     abort = root / ABORT_FILE
     if not abort.exists():
         return State.CLEAN
-    text = abort.read_text("ascii", "replace").strip()
-    # Asking for locks says nothing about those of this process, and would end them.
-    if text == str(os.getpid()) or _is_locked(root / LOCK_FILE):
+    if is_locked(root):
         return State.OPEN
     return State.CRASHED
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether another process holds the lock that brokers take.
-
-    It never takes the lock itself: a broker that starts at that moment would be refused.
-    """
-    if sys.platform != "linux" or not path.exists():
-        return False
-    import fcntl
-
-    layout = "hhqqi"  # struct flock: type, whence, start, length, pid
-    with path.open("rb") as file:
-        asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        answer = struct.unpack(layout, fcntl.fcntl(file.fileno(), fcntl.F_GETLK, asked))
-    return bool(answer[0] != fcntl.F_UNLCK)

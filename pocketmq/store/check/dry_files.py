@@ -1,0 +1,61 @@
+"""Files that can be read and seemingly written, while nothing on the disk changes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from mmap import ACCESS_COPY
+from pathlib import Path
+
+from pocketmq.store.files import Files, MappedFile
+
+
+class DryFiles(Files):
+    """What is written to a mapping stays in this process, and nothing is made or removed. So
+    recovery can be run on a store to see what it would do."""
+
+    def create(
+        self, path: Path, base_offset: int, size: int, *, allocated: int | None = None
+    ) -> MappedFile:
+        """Map a file of zeros that has no name. Raises OSError."""
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+        os.ftruncate(fd, size)
+        return MappedFile(self, path, fd, base_offset, size)
+
+    def open(
+        self,
+        path: Path,
+        base_offset: int,
+        size: int,
+        unsynced_directories: tuple[Path, ...] = (),
+    ) -> MappedFile:
+        """Map a file whose changes are seen here only. Raises OSError."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return MappedFile(self, path, fd, base_offset, size, access=ACCESS_COPY)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Do nothing."""
+
+    def write(self, fd: int, data: memoryview, at: int) -> None:
+        """Refuse: this would change a file. Raises PermissionError."""
+        raise PermissionError("a store that is being checked is not written to")
+
+    def fdatasync(self, fd: int) -> None:
+        """Do nothing."""
+
+    def sync_directory(self, directory: Path) -> None:
+        """Do nothing."""
+
+    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+        """Do nothing."""
+
+    def remove(self, path: Path) -> None:
+        """Do nothing."""
+
+    def remove_directory(self, directory: Path) -> None:
+        """Do nothing."""

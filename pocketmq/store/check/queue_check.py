@@ -1,0 +1,264 @@
+"""Compares consume queues with the records of the commit log."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN
+from pocketmq.message.sysflag import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from pocketmq.store.check.log_check import common_size
+from pocketmq.store.check.record_scan import Records, TopicNames
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.queue.consume_queue import FILLER_SIZE
+from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
+
+_NAME: Final = re.compile(r"[0-9]{20}")
+_MAPPED: Final = 256  # files whose entries are kept in memory
+_NOTHING: Final = np.zeros(0, ENTRY_DTYPE)
+
+
+class BadFile(NamedTuple):
+    """A file of a queue that keeps a broker from starting."""
+
+    path: Path
+    reason: str
+
+
+class Disagreement(NamedTuple):
+    """Queue offsets [begin, end) whose entries do not fit the log."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+    reason: str
+
+
+class _Entries:
+    """The entries of queue files; those that were used last stay in memory."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[Path, EntryArray] = OrderedDict()
+
+    def of(self, path: Path) -> EntryArray:
+        found = self._recent.get(path)
+        if found is None:
+            try:
+                found = np.fromfile(path, ENTRY_DTYPE)
+            except FileNotFoundError:  # it expired a moment ago
+                found = _NOTHING
+            self._recent[path] = found
+            if len(self._recent) > _MAPPED:
+                self._recent.popitem(last=False)
+        else:
+            self._recent.move_to_end(path)
+        return found
+
+
+def queue_directories(directory: Path) -> list[Path]:
+    """Return the directories of the queues that a broker opens."""
+    return [
+        path
+        for path in sorted(directory.glob("*/*/"))
+        if path.name.isdecimal()
+        and TOPIC_PATTERN.fullmatch(path.parent.name)
+        and not path.parent.name.startswith(LIGHT_QUEUE_PREFIX)
+    ]
+
+
+def queue_file_size(directories: Sequence[Path], otherwise: int) -> int:
+    """Return the size of the files in most of these directories."""
+    sizes = [common_size(path, 0) for path in directories]
+    return max(set(sizes) - {0}, key=sizes.count, default=otherwise)
+
+
+class QueueFiles:
+    """The files of one queue.
+
+    Attributes:
+        begin, end: the queue offsets that have entries, as they were found.
+        not_entered: how many messages of the log belong behind `end`.
+    """
+
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path, size: int, entries: _Entries
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.bad: list[BadFile] = []
+        self._size = size
+        self._entries = entries
+        self.not_entered = 0
+        self._seen: list[tuple[int, int]] = []  # offsets that a record agrees with
+        self._wrong: list[tuple[int, int]] = []
+        self.files = self._list()
+        self.begin = self.files[0] // UNIT if self.files else 0
+        self.end = self._find_end()
+
+    def _list(self) -> list[int]:
+        paths = sorted(p for p in self.directory.iterdir() if _NAME.fullmatch(p.name))
+        while paths and not paths[-1].stat().st_size:
+            paths.pop()
+        bases: list[int] = []
+        for path in paths:
+            size, base = path.stat().st_size, int(path.name)
+            if not size:
+                self.bad.append(BadFile(path, "the file is empty, but others follow it"))
+            elif size != self._size:
+                reason = f"the file has {size} bytes instead of {self._size}"
+                self.bad.append(BadFile(path, reason))
+            elif base % self._size or (bases and base != bases[-1] + self._size):
+                self.bad.append(BadFile(path, "the file before it is missing"))
+            bases.append(base)
+        return bases
+
+    def _find_end(self) -> int:
+        for base in reversed(self.files):
+            entries = self._entries.of(self._path(base))
+            used = np.flatnonzero(entries["size"] > 0)
+            if len(used):
+                return base // UNIT + int(used[-1]) + 1
+        return self.begin
+
+    def _path(self, base: int) -> Path:
+        return self.directory / f"{base:020d}"
+
+    def at(self, offsets: npt.NDArray[np.int64]) -> EntryArray:
+        """Return the entries of some offsets; zeros where there is none."""
+        found = np.zeros(len(offsets), ENTRY_DTYPE)
+        bases = offsets * UNIT // self._size * self._size
+        for base in np.unique(bases).tolist():
+            entries = self._entries.of(self._path(base)) if base in self.files else _NOTHING
+            rows = np.flatnonzero(bases == base)
+            numbers = offsets[rows] - base // UNIT
+            inside = numbers < len(entries)
+            found[rows[inside]] = entries[numbers[inside]]
+        return found
+
+    def compare(
+        self,
+        offsets: npt.NDArray[np.int64],
+        physical: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> None:
+        """Compare the entries with the records of one commit-log file."""
+        entries = self.at(offsets)
+        fits = (entries["physical"] == physical) & (entries["size"] == sizes)
+        self._seen += ranges(offsets[fits])
+        # An entry of a later record: the topic was deleted and made anew, and the record is of its
+        # earlier life. If the entry is damaged instead, no record agrees with it.
+        older = ~fits & (entries["physical"] > physical) & (entries["size"] > 0)
+        wrong = offsets[~fits & ~older]
+        self.not_entered += int(np.count_nonzero(wrong >= self.end))
+        self._wrong += ranges(wrong[wrong < self.end])
+
+    def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
+        """Return what does not fit, once every record was compared. Entries of records before
+        `log_begin` have expired; with `open`, those behind `log_end` were made in the meantime."""
+        found = [
+            Disagreement(self.topic, self.queue_id, *each, "the entry does not lead to its message")
+            for each in ([] if open else self._wrong)
+        ]
+        at = self.begin
+        for begin, end in [*sorted(self._seen), (self.end, self.end)]:
+            if at < begin:
+                offsets = np.arange(at, begin)
+                entries = self.at(offsets)
+                lost = (entries["size"] != FILLER_SIZE) & (entries["size"] > 0)
+                lost &= entries["physical"] >= log_begin
+                if open:
+                    lost &= entries["physical"] < log_end
+                found += [
+                    Disagreement(self.topic, self.queue_id, *each, "no message at its place")
+                    for each in ranges(offsets[lost])
+                ]
+            at = max(at, end)
+        return found
+
+
+class QueueCheck:
+    """All queues of a store.
+
+    Attributes:
+        queues: by topic and queue id.
+        unknown: topics and queue ids of records without a queue, and how many; of deleted topics,
+            mostly.
+    """
+
+    def __init__(self, directory: Path, otherwise: int) -> None:
+        """`otherwise` is the size of the files where there are none."""
+        entries = _Entries()
+        self.queues: dict[tuple[str, int], QueueFiles] = {}
+        self.unknown: dict[tuple[str, int], int] = {}
+        paths = queue_directories(directory)
+        self.file_size = queue_file_size(paths, otherwise)
+        for path in paths:
+            key = path.parent.name, int(path.name)
+            self.queues[key] = QueueFiles(*key, path, self.file_size, entries)
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return sum(queue.end - queue.begin for queue in self.queues.values())
+
+    @property
+    def not_entered(self) -> int:
+        """How many messages of the log belong behind the ends of their queues."""
+        return sum(queue.not_entered for queue in self.queues.values())
+
+    @property
+    def bad_files(self) -> list[BadFile]:
+        """Files that keep a broker from starting."""
+        return [bad for queue in self.queues.values() for bad in queue.bad]
+
+    def compare(self, topics: TopicNames, base: int, records: Records) -> None:
+        """Compare the records of the commit-log file that begins at `base`."""
+        kind = records.sys_flag & TRANSACTION_MASK
+        entered = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
+        records = records.rows(entered & (records.sys_flag & INNER_BATCH == 0))
+        order = np.lexsort((records.at, records.queue_id, records.topic))
+        records = records.rows(order)
+        changes = (np.diff(records.topic) != 0) | (np.diff(records.queue_id) != 0)
+        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(records.at)]
+        for first, behind in itertools.pairwise(bounds):
+            if first == behind:
+                continue
+            part = records.rows(slice(first, behind))
+            key = topics.names[int(part.topic[0])], int(part.queue_id[0])
+            queue = self.queues.get(key)
+            if queue is None:
+                self.unknown[key] = self.unknown.get(key, 0) + behind - first
+            else:
+                queue.compare(part.queue_offset, base + part.at, part.size)
+
+    def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
+        """See `QueueFiles.disagreements`."""
+        return [
+            each
+            for queue in self.queues.values()
+            for each in queue.disagreements(log_begin, log_end, open=open)
+        ]
+
+
+def ranges(offsets: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Return rising numbers as ranges without gaps."""
+    if not len(offsets):
+        return []
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    begins = offsets[np.concatenate(([0], breaks + 1))]
+    ends = offsets[np.concatenate((breaks, [len(offsets) - 1]))] + 1
+    return list(zip(begins.tolist(), ends.tolist(), strict=True))

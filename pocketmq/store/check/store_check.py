@@ -1,0 +1,293 @@
+"""`check_store`: what is wrong with a store, and whether a broker would start on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.message import fastjson
+from pocketmq.message.limits import is_system_topic
+from pocketmq.store.check.dry_files import DryFiles
+from pocketmq.store.check.index_check import check_index
+from pocketmq.store.check.log_check import LogCheck, common_size
+from pocketmq.store.check.queue_check import QueueCheck, queue_directories, queue_file_size
+from pocketmq.store.check.report import Part, Problem, Report, State
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.errors import FileSizeMismatch, StoreError
+from pocketmq.store.files import Retirement
+from pocketmq.store.log.allocation import FileAllocator
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.store_lock import ABORT_FILE, is_locked
+
+#: The tables of a broker, without which it does not start when they are damaged.
+TABLES: Final = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "delayOffset.json",
+)
+
+
+def sized(config: StoreConfig) -> StoreConfig:
+    """Return the settings with the file sizes that the store was written with."""
+    found = msgspec.structs.replace(config)
+    found.mapped_file_size_commit_log = common_size(
+        config.commit_log_directory, config.mapped_file_size_commit_log
+    )
+    found.mapped_file_size_consume_queue = queue_file_size(
+        queue_directories(config.consume_queue_directory), config.consume_queue_file_size
+    )
+    return found
+
+
+def check_store(config: StoreConfig, advanced: Callable[[int], None] = lambda _: None) -> Report:
+    """Look through the whole store at `config.root`; a broker may have it open.
+
+    File sizes are taken from the files. `advanced` is called with the bytes of the commit log that
+    were looked at since the last call.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return StoreCheck(sized(config), advanced).run(state_of(config.root))
+
+
+class StoreCheck:
+    """One check; `config` has the sizes of the files (`sized`).
+
+    Attributes:
+        log, queues: what was found in them, after `run`.
+    """
+
+    log: LogCheck
+    queues: QueueCheck
+
+    def __init__(self, config: StoreConfig, advanced: Callable[[int], None]) -> None:
+        self._config = config
+        self._advanced = advanced
+        self._problems: list[Problem] = []
+        self._parts: list[Part] = []
+        self._remarks: list[str] = []
+
+    def run(self, state: State) -> Report:
+        """Look through everything; `state` is how the last process left it. Raises OSError."""
+        config = self._config
+        opened = state is State.OPEN
+        flushed = self._checkpoint()
+        # The queues first: what they point at is in the log by then.
+        queues = QueueCheck(config.consume_queue_directory, config.consume_queue_file_size)
+        log = LogCheck(
+            config.commit_log_directory,
+            config.mapped_file_size_commit_log,
+            flushed=flushed,
+            open=opened,
+            advanced=self._advanced,
+        )
+        log.run(lambda base, records: queues.compare(log.topics, base, records))
+        self.log, self.queues = log, queues
+        self._report_log(log)
+        self._report_queues(queues, log, opened=opened)
+        self._report_index(log)
+        self._report_tables(queues)
+        refusal = "" if opened else self._refusal()
+        return Report(
+            store=str(config.root), state=state, flushed=flushed,
+            starts=None if opened else not refusal, refusal=refusal, remarks=self._remarks,
+            parts=self._parts, problems=self._problems,
+        )  # fmt: skip
+
+    def _add(self, part: str, where: Path | str, problem: str, **more: object) -> None:
+        self._problems.append(
+            msgspec.convert(
+                {"part": part, "where": str(where), "problem": problem, **more}, Problem
+            )
+        )
+
+    def _checkpoint(self) -> int | None:
+        checkpoint = Checkpoint(DryFiles(), self._config.root / "checkpoint")
+        try:
+            checkpoint.open()
+        except FileSizeMismatch as error:
+            self._add("checkpoint", error.path, f"{error.actual} bytes instead of {error.expected}")
+            return None
+        flushed = checkpoint.confirm_physical_offset if checkpoint.exact else None
+        checkpoint.close()
+        return flushed
+
+    def _report_log(self, log: LogCheck) -> None:
+        for path in log.strange:
+            self._add("commitlog", path, "its name does not fit the size of the files")
+        for each in log.damage:
+            self._add("commitlog", each.path, each.reason, begin=each.begin, end=each.end)
+        if log.torn is not None:
+            self._remarks.append(
+                f"{log.directory}: from physical offset {log.torn} on there is what was not "
+                "written completely"
+            )
+        self._part("commitlog", len(log.files), log.bytes, log.records, log.begin, log.end)
+
+    def _report_queues(self, queues: QueueCheck, log: LogCheck, *, opened: bool) -> None:
+        for bad in queues.bad_files:
+            self._add("consumequeue", bad.path, bad.reason)
+        for each in queues.disagreements(log.begin, log.end, open=opened):
+            self._add(
+                "consumequeue", f"{each.topic}/{each.queue_id}", each.reason,
+                begin=each.begin, end=each.end, derived=True,
+            )  # fmt: skip
+        waiting = queues.not_entered
+        if waiting and not opened:
+            self._remarks.append(
+                f"{waiting} messages of the commit log are not in their queues: a start after a "
+                "crash enters them, `pocketmq store repair` always does"
+            )
+        for (topic, queue_id), count in queues.unknown.items():
+            self._remarks.append(
+                f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was the "
+                "topic deleted?"
+            )
+        files = sum(len(queue.files) for queue in queues.queues.values())
+        self._part("consumequeue", files, files * queues.file_size, queues.entries)
+
+    def _report_index(self, log: LogCheck) -> None:
+        config = self._config
+        directory = config.index_directory
+        paths = list(directory.iterdir()) if directory.is_dir() else []
+        entries, problems = check_index(
+            directory, config.max_hash_slot_num, config.max_index_num, log.files
+        )
+        for each in problems:
+            self._add("index", each.path, each.reason, derived=True)
+        self._part("index", len(paths), sum(path.stat().st_size for path in paths), entries)
+
+    def _report_tables(self, queues: QueueCheck) -> None:
+        directory = self._config.root / "config"
+        count = size = 0
+        for name in TABLES:
+            path = directory / name
+            if path.exists():
+                count, size = count + 1, size + path.stat().st_size
+            problem = table_problem(path)
+            if problem:
+                self._add("config", path, problem)
+        for topic in lost_topics(self._config.root, queues):
+            self._add("config", directory / "topics.json", f"topic {topic} has queues only")
+        self._part("config", count, size, 0)
+
+    def _part(
+        self,
+        part: str,
+        files: int,
+        size: int,
+        items: int,
+        begin: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        problems = sum(problem.part == part for problem in self._problems)
+        self._parts.append(
+            Part(
+                part=part, files=files, bytes=size, begin=begin, end=end, items=items,
+                problems=problems,
+            )
+        )  # fmt: skip
+
+    def _refusal(self) -> str:
+        """Return why a broker would not start; nothing if it would."""
+        try:
+            for name in TABLES:
+                ConfigFile(self._config.root / "config" / name, DryFiles()).load()
+            with _heard(self._remarks):
+                recover_dry(self._config)
+        except StoreError as error:
+            return str(error)
+        return ""
+
+
+def recover_dry(config: StoreConfig) -> None:
+    """Do what a start does, but for the disk. Raises StoreError."""
+    files, retired = DryFiles(), Retirement()
+    checkpoint = Checkpoint(files, config.root / "checkpoint")
+    table = ConsumeQueueTable(
+        files, config.consume_queue_directory, config.consume_queue_file_size, retired
+    )
+    setting = "mappedFileSizeCommitLog"
+    run = MappedFileQueue(
+        files, config.commit_log_directory, config.mapped_file_size_commit_log, setting, retired
+    )
+    clean = not (config.root / ABORT_FILE).exists()
+    try:
+        run.load()
+        checkpoint.open()
+        table.load(clean=clean)
+        log = CommitLog(run, FileAllocator(files))
+        levels = DelayLevels(config.message_delay_level)
+        Recovery(log, table, checkpoint, levels, clean=clean).run()
+    finally:
+        table.close()
+        run.close()
+        checkpoint.close()
+        retired.sweep()
+
+
+def state_of(root: Path) -> State:
+    """Return how the last process left the store."""
+    if is_locked(root):
+        return State.OPEN
+    return State.CRASHED if (root / ABORT_FILE).exists() else State.CLEAN
+
+
+def table_problem(path: Path) -> str:
+    """Return what is wrong with a table of the broker; nothing if it can be read."""
+    backup = path.with_name(path.name + ".bak")
+    content = path.read_bytes() if path.exists() else b""
+    if not content.strip():
+        usable = backup.exists() and backup.stat().st_size
+        return f"missing or empty, but there is {backup.name}" if usable else ""
+    try:
+        fastjson.decode(content)
+    except fastjson.FastjsonError as error:
+        return str(error)
+    return ""
+
+
+def lost_topics(root: Path, queues: QueueCheck) -> dict[str, int]:
+    """Return the topics with queues on the disk that topics.json lacks, and how many queues they
+    have at least."""
+    lost: dict[str, int] = {}
+    path = root / "config" / "topics.json"
+    if not path.exists() and not path.with_name(path.name + ".bak").exists():
+        return lost  # a store without a broker's tables
+    try:
+        known = ConfigFile(path, DryFiles()).load().get("topicConfigTable", {})
+    except StoreError:
+        return lost
+    for topic, queue_id in queues.queues:
+        if topic not in known and not is_system_topic(topic):
+            lost[topic] = max(lost.get(topic, 0), queue_id + 1)
+    return lost
+
+
+@contextmanager
+def _heard(said: list[str]) -> Iterator[None]:
+    """Collect what the store logs as warnings and errors, instead of logging it."""
+    logger = logging.getLogger("pocketmq.store")
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate

@@ -1,0 +1,74 @@
+"""Records that stand in the commit log for what was damaged, so that both brokers step over it.
+
+A repair (`store.repair`) puts them there. They are rolled-back transactions, which no broker enters
+into a queue, with a body of zeros and `PADDING_FLAG` as their flag. Where the damaged message is
+known, its padding names the topic, the queue and the queue offset: recovery does not give that
+offset again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TOPIC_V1,
+    MIN_RECORD,
+    Record,
+    encode_into,
+)
+from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+
+PADDING_FLAG: Final = 0x4C4F5354  # LOST
+UNKNOWN_TOPIC: Final = "PADDING"
+"""The topic, or the begin of it, of padding for what nobody knows any more."""
+MIN_PADDING: Final = MIN_RECORD + 1
+"""Bytes: a topic has a letter at least."""
+_HOST: Final = bytes(8)
+
+
+def is_padding(record: Record) -> bool:
+    """Return whether a record stands for a damaged one."""
+    rolled_back = record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
+    return record.flag == PADDING_FLAG and rolled_back
+
+
+def stands_for_message(record: Record) -> bool:
+    """Return whether padding names the message that it stands for."""
+    return is_padding(record) and record.queue_offset >= 0
+
+
+def padding(physical_offset: int, size: int, timestamp: int) -> bytes:
+    """Return a record of `size` bytes (≥ `MIN_PADDING`) for what nobody knows any more;
+    `timestamp` is its store timestamp (ms)."""
+    topic = UNKNOWN_TOPIC[: size - MIN_RECORD]
+    return _encoded(physical_offset, size, timestamp, topic, 0, -1)
+
+
+def padding_for(
+    physical_offset: int, size: int, timestamp: int, topic: str, queue_id: int, queue_offset: int
+) -> bytes:
+    """Return a record of `size` bytes for a message of which this is known.
+
+    Raises ValueError when a record of that size has no room for the topic.
+    """
+    return _encoded(physical_offset, size, timestamp, topic, queue_id, queue_offset)
+
+
+def _encoded(
+    physical_offset: int, size: int, timestamp: int, topic: str, queue_id: int, queue_offset: int
+) -> bytes:
+    name = topic.encode()
+    version_2 = len(name) > MAX_TOPIC_V1
+    body = bytes(max(0, size - MIN_RECORD - version_2 - len(name)))
+    if MIN_RECORD + version_2 + len(name) + len(body) != size:
+        raise ValueError(f"a record of {size} bytes has no room for the topic {topic}")
+    record = bytearray(size)
+    encode_into(
+        record, 0, size, MAGIC_V2 if version_2 else MAGIC_V1, body_crc(body), queue_id,
+        PADDING_FLAG, queue_offset, physical_offset, TRANSACTION_ROLLBACK, timestamp, _HOST,
+        timestamp, _HOST, 0, 0, body, name, b"",
+    )  # fmt: skip
+    return bytes(record)

@@ -1,0 +1,351 @@
+"""`repair_store`: replaces damaged ranges of the log and builds what is derived from it again.
+
+Nothing is deleted: what was damaged is kept in STORE/damaged/NUMBER. It is there, and on the disk,
+before the original changes, and the store counts as crashed until all is done. So a repair that is
+interrupted can be started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from pocketmq.message.record import RecordError, decode
+from pocketmq.store.check.log_check import Damage
+from pocketmq.store.check.queue_check import QueueFiles
+from pocketmq.store.check.report import Report, State
+from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.dispatch import has_queue_entry
+from pocketmq.store.errors import StoreCorrupt, StoreLocked
+from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.log.allocation import FileAllocator
+from pocketmq.store.log.checkpoint import SIZE as CHECKPOINT_SIZE
+from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.padding import MIN_PADDING
+from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.queue.consume_queue import FILLER_SIZE
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.repair.patches import LostMessage, by_file, patches
+from pocketmq.store.repair.tables import add_topics, mend_tables
+from pocketmq.store.store_lock import ABORT_FILE, StoreLock, is_locked
+
+DAMAGED_DIRECTORY: Final = "damaged"
+
+
+class LostOffsets(Struct, kw_only=True):
+    """Queue offsets [begin, end) of messages that are gone for good."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+
+class Repair(Struct, kw_only=True):
+    """What a repair did, or would do.
+
+    Attributes:
+        kept: the directory that has what was damaged; empty when nothing was.
+        lost: the messages that are gone, as far as somebody knows of them.
+        unknown: physical offsets [begin, end) of damage in which no message is known: there may
+            have been some.
+    """
+
+    store: str
+    dry_run: bool
+    kept: str = ""
+    actions: list[str]
+    lost: list[LostOffsets]
+    unknown: list[tuple[int, int]]
+
+    def lines(self) -> list[str]:
+        """Return it as lines of text."""
+        return [
+            *self.actions,
+            *(
+                f"{each.topic}/{each.queue_id}: messages {each.begin} to {each.end - 1} are gone"
+                for each in self.lost
+            ),
+            *(
+                f"physical offsets {begin} to {end}: which messages were there is not known"
+                for begin, end in self.unknown
+            ),
+            *([f"what was damaged is kept in {self.kept}"] if self.kept else []),
+        ]
+
+
+def repair_store(
+    config: StoreConfig,
+    *,
+    dry_run: bool = False,
+    advanced: Callable[[int], None] = lambda _: None,
+) -> Repair:
+    """Check the store at `config.root` and mend what is wrong with it; with `dry_run` only say
+    what that would be. File sizes are taken from the files.
+
+    Raises:
+        StoreLocked: a broker has the store open.
+        StoreCorrupt: it cannot be mended.
+        OSError: it cannot be read or written.
+    """
+    config = sized(config)
+    if dry_run:
+        if is_locked(config.root):
+            raise StoreLocked(config.root)
+        return _Repairing(config, dry_run=True).run(advanced)
+    lock = StoreLock(Files(), config.root, config.commit_log_directory)
+    lock.acquire()
+    try:
+        return _Repairing(config, dry_run=False, lock=lock).run(advanced)
+    finally:
+        lock.release()
+
+
+class _Repairing:
+    def __init__(
+        self, config: StoreConfig, *, dry_run: bool, lock: StoreLock | None = None
+    ) -> None:
+        self._config = config
+        self._files = Files()
+        self._dry_run = dry_run
+        self._lock = lock
+        self._aside = _free_name(config.root / DAMAGED_DIRECTORY)
+        self._actions: list[str] = []
+        self._lost: list[LostMessage] = []
+        self._unknown: list[tuple[int, int]] = []
+
+    def run(self, advanced: Callable[[int], None]) -> Repair:
+        check = StoreCheck(self._config, advanced)
+        crashed = (self._config.root / ABORT_FILE).exists()
+        report = check.run(State.CRASHED if crashed else State.CLEAN)
+        if report.problems or not report.starts or check.queues.not_entered:
+            self._mend(check, report)
+        return Repair(
+            store=str(self._config.root), dry_run=self._dry_run,
+            kept=str(self._aside) if self._aside.exists() else "", actions=self._actions,
+            lost=list(_as_ranges(self._lost)), unknown=self._unknown,
+        )  # fmt: skip
+
+    def _mend(self, check: StoreCheck, report: Report) -> None:
+        config = self._config
+        if check.log.strange:
+            raise StoreCorrupt(
+                check.log.strange[0],
+                0,
+                "the file has the name of no file of this log: move it away",
+            )
+        crashed = self._lock is not None and self._lock.aborted
+        if self._lock is not None:
+            self._lock.mark_open()
+        directory = config.root / "config"
+        self._actions += mend_tables(directory, self._aside, self._files, dry_run=self._dry_run)
+        self._mend_checkpoint()
+        self._mend_log(check)
+        for queue in check.queues.queues.values():
+            if queue.bad:
+                self._put_aside(queue.directory, "its files have gaps or wrong sizes")
+        parts = {problem.part for problem in report.problems}
+        if parts & {"commitlog", "index"}:
+            for path in sorted(_listed(config.index_directory)):
+                self._put_aside(path, "a broker builds the index again")
+        rebuilt = parts & {"commitlog", "consumequeue", "checkpoint"} or not report.starts
+        if rebuilt or check.queues.not_entered:
+            self._rebuild()
+        topics = lost_topics(config.root, check.queues)
+        self._actions += add_topics(directory, topics, self._files, dry_run=self._dry_run)
+        if self._lock is not None and not crashed:
+            self._lock.mark_closed()
+
+    # --- the log ------------------------------------------------------------------------------
+
+    def _mend_log(self, check: StoreCheck) -> None:
+        log = check.log
+        lost = list(_known_to_queues(check, log.damage))
+        for begin, end in by_file(log.damage, log.file_size):
+            base = begin // log.file_size * log.file_size
+            path = log.directory / f"{base:020d}"
+            if end % log.file_size and end - begin < MIN_PADDING:
+                raise StoreCorrupt(path, begin - base, f"{end - begin} bytes are no whole record")
+            if not self._dry_run:
+                self._make_whole(path, base, log.file_size)
+            here = [each for each in lost if begin <= each.physical_offset and each.end <= end]
+            here += self._by_its_head(path, begin - base, base, here)
+            self._lost += here
+            if not here:
+                self._unknown.append((begin, end))
+            self._actions.append(
+                f"{path}: bytes {begin - base} to {end - base} (physical offsets {begin} to {end}) "
+                "replaced by padding"
+            )
+            if not self._dry_run:
+                self._patch(path, base, begin, end, here)
+
+    def _make_whole(self, path: Path, base: int, size: int) -> None:
+        """Give a file that is missing, empty, or cut short its size."""
+        if not path.exists():
+            created = self._files.create(path, base, size)
+            created.sync()
+            created.close()
+        elif path.stat().st_size < size:
+            self._files.extend(path, size)
+
+    def _by_its_head(
+        self, path: Path, at: int, base: int, known: Sequence[LostMessage]
+    ) -> list[LostMessage]:
+        """Return the message at a byte of a file if its head and its lengths are whole, so that
+        only its body is damaged; not if it is `known`."""
+        if not path.exists() or any(each.physical_offset == base + at for each in known):
+            return []
+        with self._mapped(path, base) as file, contextlib.suppress(RecordError):
+            record = decode(file.view, at, check_crc=False)
+            if record.physical_offset == base + at and has_queue_entry(record.sys_flag):
+                return [
+                    LostMessage(
+                        base + at, record.size, record.topic, record.queue_id, record.queue_offset
+                    )
+                ]
+        return []
+
+    def _patch(
+        self, path: Path, base: int, begin: int, end: int, lost: Sequence[LostMessage]
+    ) -> None:
+        size = self._config.mapped_file_size_commit_log
+        with self._mapped(path, base) as file:
+            file.allocate()
+            old = file.view[begin - base : end - base]
+            if np.frombuffer(old, np.uint8).any():
+                kept = self._aside / "commitlog" / f"{begin:020d}-{end:020d}"
+                copy = self._files.create(kept, 0, end - begin)
+                copy.map[:] = old
+                copy.sync()
+                copy.close()
+            old.release()
+            timestamp = self._timestamp_near(file, end - base)
+            for patch in patches(begin, end, size, lost, timestamp):
+                at = patch.physical_offset - base
+                file.map[at : at + len(patch.content)] = patch.content
+            file.sync()
+
+    def _timestamp_near(self, file: MappedFile, at: int) -> int:
+        """Return the store timestamp of the record behind the damage, or of the last one that the
+        checkpoint knows of."""
+        with contextlib.suppress(RecordError):
+            if at < file.size:
+                return decode(file.view, at).store_timestamp
+        checkpoint = Checkpoint(self._files, self._config.root / "checkpoint")
+        checkpoint.open()
+        timestamp = checkpoint.physic_timestamp
+        checkpoint.close()
+        return timestamp
+
+    @contextlib.contextmanager
+    def _mapped(self, path: Path, base: int) -> Iterator[MappedFile]:
+        file = self._files.open(path, base, path.stat().st_size)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    # --- what is derived from it --------------------------------------------------------------
+
+    def _rebuild(self) -> None:
+        """Build the queues from the whole log, and tell the checkpoint where it ends."""
+        config, files, retired = self._config, self._files, Retirement()
+        self._actions.append(f"{config.consume_queue_directory}: built from the commit log")
+        if self._dry_run:
+            return
+        checkpoint = Checkpoint(files, config.root / "checkpoint")
+        run = MappedFileQueue(
+            files, config.commit_log_directory, config.mapped_file_size_commit_log,
+            "mappedFileSizeCommitLog", retired,
+        )  # fmt: skip
+        table = ConsumeQueueTable(
+            files, config.consume_queue_directory, config.consume_queue_file_size, retired
+        )
+        try:
+            run.load()
+            checkpoint.open()
+            checkpoint.exact = False  # what it says is of before the repair
+            table.load(clean=False)
+            log = CommitLog(run, FileAllocator(files))
+            levels = DelayLevels(config.message_delay_level)
+            Recovery(log, table, checkpoint, levels, clean=False, rebuild=True).run()
+            for file in run.mapped:
+                file.sync()
+            for queue in table.all:
+                queue.flush()
+            checkpoint.confirm_physical_offset = checkpoint.entered_offset = log.end
+            checkpoint.physic_timestamp = checkpoint.logics_timestamp = log.store_timestamp
+            checkpoint.sync()
+        finally:
+            table.close()
+            run.close()
+            checkpoint.close()
+            retired.sweep()
+
+    def _mend_checkpoint(self) -> None:
+        path = self._config.root / "checkpoint"
+        if path.exists() and path.stat().st_size not in (0, CHECKPOINT_SIZE):
+            self._put_aside(path, "it has a wrong size")
+
+    def _put_aside(self, path: Path, reason: str) -> None:
+        self._actions.append(f"{path}: moved aside, {reason}")
+        if not self._dry_run:
+            self._files.move(path, self._aside / path.relative_to(self._config.root))
+
+
+def _known_to_queues(check: StoreCheck, damage: Sequence[Damage]) -> Iterator[LostMessage]:
+    """Return the messages in damaged ranges that queues have entries of."""
+    for each in check.queues.disagreements(check.log.begin, check.log.end, open=False):
+        queue: QueueFiles = check.queues.queues[each.topic, each.queue_id]
+        offsets = np.arange(each.begin, each.end)
+        entries = queue.at(offsets)
+        physical = entries["physical"].astype(np.int64)
+        size = entries["size"].astype(np.int64)
+        within = np.zeros(len(offsets), np.bool_)
+        for place in damage:
+            within |= (physical >= place.begin) & (physical + size <= place.end)
+        within &= (size > 0) & (size < FILLER_SIZE)
+        for row in np.flatnonzero(within).tolist():
+            yield LostMessage(
+                int(physical[row]), int(size[row]), each.topic, each.queue_id, int(offsets[row])
+            )
+
+
+def _as_ranges(lost: Sequence[LostMessage]) -> Iterator[LostOffsets]:
+    """Return the lost messages by queue."""
+    found: LostOffsets | None = None
+    for each in sorted(lost, key=lambda each: (each.topic, each.queue_id, each.queue_offset)):
+        place = each.topic, each.queue_id, each.queue_offset
+        if found is not None and (found.topic, found.queue_id, found.end) == place:
+            found.end += 1
+            continue
+        if found is not None:
+            yield found
+        found = LostOffsets(
+            topic=each.topic, queue_id=each.queue_id, begin=each.queue_offset,
+            end=each.queue_offset + 1,
+        )  # fmt: skip
+    if found is not None:
+        yield found
+
+
+def _free_name(directory: Path) -> Path:
+    """Return a directory that no repair has used."""
+    number = 1
+    while (directory / str(number)).exists():
+        number += 1
+    return directory / str(number)
+
+
+def _listed(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []

@@ -1,0 +1,256 @@
+"""A repaired store opens, serves what is left, and gives no offset twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.store.check.store_check import check_store
+from pocketmq.store.errors import StoreError, StoreLocked
+from pocketmq.store.repair.store_repair import Repair, repair_store
+from tests.store.test_store_check import FILE, contents, filled, patch
+
+TOPICS = [("Topic", 0), ("Topic", 1), ("Other", 0), ("Other", 1)]
+
+
+def repaired(bench: Any) -> Repair:
+    """Repair the store; before that, see that a dry run says the same and changes nothing."""
+    before = contents(bench.root)
+    dry = repair_store(bench.config(), dry_run=True)
+    assert contents(bench.root) == before
+    done = repair_store(bench.config())
+    assert (done.actions, done.lost, done.unknown) == (dry.actions, dry.lost, dry.unknown)
+    assert not (done.kept and not list(Path(done.kept).iterdir()))
+    after = check_store(bench.config())
+    assert after.problems == []
+    assert after.starts is True
+    assert repair_store(bench.config()).actions == []
+    return done
+
+
+def served(bench: Any, store: Any) -> dict[tuple[str, int], dict[int, bytes]]:
+    """The bodies of all queues by their offsets."""
+    return {
+        key: {record.queue_offset: bytes(record.body) for record in bench.read_all(store, *key)}
+        for key in TOPICS
+    }
+
+
+async def everything(bench: Any) -> dict[tuple[str, int], dict[int, bytes]]:
+    """What a good copy of the store serves."""
+    copy = bench.copy("good")
+    store = copy.open()
+    found = served(copy, store)
+    await store.close()
+    return found
+
+
+def gone(repair: Repair) -> set[tuple[str, int, int]]:
+    return {(e.topic, e.queue_id, n) for e in repair.lost for n in range(e.begin, e.end)}
+
+
+async def check_served(bench: Any, good: dict[Any, dict[int, bytes]], lost: set[Any]) -> None:
+    """What is not lost is served at its offset, and new messages get new offsets; also after a
+    crash, and after all queues are built anew."""
+    store = bench.open()
+    expected = {
+        key: {n: body for n, body in bodies.items() if (*key, n) not in lost}
+        for key, bodies in good.items()
+    }
+    assert served(bench, store) == expected
+    crashed = bench.copy("crashed-again")
+    for each, opened in ((bench, store), (crashed, crashed.open())):
+        for topic, queue_id in TOPICS:
+            result = each.put(opened, topic, queue_id, body=b"new")
+            assert result.queue_offset == max(good[topic, queue_id]) + 1
+        found = served(each, opened)
+        assert all(bodies.popitem()[1] == b"new" for bodies in found.values())
+        assert found == expected
+        await opened.close()
+    shutil.rmtree(bench.root / "consumequeue")
+    store = bench.open()
+    assert {key: len(bodies) - 1 for key, bodies in served(bench, store).items()} == {
+        key: len(bodies) for key, bodies in expected.items()
+    }
+    await store.close()
+
+
+@pytest.mark.parametrize("queues", [True, False])
+@pytest.mark.parametrize("kind", ["body", "zeros"])
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 1), (10, 1), (10, 7), (250, 30), (299, 1), (293, 7)]
+)
+async def test_damaged_messages(
+    bench: Any, first: int, count: int, kind: str, queues: bool
+) -> None:
+    results = await filled(bench)
+    good = await everything(bench)
+    (bench.root / "abort").write_text("1")
+    begin, end = results[first].physical_offset, results[first + count - 1].end_offset
+    for result in results[first : first + count]:
+        at = result.physical_offset
+        size = result.end_offset - at
+        place, content = (95, b"?") if kind == "body" else (0, bytes(size))
+        patch(bench.segment(at // FILE * FILE), at % FILE + place, content)
+    damaged = bench.segment(begin // FILE * FILE).read_bytes()
+    if not queues:
+        shutil.rmtree(bench.root / "consumequeue")
+    repair = repaired(bench)
+    lost = {
+        ("Topic" if n % 3 else "Other", n % 2, results[n].queue_offset)
+        for n in range(first, first + count)
+        if n % 10 != 9
+    }
+    if queues:
+        assert gone(repair) == lost
+        await check_served(bench, good, lost)
+    elif kind == "body" and count == 1 and first != 299:
+        assert gone(repair) == lost  # its head still names it
+    else:
+        assert gone(repair) <= lost
+        store = bench.open()
+        found = served(bench, store)
+        expected = {
+            key: {n: body for n, body in bodies.items() if (*key, n) not in lost}
+            for key, bodies in good.items()
+        }
+        assert found == expected
+    if kind == "body":  # zeros are not worth keeping
+        kept = [path.read_bytes() for path in sorted((Path(repair.kept) / "commitlog").iterdir())]
+        assert b"".join(kept) in damaged
+        assert len(b"".join(kept)) == end - begin
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "zeros"])
+@pytest.mark.parametrize("base", [FILE, 3 * FILE])
+async def test_files_of_the_log(bench: Any, damage: str, base: int) -> None:
+    results = await filled(bench)
+    good = await everything(bench)
+    path = bench.segment(base)
+    if damage == "missing":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        path.write_bytes({"empty": b"", "short": content[:5000], "zeros": bytes(FILE)}[damage])
+    if (base, damage) != (FILE, "zeros"):  # a start does not look there
+        with pytest.raises(StoreError):
+            bench.open()
+    repair = repaired(bench)
+    first = base + 5000 if damage == "short" else base
+    lost = {
+        ("Topic" if n % 3 else "Other", n % 2, result.queue_offset)
+        for n, result in enumerate(results)
+        if n % 10 != 9
+        and base <= result.physical_offset < base + FILE
+        and result.end_offset > first
+    }
+    assert gone(repair) == lost
+    await check_served(bench, good, lost)
+
+
+async def test_an_official_broker_steps_over_padding(bench: Any) -> None:
+    """It takes a record whose lengths and checksum are right, and enters no rolled-back one."""
+    results = await filled(bench)
+    at = results[10].physical_offset
+    patch(bench.segment(), at + 95, b"?")
+    repaired(bench)
+    store = bench.open()
+    record = bytes(store.record_at(at))
+    size, magic, _ = struct.unpack_from(">iIi", record)
+    assert (size, magic) == (results[10].end_offset - at, 0xDAA320A7)
+    (sys_flag,) = struct.unpack_from(">i", record, 36)
+    assert sys_flag & 0xC == 0xC
+
+
+async def test_the_refusal_names_the_command(bench: Any) -> None:
+    results = await filled(bench)
+    (bench.root / "abort").write_text("1")
+    patch(bench.segment(3 * FILE), results[298].physical_offset % FILE + 95, b"????")
+    with pytest.raises(StoreError, match=f"type: pocketmq store repair {bench.root} "):
+        bench.open()
+    repaired(bench)
+    await bench.open().close()
+
+
+async def test_what_is_good_is_left_alone(bench: Any) -> None:
+    await filled(bench)
+    before = contents(bench.root)
+    assert repair_store(bench.config()).actions == []
+    assert contents(bench.root) == before
+
+
+async def test_a_store_that_is_open(bench: Any) -> None:
+    bench.open()
+    for dry_run in (True, False):
+        with pytest.raises(StoreLocked):
+            repair_store(bench.config(), dry_run=dry_run)
+
+
+async def test_queues_with_bad_entries_and_bad_files(bench: Any) -> None:
+    await filled(bench)
+    good = await everything(bench)
+    patch(bench.queue_file("Topic", 1), 200, struct.pack(">q", 1 << 40))
+    bench.queue_file("Topic", 0, 400).write_bytes(b"")
+    bench.queue_file("Other", 0, 400).unlink()
+    repair = repaired(bench)
+    assert repair.lost == []
+    assert (Path(repair.kept) / "consumequeue" / "Topic" / "0").is_dir()
+    await check_served(bench, good, set())
+
+
+async def test_the_index_is_found_again(bench: Any) -> None:
+    await filled(bench)
+    (path,) = (bench.root / "index").iterdir()
+    patch(path, 40 + 500 * 4 + 20 * 7 + 4, struct.pack(">q", 11))
+    repair = repaired(bench)
+    assert (Path(repair.kept) / "index" / path.name).exists()
+    store = bench.open()
+    store.start()
+    found = await store.index.query("Topic", "k7", 10, 0, 1 << 60)
+    assert len(found.records) == 1
+    await store.close()
+
+
+async def test_tables(bench: Any) -> None:
+    await filled(bench)
+    config = bench.root / "config"
+    config.mkdir()
+    (config / "topics.json").write_text('{"topicConfigTable": {')
+    (config / "topics.json.bak").write_text('{"topicConfigTable": {"Topic": {}}, "x": 1}')
+    (config / "consumerOffset.json").write_text("{")
+    (config / "consumerOffset.json.bak").write_text("{")
+    (config / "subscriptionGroup.json.bak").write_text('{"a": 1}')
+    repair = repaired(bench)
+    topics = json.loads((config / "topics.json").read_text())
+    assert topics["x"] == 1
+    assert set(topics["topicConfigTable"]) == {"Topic", "Other"}
+    assert topics["topicConfigTable"]["Other"]["readQueueNums"] == 2
+    assert json.loads((config / "subscriptionGroup.json").read_text()) == {"a": 1}
+    assert not (config / "consumerOffset.json").exists()
+    kept = Path(repair.kept) / "config"
+    assert {path.name for path in kept.iterdir()} == {
+        "topics.json", "consumerOffset.json", "consumerOffset.json.bak",
+    }  # fmt: skip
+
+
+async def test_a_repair_that_was_interrupted(bench: Any, monkeypatch: Any) -> None:
+    """The store counts as crashed until it is done, and a second repair ends it."""
+    results = await filled(bench)
+    good = await everything(bench)
+    patch(bench.segment(), results[10].physical_offset + 95, b"?")
+    with monkeypatch.context() as patched:
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise OSError("pulled the plug")
+
+        patched.setattr("pocketmq.store.repair.store_repair.Recovery", fail)
+        with pytest.raises(OSError, match="plug"):
+            repair_store(bench.config())
+    assert (bench.root / "abort").exists()
+    repair_store(bench.config())
+    await check_served(bench, good, {("Topic", 0, results[10].queue_offset)})
