@@ -3,6 +3,7 @@ at some time before."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +89,17 @@ async def test_what_was_cut_off_the_log_does_not_come_back(bench: Any) -> None:
 
 async def test_a_consume_queue_that_could_not_be_flushed_is_never_vouched_for(bench: Any) -> None:
     """The kernel says once that pages are lost, and the next flush succeeds without them."""
-    store = bench.open()
-    put(bench, store, 1)
+    store = bench.open(
+        flush_interval_consume_queue=1, flush_consume_queue_thorough_interval=1,
+        flush_interval_commit_log=3_600_000,
+    )  # fmt: skip
+    store.start()
     bench.files.broken = True
-    with pytest.raises(OSError, match="Input"):
-        store._queue_flusher.flush(thorough=True)
+    put(bench, store, 1)
+    store.settle()
+    assert await asyncio.to_thread(bench.files.failed.wait, 20)
     bench.files.broken = False
     put(bench, store, 1)
-    store._queue_flusher.flush(thorough=True)
     await store.close()
     assert f"{0:020d}" in bench.files.synced
     assert not any((bench.root / "checkpoint").read_bytes()[8:16])
