@@ -23,7 +23,9 @@ from pocketmq.store.files import (
     make_directories,
     raise_descriptor_limit,
 )
+from pocketmq.store.index.index_pace import USUAL_PACE, IndexPace
 from pocketmq.store.index.index_table import IndexTable
+from pocketmq.store.index.index_worker import IndexWorker, MakeWorker
 from pocketmq.store.index.message_index import MessageIndex
 from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
@@ -62,7 +64,7 @@ class MessageStore:
 
     `store_host` is the broker's packed address, which is part of every record and message id.
     After a put fails because the disk is full, puts are refused for `disk_retry` seconds before the
-    disk is tried again. Tests replace `files` and `clock` (milliseconds).
+    disk is tried again. Tests replace `files`, `clock` (milliseconds), and what the index goes by.
 
     Attributes:
         config: the settings.
@@ -86,6 +88,8 @@ class MessageStore:
         files: Files | None = None,
         clock: Callable[[], int] = now_ms,
         disk_retry: float = 1.0,
+        index_pace: IndexPace = USUAL_PACE,
+        index_worker: MakeWorker = IndexWorker,
     ) -> None:
         """Raises ValueError when messageDelayLevel cannot be parsed."""
         self.config = config
@@ -144,6 +148,8 @@ class MessageStore:
             (lambda: flusher.flushed) if sync else (lambda: commit_log.written),
             enabled=config.message_index_enable,
             most=config.max_msgs_num_batch,
+            pace=index_pace,
+            make_worker=index_worker,
         )
         self.cleanup = Cleanup(
             config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock

@@ -165,10 +165,11 @@ def locked(directory: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def wait_until_unlocked(root: Path, directory: Path) -> None:
+def wait_until_unlocked(root: Path, directory: Path, timeout: float = _UNLOCK_SECONDS) -> None:
     """Wait until the lock of a directory of the store at `root` is free: a process that a killed
-    broker left behind has it for some milliseconds. Raises StoreLocked when it keeps the lock."""
-    deadline = time.monotonic() + _UNLOCK_SECONDS
+    broker left behind has it for some milliseconds. Raises StoreLocked when it keeps the lock for
+    `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             with locked(directory):

@@ -18,6 +18,8 @@ import pytest
 from pocketmq.message.record import Record, iter_records
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.files import Files
+from pocketmq.store.index.index_pace import IndexPace
+from pocketmq.store.index.index_worker import IndexWorker, MakeWorker
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
 
@@ -122,6 +124,8 @@ class StoreBench:
         self.clock = Clock()
         self.files = FailingFiles()
         self.disk_retry = 1.0
+        self.index_pace = IndexPace()
+        self.index_worker: MakeWorker = IndexWorker
         self.opened: list[MessageStore] = []
 
     def config(self, **changes: Any) -> StoreConfig:
@@ -142,6 +146,8 @@ class StoreBench:
             files=self.files,
             clock=self.clock,
             disk_retry=self.disk_retry,
+            index_pace=self.index_pace,
+            index_worker=self.index_worker,
         )
         self.opened.append(store)
         return store

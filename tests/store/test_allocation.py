@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,9 @@ async def test_a_store_looks_ahead_by_itself(bench: Any) -> None:
     while store.commit_log.end < 9000:
         bench.put(store, body=b"x" * 500)
     store.settle()
-    wait_for(store._allocator)
-    assert bench.segment(SIZE).exists()
+    async with asyncio.timeout(20):
+        while not bench.segment(SIZE).exists():  # noqa: ASYNC110 (nothing tells of it)
+            await asyncio.sleep(0.001)
     crashed = bench.copy("crashed")
     opened = crashed.open()
     assert len(opened.commit_log.files.mapped) == 1

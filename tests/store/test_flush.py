@@ -302,8 +302,8 @@ async def test_files_are_closed_when_their_readers_are_gone(bench: Any) -> None:
     (file,) = queue.files.mapped
     held = file.view[:20]
     store.delete_topic("Topic")
-    assert len(store._retired) == 1
+    assert len(store.commit_log.files.retired) == 1
     held.release()
-    store._retired.sweep()  # as the flush thread does once a second
-    assert len(store._retired) == 0
+    store.commit_log.files.retired.sweep()  # as the flush thread does once a second
+    assert len(store.commit_log.files.retired) == 0
     assert file.close()  # it is closed already

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.message.record import MIN_RECORD
-from pocketmq.store.index import index_builder
+from pocketmq.store.index.index_builder import record_places
 
 # Runs of records of one size, which are found all at once, and others.
 runs = st.lists(
@@ -39,7 +39,7 @@ def test_every_record_is_met_once(sizes: list[tuple[int, int]], data: st.DataObj
     position = BASE
     while position < BASE + known:
         most = data.draw(st.integers(1, 6000), "most")
-        places, behind = index_builder._places(
+        places, behind = record_places(
             memoryview(file), BASE, position, BASE + known, most, Path("log")
         )
         assert behind > position
@@ -51,10 +51,9 @@ def test_every_record_is_met_once(sizes: list[tuple[int, int]], data: st.DataObj
     assert position == BASE + known
 
 
-def test_a_turn_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_builder, "_TURN_RECORDS", 20)
+def test_a_turn_is_limited() -> None:
     file = struct.pack(">i", 100).ljust(100, b"\0") * 50 + bytes(100)
-    places, behind = index_builder._places(memoryview(file), 0, 0, 5000, 5000, Path("log"))
+    places, behind = record_places(memoryview(file), 0, 0, 5000, 5000, Path("log"), most_records=20)
     assert (list(places), behind) == (list(range(0, 2000, 100)), 2000)
 
 
@@ -64,7 +63,7 @@ def test_behind_what_is_no_record_nothing_is_met(
     alike: int, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = struct.pack(">i", 100).ljust(100, b"\0") * alike + struct.pack(">i", size).ljust(200)
-    places, behind = index_builder._places(
+    places, behind = record_places(
         memoryview(file), BASE, BASE, BASE + len(file) - 50, 9999, Path("log")
     )
     assert list(places) == list(range(0, alike * 100, 100))

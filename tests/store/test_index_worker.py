@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -21,12 +22,14 @@ from pocketmq.message import properties as names
 from pocketmq.message.record import decode
 from pocketmq.store.errors import StoreLocked
 from pocketmq.store.files import Files, Retirement
-from pocketmq.store.index import index_process, index_worker, message_index
+from pocketmq.store.index import index_process
 from pocketmq.store.index.index_layout import HEADER_SIZE
+from pocketmq.store.index.index_pace import IndexPace
 from pocketmq.store.index.index_process import IndexProcess
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.index.index_worker import IndexWorker, WorkerFailed
 from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.store_lock import locked, wait_until_unlocked
 from tests.store.conftest import FailingFiles, StoreBench
@@ -36,25 +39,45 @@ PROJECT = Path(__file__).parents[2]
 SMALL = {"max_hash_slot_num": 7, "max_index_num": 100}
 
 
+# Every backlog is worth the process, which is given little at a time.
+ALWAYS = IndexPace(process_behind=1, stretch=5_000, process_closing=0.01, query=60.0)
+
+
 @pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every backlog is worth the process, which is given little at a time."""
-    monkeypatch.setattr(message_index, "_PROCESS_BEHIND", 1)
-    monkeypatch.setattr(message_index, "_STRETCH_BYTES", 5_000)
-    monkeypatch.setattr(message_index, "_QUERY_SECONDS", 60.0)
+def always(bench: StoreBench) -> None:
+    bench.index_pace = ALWAYS
+
+
+def by_threads(bench: StoreBench) -> None:
+    """From now on no process is started."""
+    bench.index_pace, bench.index_worker = IndexPace(), IndexWorker
 
 
 class Halted(IndexWorker):
     """A process that is stopped (SIGSTOP) with a request before it."""
 
-    # Set when the first request with a process that `halt_at` is sent.
+    # Set when the answer to the first request with a process that `halt_at` is waited for.
     halted: threading.Event
     halt_at = 1
-    requests = 0
     made: ClassVar[list[Halted]]
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        table: IndexTable,
+        log_files: MappedFileQueue,
+        is_closing: Callable[[], bool],
+        *,
+        closing: float,
+    ) -> None:
+        self.requests = 0
+
+        def asked() -> bool:
+            # Only while an answer is waited for.
+            if self.requests == self.halt_at:
+                self.halted.set()
+            return is_closing()
+
+        super().__init__(table, log_files, asked, closing=closing, look=0.01)
         self.made.append(self)
 
     def enter(self, first: int, begin: int, enough: int, end: int) -> int:
@@ -63,19 +86,14 @@ class Halted(IndexWorker):
             os.kill(self.pid, signal.SIGSTOP)
         return super().enter(first, begin, enough, end)
 
-    def _answer(self) -> bytes:
-        if self.requests == self.halt_at:
-            self.halted.set()
-        return super()._answer()
-
 
 @pytest.fixture
-def halted(always: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Halted]]:
+def halted(bench: StoreBench, always: None) -> Iterator[type[Halted]]:
     class Fresh(Halted):
         halted = threading.Event()
         made: ClassVar[list[Halted]] = []
 
-    monkeypatch.setattr(message_index, "IndexWorker", Fresh)
+    bench.index_worker = Fresh
     yield Fresh
     for worker in Fresh.made:
         worker.kill()  # one that is stopped does not see that nobody wants it
@@ -83,10 +101,9 @@ def halted(always: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Halte
 
 async def until_halted(halted: type[Halted], store: MessageStore) -> int:
     """The id of the process, once it is stopped."""
-    store.index._wake.set()
     assert await asyncio.to_thread(halted.halted.wait, 30)
-    assert store.index._worker is not None
-    return store.index._worker.pid
+    assert store.index.process_id is not None
+    return store.index.process_id
 
 
 def fill(bench: StoreBench, store: MessageStore, first: int, count: int) -> None:
@@ -127,7 +144,7 @@ def built_here(bench: StoreBench, wanted: Callable[[], bool] = lambda: True) -> 
 
 
 async def test_the_process_makes_the_files_that_the_thread_makes(
-    bench: StoreBench, always: None, monkeypatch: pytest.MonkeyPatch
+    bench: StoreBench, always: None
 ) -> None:
     store = bench.open(message_index_enable=False, **SMALL)
     fill(bench, store, 0, 400)
@@ -136,14 +153,13 @@ async def test_the_process_makes_the_files_that_the_thread_makes(
     store = bench.open(**SMALL)
     store.start()
     await assert_complete(store, 400)
-    assert store.index._worker is not None
-    pid = store.index._worker.pid
+    pid = store.index.process_id
+    assert pid is not None
     end = store.commit_log.end
     await store.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
-    monkeypatch.undo()
     store = threads.open(**SMALL)
     store.start()
     await assert_complete(store, 400)
@@ -172,11 +188,11 @@ async def test_a_small_backlog_starts_no_process(bench: StoreBench) -> None:
     fill(bench, store, 0, 200)
     store.start()
     await assert_complete(store, 200)
-    assert store.index._worker is None
+    assert store.index.process_id is None
 
 
 async def test_the_process_ends_when_it_has_nothing_to_do(
-    bench: StoreBench, always: None, monkeypatch: pytest.MonkeyPatch
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = threading.Event()
     stop = IndexWorker.stop
@@ -185,7 +201,7 @@ async def test_the_process_ends_when_it_has_nothing_to_do(
         stop(worker)
         stopped.set()
 
-    monkeypatch.setattr(message_index, "_PROCESS_IDLE_SECONDS", 0.0)
+    bench.index_pace = msgspec.structs.replace(ALWAYS, process_idle=0.0)
     monkeypatch.setattr(IndexWorker, "stop", stop_and_tell)
     store = bench.open(**SMALL)
     fill(bench, store, 0, 100)
@@ -200,7 +216,6 @@ async def test_the_process_ends_when_it_has_nothing_to_do(
 async def test_a_killed_process_costs_nothing(
     bench: StoreBench,
     halted: type[Halted],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     halt_at: int,
 ) -> None:
@@ -218,7 +233,6 @@ async def test_a_killed_process_costs_nothing(
     # As though there had never been another process.
     twin = bench.copy("twin")
     await store.close()
-    monkeypatch.undo()
     shutil.rmtree(twin.root / "index")
     store = twin.open(**SMALL)
     store.start()
@@ -282,18 +296,25 @@ async def test_what_was_found_is_found_while_the_process_writes(bench: StoreBenc
     assert reader.mapped[-1].used_slots == 7
 
 
-async def test_a_query_meanwhile_waits_or_gets_what_is_there(
-    bench: StoreBench, halted: type[Halted], monkeypatch: pytest.MonkeyPatch
+async def test_a_query_meanwhile_gets_what_is_there(
+    bench: StoreBench, halted: type[Halted]
 ) -> None:
+    halted.halt_at = 3
+    bench.index_pace = msgspec.structs.replace(ALWAYS, query=0.01)
+    store = bench.open(**SMALL)
+    fill(bench, store, 0, 200)
+    store.start()
+    await until_halted(halted, store)
+    assert await found(store, "u0")
+    assert not await found(store, "u199")
+
+
+async def test_a_query_meanwhile_waits(bench: StoreBench, halted: type[Halted]) -> None:
     halted.halt_at = 3
     store = bench.open(**SMALL)
     fill(bench, store, 0, 200)
     store.start()
     pid = await until_halted(halted, store)
-    monkeypatch.setattr(message_index, "_QUERY_SECONDS", 0.01)
-    assert await found(store, "u0")
-    assert not await found(store, "u199")
-    monkeypatch.setattr(message_index, "_QUERY_SECONDS", 60.0)
     waiting = asyncio.ensure_future(found(store, "u199"))
     await asyncio.sleep(0)
     os.kill(pid, signal.SIGCONT)
@@ -302,11 +323,9 @@ async def test_a_query_meanwhile_waits_or_gets_what_is_there(
 
 
 async def test_a_store_that_is_closed_meanwhile_loses_nothing(
-    bench: StoreBench, halted: type[Halted], monkeypatch: pytest.MonkeyPatch
+    bench: StoreBench, halted: type[Halted]
 ) -> None:
     halted.halt_at = 2
-    monkeypatch.setattr(index_worker, "_CLOSING_SECONDS", 0.01)
-    monkeypatch.setattr(index_worker, "_LOOK_SECONDS", 0.01)
     store = bench.open(**SMALL)
     fill(bench, store, 0, 200)
     store.start()
@@ -314,7 +333,7 @@ async def test_a_store_that_is_closed_meanwhile_loses_nothing(
     await store.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    monkeypatch.undo()
+    by_threads(bench)
     before = contents(bench)
     store = bench.open(**SMALL)
     assert store.index.position == store.commit_log.end
@@ -403,12 +422,10 @@ async def test_files_of_expired_messages_are_let_go(bench: StoreBench) -> None:
 
 BROKER = """
 import asyncio, sys
-from pocketmq.store.index import message_index
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.index.index_pace import IndexPace
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.message_store import MessageStore
-
-message_index._PROCESS_BEHIND = 1
-message_index._STRETCH_BYTES = 5000
 
 async def main():
     store = MessageStore(
@@ -417,6 +434,7 @@ async def main():
             mapped_file_size_consume_queue=400, max_hash_slot_num=7, max_index_num=100,
         ),
         store_host=bytes(8),
+        index_pace=IndexPace(process_behind=1, stretch=5000),
     )
     store.open()
     store.start()
@@ -427,8 +445,8 @@ async def main():
                       born_host=bytes(8), tags_code=0)
             number += 1
         store.settle()
-        if store.index._worker is not None:
-            print(number, store.index._worker.pid, store.index.position, flush=True)
+        if (pid := store.index.process_id) is not None:
+            print(number, pid, store.index.position, flush=True)
         await asyncio.sleep(0.001)
 
 asyncio.run(main())
@@ -466,11 +484,8 @@ async def test_the_next_broker_waits_for_the_process_of_a_killed_one(bench: Stor
     assert contents(bench)[: len(before) - 1] == before[:-1]
 
 
-def test_a_process_that_stays_keeps_the_next_broker_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pocketmq.store.store_lock._UNLOCK_SECONDS", 0.05)
+def test_a_process_that_stays_keeps_the_next_broker_out(tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(StoreLocked):
-        wait_until_unlocked(tmp_path, tmp_path)
+        wait_until_unlocked(tmp_path, tmp_path, timeout=0.05)
     wait_until_unlocked(tmp_path, tmp_path)
     wait_until_unlocked(tmp_path, tmp_path / "nothing")

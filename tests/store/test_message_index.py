@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
-from pocketmq.store.index import message_index
+from pocketmq.store.index.index_pace import IndexPace, Inflow
 from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import StoreBench
 
@@ -54,28 +54,24 @@ async def test_a_query_sees_what_was_put_before_it(bench: StoreBench) -> None:
     assert (nothing.records, nothing.last_timestamp, nothing.last_offset) == ([], 0, 0)
 
 
-async def test_the_index_waits_while_much_comes_in_but_not_for_ever(
-    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = bench.open()
-    index = store.index
-    monkeypatch.setattr(message_index, "_MANY_BYTES", 300)
-    assert not index._is_busy()
-    bench.put(store)
-    assert not index._is_busy()
-    for _ in range(3):
-        bench.put(store)
-    assert index._is_busy()
-    assert not index._is_busy()
-    for _ in range(3):
-        bench.put(store)
-    monkeypatch.setattr(message_index, "_MOST_BEHIND", 100)
-    assert not index._is_busy()
+def test_the_index_waits_while_much_comes_in_but_not_for_ever() -> None:
+    inflow = Inflow(IndexPace(busy_bytes=300, most_behind=2_000, stretch=1_000), 5_000)
+
+    def is_much(readable: int, behind: int, with_process: bool = False) -> bool:
+        return inflow.is_much(readable, behind, with_process=with_process)
+
+    assert not is_much(5_000, 0)
+    assert not is_much(5_299, 299)
+    assert is_much(5_599, 599)
+    assert not is_much(5_599, 599)
+    assert is_much(6_999, 1_999)
+    assert not is_much(7_999, 2_000)
+    assert is_much(8_999, 999, with_process=True)
+    assert not is_much(9_999, 1_000, with_process=True)
 
 
-async def test_a_query_is_not_put_off(bench: StoreBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_index, "_MANY_BYTES", 0)  # always busy
-    monkeypatch.setattr(message_index, "_QUERY_SECONDS", 60.0)
+async def test_a_query_is_not_put_off(bench: StoreBench) -> None:
+    bench.index_pace = IndexPace(busy_bytes=0, query=60.0)  # always busy
     store = bench.open()
     store.start()
     result = bench.put(store, properties=text(KEYS="k"))

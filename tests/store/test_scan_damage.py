@@ -349,13 +349,14 @@ def test_entries_that_point_anywhere(tmp_path: Path, physical: int, size: int) -
     assert places[-1] < store.segment_size
 
 
-def test_bodies_that_inflate_to_very_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketmq.store.scan.bodies._MAX_INFLATED", 1_000_000)
+def test_bodies_that_inflate_to_very_much(tmp_path: Path) -> None:
     store = MadeStore(tmp_path)
     bodies = [bytes([n]) * (300_000 if n else 3_000_000) for n in range(12)]
     for body in bodies:
         store.put(body=compress(body, CompressionType.ZLIB), sys_flag=0x301)
-    batches = list(scan(store.write(), ["body"]))
+    root = store.write()
+    reader = SliceReader(root, ["body"], most_inflated=1_000_000)
+    batches = list(reader.read(take_snapshot(root).queues["T", 0].slice(root)))
     assert [row["body"] for row in rows_of(batches)] == bodies
     assert max(batch.nbytes for batch in batches[1:]) < 1_100_000
 

@@ -206,7 +206,7 @@ class StoreCheck:
         """Return why a broker would not start; nothing if it would."""
         try:
             for name in TABLES:
-                ConfigFile(self._config.root / "config" / name, DryFiles()).load()
+                ConfigFile(self._config.root / "config" / name, "entries", DryFiles()).load()
             with _heard(self._remarks):
                 recover_dry(self._config)
         except StoreError as error:
@@ -269,7 +269,7 @@ def lost_topics(root: Path, queues: QueueCheck) -> dict[str, int]:
     if not path.exists() and not path.with_name(path.name + ".bak").exists():
         return lost  # a store without a broker's tables
     try:
-        known = ConfigFile(path, DryFiles()).load().get("topicConfigTable", {})
+        known = ConfigFile(path, "topics", DryFiles()).load().get("topicConfigTable", {})
     except StoreError:
         return lost
     for topic, queue_id in queues.queues:

@@ -23,7 +23,7 @@ _size: Final = Struct(">i").unpack_from
 # What is taken in one turn. The interpreter lock is held for a part of it only, about 0.5 ms; but
 # each of its some sixty numpy calls may have to wait for it, so that turns must not be small. Nor
 # large: what a turn works on stays in the processor's cache.
-_TURN_RECORDS: Final = 2048
+TURN_RECORDS: Final = 2048
 _TURN_BYTES: Final = 2 * 1024 * 1024
 _ALIKE: Final = 8  # records of one size after which it is worth while to ask for more of them
 
@@ -80,7 +80,7 @@ class IndexBuilder:
             return False
         base = file.base_offset
         most = _TURN_BYTES if enough is None else min(_TURN_BYTES, enough - position)
-        places, behind = _places(view, base, position, end, most, file.path)
+        places, behind = record_places(view, base, position, end, most, file.path)
         if places:
             from pocketmq.store.index.index_keys import keys_of
 
@@ -89,17 +89,28 @@ class IndexBuilder:
         return True
 
 
-def _places(
-    view: memoryview, base: int, position: int, end: int, most: int, path: Path
+def record_places(
+    view: memoryview,
+    base: int,
+    position: int,
+    end: int,
+    most: int,
+    path: Path,
+    *,
+    most_records: int = TURN_RECORDS,
 ) -> tuple[Sequence[int], int]:
     """Return where the next records begin within a file, of about `most` bytes, and the physical
-    offset behind them."""
+    offset behind them.
+
+    `view` is the file at `path`, whose first byte has the physical offset `base`; `position` and
+    `end` are physical offsets too.
+    """
     at = position - base
     stop = min(end - base, len(view))
     enough = min(stop, at + most)
     places: list[int] = []
     last = alike = 0
-    while at < enough and len(places) < _TURN_RECORDS:
+    while at < enough and len(places) < most_records:
         size = _size(view, at)[0]
         if at + size == len(view):  # only a blank reaches the end
             return places, base + len(view)
@@ -113,7 +124,7 @@ def _places(
         if alike == _ALIKE:
             alike = 0
             # Short of `enough`: the record at the end is looked at by itself.
-            room = min((enough - at) // size - 1, _TURN_RECORDS - len(places))
+            room = min((enough - at) // size - 1, most_records - len(places))
             if room > 0:
                 from pocketmq.store.index.index_keys import alike_from
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import make_directories
@@ -33,6 +33,19 @@ _CLOSING_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
 
 
+class MakeWorker(Protocol):
+    """Starts a worker, as `IndexWorker` does."""
+
+    def __call__(
+        self,
+        table: IndexTable,
+        log_files: MappedFileQueue,
+        is_closing: Callable[[], bool],
+        *,
+        closing: float,
+    ) -> IndexWorker: ...
+
+
 class WorkerFailed(StoreError):
     """The process could not be started, has died, or says what went wrong."""
 
@@ -41,12 +54,21 @@ class IndexWorker:
     """The process, from its start to `stop` or `kill`."""
 
     def __init__(
-        self, table: IndexTable, log_files: MappedFileQueue, is_closing: Callable[[], bool]
+        self,
+        table: IndexTable,
+        log_files: MappedFileQueue,
+        is_closing: Callable[[], bool],
+        *,
+        closing: float = _CLOSING_SECONDS,
+        look: float = _LOOK_SECONDS,
     ) -> None:
-        """Start it. Once `is_closing`, it is not waited for longer than ten seconds.
+        """Start it. Once `is_closing`, which is asked every `look` seconds while it works, it is
+        waited for `closing` seconds at most.
 
         Raises WorkerFailed.
         """
+        self._closing = closing
+        self._look = look
         self._is_closing = is_closing
         try:
             make_directories(table.directory)
@@ -101,7 +123,7 @@ class IndexWorker:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(_CLOSING_SECONDS)
+            self._process.wait(self._closing)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self.kill()
@@ -122,7 +144,7 @@ class IndexWorker:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         answer = b""
         while not answer.endswith(b"\n"):
-            if ready.poll(_LOOK_SECONDS * 1000):
+            if ready.poll(self._look * 1000):
                 part = os.read(descriptor, 4096)
                 if not part:
                     status = self._process.wait()
@@ -133,5 +155,5 @@ class IndexWorker:
             if now > deadline:
                 raise WorkerFailed("the process for the index does not answer")
             if self._is_closing():
-                deadline = min(deadline, now + _CLOSING_SECONDS)
+                deadline = min(deadline, now + self._closing)
         return answer

@@ -22,26 +22,18 @@ import msgspec
 
 from pocketmq.store.errors import DiskFull, RecordNotFound
 from pocketmq.store.index.index_builder import IndexBuilder
+from pocketmq.store.index.index_pace import IndexPace, Inflow
 from pocketmq.store.index.index_table import IndexTable
-from pocketmq.store.index.index_worker import IndexWorker, WorkerFailed
+from pocketmq.store.index.index_worker import IndexWorker, MakeWorker, WorkerFailed
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.store_lock import wait_until_unlocked
 
 log = logging.getLogger(__name__)
 
 _BUSY_SECONDS: Final = 0.1
-# With that many bytes added in _BUSY_SECONDS (some ten thousand messages a second), following at
-# once on a thread would take a fifth from the rate of sends: both wait for each other's lock.
-_MANY_BYTES: Final = 1024 * 1024
-_MOST_BEHIND: Final = 512 * 1024 * 1024
-# So many bytes are worth a process: it takes 0.3 s to start.
-_PROCESS_BEHIND: Final = 128 * 1024 * 1024
-_STRETCH_BYTES: Final = 64 * 1024 * 1024  # what it is given at a time: a second of its time
-_PROCESS_IDLE_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 0.5
 _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
-_QUERY_SECONDS: Final = 3.0
 _QUERIES_AT_ONCE: Final = 2
 
 
@@ -71,9 +63,13 @@ class MessageIndex:
         *,
         enabled: bool,
         most: int,
+        pace: IndexPace,
+        make_worker: MakeWorker,
     ) -> None:
         """`readable` gives the physical offset up to which messages may be read; `most` messages
-        are found by one query."""
+        are found by one query; `make_worker` starts the process."""
+        self._pace = pace
+        self._make_worker = make_worker
         self._builder = IndexBuilder(table, commit_log.files)
         self._table = table
         self._log = commit_log
@@ -84,7 +80,7 @@ class MessageIndex:
         self._wake = threading.Event()
         self._stopping = False
         self._failed = False
-        self._seen = 0  # what was readable when the thread last looked
+        self._inflow = Inflow(pace, 0)
         self._worker: IndexWorker | None = None  # only touched on the thread
         self._worker_failed = False
         self._worker_used = 0.0  # when it last had much to do, monotonic seconds
@@ -98,6 +94,12 @@ class MessageIndex:
     def position(self) -> int:
         """Physical offset up to which messages have been entered."""
         return self._builder.position
+
+    @property
+    def process_id(self) -> int | None:
+        """The id of the process that builds the index; None while the thread does."""
+        worker = self._worker
+        return None if worker is None else worker.pid
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class MessageIndex:
         """Start the thread; to be called on the event loop."""
         if self._enabled:
             self._loop = asyncio.get_running_loop()
-            self._seen = self._readable()
+            self._inflow = Inflow(self._pace, self._readable())
             self._thread = threading.Thread(target=self._run, name="store-index", daemon=True)
             self._thread.start()
 
@@ -195,7 +197,7 @@ class MessageIndex:
         self._waiting.append((target, reached))
         self._wake.set()
         try:
-            async with asyncio.timeout(_QUERY_SECONDS):
+            async with asyncio.timeout(self._pace.query):
                 await reached
         except TimeoutError:
             log.warning("a query is answered from an index that ends at %d", self.position)
@@ -214,7 +216,10 @@ class MessageIndex:
         while not self._stopping:
             self._wake.wait(wait)
             self._wake.clear()
-            if self._is_busy() and not self._waiting:
+            readable = self._readable()
+            behind, with_process = readable - self.position, self._worker is not None
+            busy = self._inflow.is_much(readable, behind, with_process=with_process)
+            if busy and not self._waiting:
                 wait = _BUSY_SECONDS
                 continue
             begin = self.position
@@ -238,16 +243,9 @@ class MessageIndex:
                 wait = _AFTER_FAILURE_SECONDS
             if self._waiting:
                 self._tell(self.position)
-            if time.monotonic() > self._worker_used + _PROCESS_IDLE_SECONDS:
+            if time.monotonic() > self._worker_used + self._pace.process_idle:
                 self._dismiss()
         self._dismiss()
-
-    def _is_busy(self) -> bool:
-        """Return whether so much was added since the last call that the index had better wait."""
-        readable = self._readable()
-        added, self._seen = readable - self._seen, readable
-        most_behind = _MOST_BEHIND if self._worker is None else _STRETCH_BYTES
-        return added >= _MANY_BYTES and readable - self.position < most_behind
 
     def _tell(self, position: int) -> None:
         assert self._loop is not None
@@ -260,7 +258,7 @@ class MessageIndex:
         """Enter the next messages before `target`, here or in the process; False when there were
         none. Raises DiskFull, OSError."""
         behind = target - max(self.position, self._log.min_offset)
-        if self._worker is None and (behind < _PROCESS_BEHIND or self._worker_failed):
+        if self._worker is None and (behind < self._pace.process_behind or self._worker_failed):
             return self._builder.turn(target)
         started = self._worker is None
         try:
@@ -269,7 +267,7 @@ class MessageIndex:
             log.warning("the index is built by a thread from here on: %s", error)
             self._give_up()
             return True
-        if started or behind >= _MANY_BYTES:
+        if started or behind >= self._pace.busy_bytes:
             self._worker_used = time.monotonic()
         if self._waiting:
             self._tell(self.position)
@@ -281,11 +279,16 @@ class MessageIndex:
         Raises WorkerFailed, OSError and ValueError; nothing is known of what it entered then.
         """
         if self._worker is None:
-            self._worker = IndexWorker(self._table, self._log.files, lambda: self._stopping)
+            self._worker = self._make_worker(
+                self._table,
+                self._log.files,
+                lambda: self._stopping,
+                closing=self._pace.process_closing,
+            )
             log.info("a process builds the index from %d on: %d", self.position, self._worker.pid)
         first, before = self._log.min_offset, self.position
         begin = max(before, first)
-        position = self._worker.enter(first, begin, min(target, begin + _STRETCH_BYTES), target)
+        position = self._worker.enter(first, begin, min(target, begin + self._pace.stretch), target)
         self._table.refresh()
         self._builder.position = position
         return self.position > before

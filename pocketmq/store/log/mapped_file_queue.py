@@ -89,9 +89,7 @@ class MappedFileQueue:
                 f"the file is empty, but {paths[-1].name} follows it: it has lost its "
                 f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
             )  # fmt: skip
-        if size < self.file_size and any(
-            other.stat().st_size == self.file_size for other in paths
-        ):
+        if size < self.file_size and any(other.stat().st_size == self.file_size for other in paths):
             raise StoreCorrupt(
                 path, size, f"the file ends here, but the others have {self.file_size} bytes"
             )

@@ -49,7 +49,7 @@ def add_topics(
         return []
     path = directory / "topics.json"
     if not dry_run:
-        file = ConfigFile(path, files)
+        file = ConfigFile(path, "topics", files)
         document = file.load()
         table: dict[str, Any] = document.setdefault("topicConfigTable", {})
         for topic, queues in topics.items():

@@ -15,7 +15,7 @@ from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.store.scan.gather import Places, content
 from pocketmq.store.scan.segments import Int64Array
 
-_MAX_INFLATED: Final = 128 * 1024 * 1024
+MAX_INFLATED: Final = 128 * 1024 * 1024
 """Bytes of decompressed bodies in one block, unless a single body has more."""
 
 
@@ -34,8 +34,16 @@ class Bodies(NamedTuple):
     """Why, by row, for those that do not decompress."""
 
 
-def read_bodies(places: Places, fields: npt.NDArray[Any], *, inflate: bool) -> Bodies:
+def read_bodies(
+    places: Places,
+    fields: npt.NDArray[Any],
+    *,
+    inflate: bool,
+    most_inflated: int = MAX_INFLATED,
+) -> Bodies:
     """Return the bodies at `places` of records with these heads (all of them good).
+
+    `inflate` decompresses them; then several have `most_inflated` bytes at most.
 
     Raises:
         TooLarge: they decompress to more than a block should have, and there are several.
@@ -59,7 +67,7 @@ def read_bodies(places: Places, fields: npt.NDArray[Any], *, inflate: bool) -> B
                 broken[row] = True
         plain.append(body)
         size += len(body)
-        if size > _MAX_INFLATED and len(fields) > 1:
+        if size > most_inflated and len(fields) > 1:
             raise TooLarge
     values = pc.replace_with_mask(values, pa.array(is_compressed), pa.array(plain, pa.binary()))
     return Bodies(values, broken, reasons)

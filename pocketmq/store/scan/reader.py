@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pocketmq.message.record import RecordError, decode
 from pocketmq.store.errors import StoreCorrupt, StoreError
-from pocketmq.store.scan.bodies import TooLarge, read_bodies
+from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, Block
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.gather import Places
@@ -48,6 +48,7 @@ class SliceReader:
         columns: names of columns, in the order wanted.
         selection: which records.
         decompress: whether bodies are given decompressed.
+        most_inflated: bytes of decompressed bodies in one block, unless a single body has more.
         fail_on_data_loss: raise at the first record that is gone or corrupt; else leave such
             records out, count them in `skipped`, and log each slice that has any.
 
@@ -64,6 +65,7 @@ class SliceReader:
         selection: Selection = ALL_RECORDS,
         decompress: bool = True,
         fail_on_data_loss: bool = True,
+        most_inflated: int = MAX_INFLATED,
     ) -> None:
         self.skipped = 0
         self._columns = list(columns)
@@ -72,6 +74,7 @@ class SliceReader:
         self._selection = selection
         self._decompress = decompress
         self._strict = fail_on_data_loss
+        self._most_inflated = most_inflated
         self._with_bodies = "body" in self._columns
         self._first_loss: StoreError | None = None
 
@@ -135,7 +138,9 @@ class SliceReader:
             wanted.topic, wanted.queue_id, rows.offset, fields, texts, decompress=self._decompress
         )
         if self._with_bodies:
-            read = read_bodies(bodies, fields, inflate=self._decompress)
+            read = read_bodies(
+                bodies, fields, inflate=self._decompress, most_inflated=self._most_inflated
+            )
             block.bodies = read.values
             if read.broken.any():
                 self._report(wanted, rows, read.broken, read.reasons)

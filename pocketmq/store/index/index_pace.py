@@ -1,0 +1,53 @@
+"""When the index follows the commit log, and who builds it: the thread, or a process of its own.
+
+Tests pass smaller figures.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class IndexPace(msgspec.Struct, frozen=True):
+    """Sizes in bytes of the commit log, times in seconds.
+
+    Attributes:
+        busy_bytes: with so many added in a tenth of a second (some ten thousand messages a second),
+            the thread waits. If it followed at once, it would take a fifth from the rate of sends:
+            it and the event loop wait for each other's lock.
+        most_behind: it waits no longer when it is so far behind.
+        process_behind: a backlog that is worth a process, which takes 0.3 s to start.
+        stretch: what the process is given at a time: a second of its time.
+        process_idle: the process ends so long after the last time that it had much to do.
+        process_closing: how long a store that is closed waits for the process.
+        query: how long a query waits for the index to reach the end of the log.
+    """
+
+    busy_bytes: int = 1024 * 1024
+    most_behind: int = 512 * 1024 * 1024
+    process_behind: int = 128 * 1024 * 1024
+    stretch: int = 64 * 1024 * 1024
+    process_idle: float = 10.0
+    process_closing: float = 10.0
+    query: float = 3.0
+
+
+USUAL_PACE: Final = IndexPace()
+
+
+class Inflow:
+    """Tells whether so much comes in that the index had better wait; `readable` is the end of the
+    log as it is now."""
+
+    def __init__(self, pace: IndexPace, readable: int) -> None:
+        self._pace = pace
+        self._seen = readable
+
+    def is_much(self, readable: int, behind: int, *, with_process: bool) -> bool:
+        """Return whether it is, by what was added since the last call; not any more when the index
+        is so far `behind` that it has to go on."""
+        added, self._seen = readable - self._seen, readable
+        most = self._pace.stretch if with_process else self._pace.most_behind
+        return added >= self._pace.busy_bytes and behind < most
