@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from .campaign import Campaign
 from .disk import Lie
+from .power_loss import PowerLoss
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_what_a_power_cut_leaves(tmp_path: Path, flush: str, seed: int) -> None:
-    campaign = Campaign(tmp_path / "power", seed, sync=flush == "SYNC_FLUSH")
+    campaign = PowerLoss(tmp_path / "power", seed, sync=flush == "SYNC_FLUSH")
     await campaign.run(100)
     assert campaign.faults == []
 
@@ -42,6 +42,6 @@ async def test_a_sync_that_is_left_out_is_found(
     tmp_path: Path, lie: Callable[[str, Path], bool], found: str
 ) -> None:
     """The proof can fail: a broker that leaves out one kind of sync breaks a promise."""
-    campaign = Campaign(tmp_path / "power", 1, sync=True, lie=lie)
+    campaign = PowerLoss(tmp_path / "power", 1, sync=True, lie=lie)
     await campaign.run(2_000)
     assert any(re.search(found, fault) for fault in campaign.faults), campaign.faults[:3]

@@ -66,7 +66,7 @@ class Moments:
         return Moment(remains, ledger)
 
 
-class Campaign:
+class PowerLoss:
     """Counts states and collects what is wrong in them, as lines that say how to see it again."""
 
     def __init__(
@@ -76,17 +76,14 @@ class Campaign:
         *,
         sync: bool,
         lie: Lie | None = None,
-        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.states = 0
         self.lives = 0
         self.faults: list[str] = []
         self._directory = directory
-        self._seed = seed
         self._random = random.Random(seed)
         self._sync = sync
         self._lie = lie
-        self._say = say
 
     async def run(self, states: int, per_life: int = 40) -> None:
         """Try at least so many states, or until one is wrong, which is left in the directory."""
@@ -102,7 +99,6 @@ class Campaign:
             for other, _ in left:
                 if other != survivor and not self.faults:
                     shutil.rmtree(other)
-            self._say(f"{self.states} states, {self.lives} lives")
 
     async def _live(self, root: Path, ledger: Ledger) -> list[Moment]:
         broker = Broker(configuration(root, sync=self._sync))
@@ -114,7 +110,9 @@ class Campaign:
         disk = Disk(root, self._random, watcher=moments, lie=self._lie)
         with disk.recording():
             async with broker:
-                await Traffic(ledger, self._random, self.lives).run(broker, STEPS)
+                traffic = Traffic(ledger, self._random, self.lives)
+                await traffic.run(broker, STEPS)
+                assert traffic.refused == []
         return moments.kept
 
     async def _try(self, moment: Moment) -> tuple[Path, Ledger]:

@@ -85,6 +85,8 @@ class Traffic:
         self._count = 0
         self._topics = 0
         self._half: list[EndTransactionRequestHeader] = []
+        #: Code and remark of each request that was refused.
+        self.refused: list[tuple[int, str | None]] = []
 
     async def run(self, broker: Broker, steps: int) -> None:
         """Work until all `steps` are done; the broker must be in this process."""
@@ -112,6 +114,12 @@ class Traffic:
         filler = b"." * self._random.choice((0, 10, 300, 1_500))
         return b"%d-%d-%s" % (self._life, self._count, filler)
 
+    async def probe(self, connection: Connection) -> bool:
+        """Send one message; return whether it was acknowledged."""
+        before = len(self._ledger.messages)
+        await self._put(connection, "", [self._body()])
+        return len(self._ledger.messages) > before
+
     async def _send(self, connection: Connection, broker: Broker, properties: str = "") -> None:
         keys = f"KEYS\x01k{self._random.randrange(20)}\x02"
         await self._put(connection, properties + keys, [self._body()])
@@ -123,7 +131,10 @@ class Traffic:
         await self._send(connection, broker, f"DELAY\x01{self._random.randint(1, 3)}\x02")
 
     async def _send_half(self, connection: Connection, broker: Broker) -> None:
-        answer, physical = await self._put(connection, HALF, [self._body()])
+        stored = await self._put(connection, HALF, [self._body()])
+        if stored is None:
+            return
+        answer, physical = stored
         self._half.append(
             EndTransactionRequestHeader(
                 producer_group="power",
@@ -157,7 +168,7 @@ class Traffic:
 
     async def _put(
         self, connection: Connection, properties: str, bodies: list[bytes]
-    ) -> tuple[SendMessageResponseHeader, int]:
+    ) -> tuple[SendMessageResponseHeader, int] | None:
         topic, batch = self._topic(), len(bodies) > 1
         header = SendMessageRequestHeaderV2(
             producer_group="power",
@@ -174,7 +185,9 @@ class Traffic:
         code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
         body = encode_batch((0, body, b"") for body in bodies) if batch else bodies[0]
         command = await connection.request(code, header, body, timeout=60.0)
-        assert command.code == ResponseCode.SUCCESS, (command.code, command.remark)
+        if command.code != ResponseCode.SUCCESS:
+            self.refused.append((command.code, command.remark))
+            return None
         answer = SendMessageResponseHeader.from_ext(command.ext_fields)
         assert answer.msg_id is not None
         assert answer.queue_id is not None

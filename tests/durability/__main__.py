@@ -1,0 +1,67 @@
+"""`python -m tests.durability`: as many power cuts and disk faults as are asked for, and what the
+broker did wrong."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .failing_disk import drawn_fault, try_fault
+from .power_loss import PowerLoss
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.durability", description=__doc__)
+    parser.add_argument("--states", type=int, default=0, help="that power cuts leave, in all")
+    parser.add_argument("--faults", type=int, default=0, help="of failing disks, in all")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options = parser.parse_args()
+    if not options.states and not options.faults:
+        parser.error("say how many: --states, --faults or both")
+    logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
+    root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-"))
+    wrong = 0
+    for sync in (True, False):
+        mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
+        for kind, run, count in (
+            ("power cuts", power_cuts, options.states // 2),
+            ("failing disks", failing_disks, options.faults // 2),
+        ):
+            if count:
+                began = time.monotonic()
+                tried, faults = asyncio.run(run(root / f"{mode} {kind}", options.seed, count, sync))
+                seconds = time.monotonic() - began
+                print(f"{mode}, {kind}, seed {options.seed}: {tried}, {seconds:.0f} s", flush=True)
+                print(*faults, sep="\n", end="\n" if faults else "", flush=True)
+                wrong += len(faults)
+    if wrong:
+        print(f"{wrong} faults; the last states are in {root}", file=sys.stderr)
+        return 1
+    shutil.rmtree(root)
+    return 0
+
+
+async def power_cuts(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
+    campaign = PowerLoss(root, seed, sync=sync)
+    await campaign.run(count)
+    return f"{campaign.states} states of {campaign.lives} lives", campaign.faults
+
+
+async def failing_disks(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
+    chance = random.Random(seed)
+    faults: list[str] = []
+    for _ in range(count):
+        faults += await try_fault(root, drawn_fault(chance), chance, sync=sync)
+        shutil.rmtree(root, ignore_errors=True)
+    return f"{count} faults", faults
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
