@@ -125,7 +125,8 @@ async def try_fault(root: Path, fault: Fault, random: random.Random, *, sync: bo
             disk.heal()
             await broker.stop()
             # What was removed had expired; the cleaner may have worked until the stop.
-            ledger.expired = min(int(path.name) for path in (root / "commitlog").iterdir())
+            files = (root / "commitlog").iterdir()
+            ledger.expired = min((int(path.name) for path in files), default=0)
     verdict = Verdict(root, ledger, sync=True)
     await verdict.find()
     return [f"{fault}: {text}" for text in (*faults, *verdict.faults[:3])]
