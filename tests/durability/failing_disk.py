@@ -20,7 +20,7 @@ from unittest import mock
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.store.errors import DiskFull
+from pocketmq.store.errors import DiskFull, StoreError
 from pocketmq.store.files import Files
 
 from .traffic import Ledger, Traffic, configuration
@@ -112,7 +112,7 @@ async def try_fault(root: Path, fault: Fault, random: random.Random, *, sync: bo
         broker = Broker(config)
         try:
             await broker.start()
-        except OSError:
+        except (OSError, StoreError):
             return faults  # refused to start, which is clear enough
         try:
             await traffic.run(broker, STEPS)
