@@ -199,8 +199,12 @@ class QueueCheck:
             mostly.
     """
 
-    def __init__(self, directory: Path, otherwise: int) -> None:
-        """`otherwise` is the size of the files where there are none."""
+    def __init__(
+        self, directory: Path, otherwise: int, foreign: frozenset[str] = frozenset()
+    ) -> None:
+        """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
+        are of another kind."""
+        self._foreign = foreign
         entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
@@ -240,6 +244,8 @@ class QueueCheck:
             part = records.rows(slice(first, behind))
             key = topics.names[int(part.topic[0])], int(part.queue_id[0])
             queue = self.queues.get(key)
+            if key[0] in self._foreign:
+                continue
             if queue is None:
                 self.unknown[key] = self.unknown.get(key, 0) + behind - first
             else:

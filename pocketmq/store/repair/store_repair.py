@@ -284,7 +284,9 @@ class _Repairing:
             for queue in table.all:
                 queue.flush()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = log.end
-            checkpoint.physic_timestamp = checkpoint.logics_timestamp = log.store_timestamp
+            checkpoint.physic_timestamp = log.store_timestamp
+            if not table.has_foreign:  # whose entries only the official broker can make
+                checkpoint.logics_timestamp = log.store_timestamp
             checkpoint.sync()
         finally:
             table.close()
