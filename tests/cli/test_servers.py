@@ -139,7 +139,9 @@ def test_the_store_of_the_option_holds_its_commit_log(
         return ExitCode.OK
 
     monkeypatch.setattr(broker_command, "run_server", serve)
-    monkeypatch.setattr(broker_command, "_serve", lambda broker, stop: served.append(broker.config))
+    monkeypatch.setattr(
+        broker_command, "_serve", lambda broker, repair, stop: served.append(broker.config)
+    )
     main(["broker", "-c", str(conf), "--store", str(tmp_path / "mine")])
     [config] = served
     assert config.commit_log_directory == tmp_path / "mine" / "commitlog"

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.message.record import HEAD_SIZE
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.repair.store_repair import repair_store
 from tests.interop.harness import official, ours
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
 
@@ -112,6 +115,51 @@ def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, 
             assert [message["queueOffset"] for message in messages] == list(range(len(messages))), (
                 queue
             )
+    finally:
+        successor.process.kill()
+        our_namesrv.process.kill()
+
+
+def test_official_broker_serves_a_store_that_we_repaired(java: JavaPeer, tmp_path: Path) -> None:
+    """It steps over the padding, and builds no entries for it."""
+    store = tmp_path / "store"
+    our_namesrv = ours.start_name_server(tmp_path)
+    broker = ours.start_broker(
+        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=SMALL_FILES
+    )
+    queues = [{**queue, "brokerName": "exchanged"} for queue in fill(java, our_namesrv)]
+    before = pull(java, our_namesrv, queues)["messages"]
+    broker.process.kill()
+    # One body, and a whole stretch up to the end of a file; not in the first file, of whose
+    # messages the official broker skips some behind a filler.
+    file_size = SMALL_FILES["mappedFileSizeCommitLog"]
+    damaged = next(m for m in before if file_size < m["physicalOffset"] < 1.5 * file_size)
+    with (store / "commitlog" / f"{file_size:020d}").open("r+b") as file:
+        file.seek(damaged["physicalOffset"] - file_size + HEAD_SIZE)
+        file.write(b"\xff" * 4)
+    begin = min(m["physicalOffset"] for m in before if m["physicalOffset"] > 2.8 * file_size)
+    with (store / "commitlog" / f"{2 * file_size:020d}").open("r+b") as file:
+        file.seek(begin - 2 * file_size)
+        file.write(bytes(3 * file_size - begin))
+    repair = repair_store(StoreConfig(store_path_root_dir=str(store)))
+    gone = {
+        (lost.topic, lost.queue_id, offset)
+        for lost in repair.lost
+        for offset in range(lost.begin, lost.end)
+    }
+    expected = [
+        m for m in before if m is not damaged and not begin <= m["physicalOffset"] < 3 * file_size
+    ]
+    assert len(gone) == len(before) - len(expected) > 2
+
+    successor = official.start_broker(
+        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=SMALL_FILES
+    )
+    try:
+        after = pull(java, our_namesrv, queues)["messages"]
+        assert by_queue(after) == by_queue(expected)
+        send(java, our_namesrv, "plain", "sync", [{"body": f"next {i}"} for i in range(4)])
+        assert len(pull(java, our_namesrv, queues)["messages"]) == len(expected) + 4
     finally:
         successor.process.kill()
         our_namesrv.process.kill()

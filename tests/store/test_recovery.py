@@ -396,6 +396,19 @@ async def test_offsets_that_the_log_lost_stay_empty(bench: Any, caplog: Any) -> 
     assert opened.get("Topic", 0, 5, 3).status.name == "MESSAGE_WAS_REMOVING"
 
 
+async def test_a_queue_offset_that_cannot_be(bench: Any, caplog: Any) -> None:
+    """A flipped bit in a record's head must not make files for billions of entries."""
+    store = bench.open()
+    results = fill(bench, store, 20)
+    await store.close()
+    shutil.rmtree(bench.root / "consumequeue")
+    patch(bench.segment(), results[7].physical_offset + 22, b"\x03")
+    opened = bench.open()
+    offsets = [record.queue_offset for record in bench.read_all(opened)]
+    assert offsets == [*range(7), *range(8, 20)]
+    assert "it is damaged and has no entry" in caplog.text
+
+
 async def test_a_log_that_is_gone_is_not_taken_for_an_empty_store(bench: Any) -> None:
     store = bench.open()
     fill(bench, store, 3)

@@ -167,6 +167,26 @@ async def test_an_official_broker_steps_over_padding(bench: Any) -> None:
     assert sys_flag & 0xC == 0xC
 
 
+@pytest.mark.parametrize("field", ["queue offset", "large queue offset", "queue", "topic"])
+async def test_a_record_that_says_it_is_another_message(bench: Any, field: str) -> None:
+    """No checksum covers its head, but the entry of its queue leads to it."""
+    results = await filled(bench)
+    good = await everything(bench)
+    at = results[100].physical_offset
+    topic_at = bench.segment(FILE).read_bytes().index(b"\x05Topic", at - FILE) + 1
+    place, content = {
+        "queue offset": (27, b"\x03"),
+        "large queue offset": (22, b"\x03"),
+        "queue": (15, b"\x01"),
+        "topic": (topic_at + FILE - at, b"Tepic"),
+    }[field]
+    patch(bench.segment(FILE), at - FILE + place, content)
+    repair = repaired(bench)
+    assert repair.lost == []
+    assert len(list((Path(repair.kept) / "commitlog").iterdir())) == 1
+    await check_served(bench, good, set())
+
+
 async def test_the_refusal_names_the_command(bench: Any) -> None:
     results = await filled(bench)
     (bench.root / "abort").write_text("1")

@@ -146,7 +146,8 @@ class LogCheck:
             return
         try:
             blocks = []
-            for found in scan_file(mapped, self.topics, self._advanced):
+            whole = file.size == self.file_size
+            for found in scan_file(mapped, self.topics, self._advanced, whole=whole):
                 if isinstance(found, Records):
                     blocks.append(found)
                     self.records += len(found.at)
@@ -166,9 +167,9 @@ class LogCheck:
                 )
         finally:
             mapped.close()
-        if file.size != self.file_size and not (self.damage and self.damage[-1].end == behind):
+        if file.size != self.file_size:
             self._note(
-                min(base + file.size, behind - 1), behind,
+                max(self.end, base), behind,
                 f"the file has {file.size} bytes instead of {self.file_size}",
             )  # fmt: skip
 

@@ -105,6 +105,7 @@ class QueueFiles:
         self.not_entered = 0
         self._seen: list[tuple[int, int]] = []  # offsets that a record agrees with
         self._wrong: list[tuple[int, int]] = []
+        self._older: list[tuple[int, int]] = []  # entries of later records, it seems
         self.files = self._list()
         self.begin = self.files[0] // UNIT if self.files else 0
         self.end = self._find_end()
@@ -149,6 +150,17 @@ class QueueFiles:
             found[rows[inside]] = entries[numbers[inside]]
         return found
 
+    def leads_to(self, offset: int, physical: int) -> bool:
+        """Return whether the entry of a queue offset points at a physical offset."""
+        if not self.begin <= offset < self.end:
+            return False
+        return int(self.at(np.array([offset]))["physical"][0]) == physical
+
+    def is_in_log(self, offset: int) -> bool:
+        """Return whether the log has the message of an offset, though the entry does not lead to
+        it."""
+        return any(begin <= offset < end for begin, end in (*self._wrong, *self._older))
+
     def compare(
         self,
         offsets: npt.NDArray[np.int64],
@@ -162,6 +174,7 @@ class QueueFiles:
         # An entry of a later record: the topic was deleted and made anew, and the record is of its
         # earlier life. If the entry is damaged instead, no record agrees with it.
         older = ~fits & (entries["physical"] > physical) & (entries["size"] > 0)
+        self._older += ranges(offsets[older])
         wrong = offsets[~fits & ~older]
         self.not_entered += int(np.count_nonzero(wrong >= self.end))
         self._wrong += ranges(wrong[wrong < self.end])
@@ -173,21 +186,28 @@ class QueueFiles:
             Disagreement(self.topic, self.queue_id, *each, "the entry does not lead to its message")
             for each in ([] if open else self._wrong)
         ]
+        lost, expired = [], self.begin
         at = self.begin
         for begin, end in [*sorted(self._seen), (self.end, self.end)]:
             if at < begin:
                 offsets = np.arange(at, begin)
                 entries = self.at(offsets)
-                lost = (entries["size"] != FILLER_SIZE) & (entries["size"] > 0)
-                lost &= entries["physical"] >= log_begin
+                real = (entries["size"] != FILLER_SIZE) & (entries["size"] > 0)
+                old = offsets[real & (entries["physical"] < log_begin)]
+                if len(old):
+                    expired = int(old[-1])
+                real &= entries["physical"] >= log_begin
                 if open:
-                    lost &= entries["physical"] < log_end
-                found += [
-                    Disagreement(self.topic, self.queue_id, *each, "no message at its place")
-                    for each in ranges(offsets[lost])
-                ]
+                    real &= entries["physical"] < log_end
+                lost += ranges(offsets[real])
             at = max(at, end)
-        return found
+        return found + [
+            Disagreement(
+                self.topic, self.queue_id, max(begin, expired), end, "no message at its place"
+            )
+            for begin, end in lost
+            if end > expired
+        ]
 
 
 class QueueCheck:
@@ -199,8 +219,12 @@ class QueueCheck:
             mostly.
     """
 
-    def __init__(self, directory: Path, otherwise: int) -> None:
-        """`otherwise` is the size of the files where there are none."""
+    def __init__(
+        self, directory: Path, otherwise: int, foreign: frozenset[str] = frozenset()
+    ) -> None:
+        """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
+        are of another kind."""
+        self._foreign = foreign
         entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
@@ -240,6 +264,8 @@ class QueueCheck:
             part = records.rows(slice(first, behind))
             key = topics.names[int(part.topic[0])], int(part.queue_id[0])
             queue = self.queues.get(key)
+            if key[0] in self._foreign:
+                continue
             if queue is None:
                 self.unknown[key] = self.unknown.get(key, 0) + behind - first
             else:

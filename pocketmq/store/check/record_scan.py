@@ -99,19 +99,25 @@ Found: TypeAlias = Records | Gap | FileEnd
 
 
 def scan_file(
-    file: MappedFile, topics: TopicNames, advanced: Callable[[int], None] = lambda _: None
+    file: MappedFile,
+    topics: TopicNames,
+    advanced: Callable[[int], None] = lambda _: None,
+    *,
+    whole: bool = True,
 ) -> Iterator[Found]:
     """Return what is in a file, in its order: blocks of records, gaps, and at last its end. A gap
     that reaches the end of the file has no end of records behind it.
 
-    `advanced` is called with the bytes that were looked at since the last call.
+    `advanced` is called with the bytes that were looked at since the last call. A file that is not
+    `whole` was cut short, so that there need be no room for a blank behind the last record.
     """
+    spare = MIN_BLANK if whole else 0
     view, base = file.view, file.base_offset
     at = told = 0
     while True:
-        places, behind = _places(view, at)
+        places, behind = _places(view, at, len(view) - spare)
         if not places:
-            found = _stop(file, at)
+            found = _stop(file, at, whole=whole)
             yield found
             if isinstance(found, FileEnd) or found.end == file.size:
                 advanced(file.size - told)
@@ -133,9 +139,9 @@ def scan_file(
         told = at
 
 
-def _places(view: memoryview, at: int) -> tuple[list[int], int]:
-    """Return where the next records begin, as far as their sizes tell, and the byte behind them."""
-    stop = len(view) - MIN_BLANK
+def _places(view: memoryview, at: int, stop: int) -> tuple[list[int], int]:
+    """Return where the next records before `stop` begin, as far as their sizes tell, and the byte
+    behind them."""
     places: list[int] = []
     add, last = places.append, stop - MIN_RECORD
     before = alike = 0
@@ -155,10 +161,10 @@ def _places(view: memoryview, at: int) -> tuple[list[int], int]:
     return places, at
 
 
-def _stop(file: MappedFile, at: int) -> Gap | FileEnd:
+def _stop(file: MappedFile, at: int, *, whole: bool) -> Gap | FileEnd:
     """Say what lies where no record begins."""
     if at > file.size - MIN_BLANK:
-        return FileEnd(file.size, True)
+        return FileEnd(file.size, True) if whole else FileEnd(at, False)
     size, magic = peek(file.view, at)
     if magic == BLANK_MAGIC:
         return FileEnd(at, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
@@ -87,7 +88,10 @@ class StoreCheck:
         opened = state is State.OPEN
         flushed = self._checkpoint()
         # The queues first: what they point at is in the log by then.
-        queues = QueueCheck(config.consume_queue_directory, config.consume_queue_file_size)
+        foreign: frozenset[str] = frozenset()
+        with suppress(StoreError):  # the table is looked at below
+            foreign = batch_topics(config.root)
+        queues = QueueCheck(config.consume_queue_directory, config.consume_queue_file_size, foreign)
         log = LogCheck(
             config.commit_log_directory,
             config.mapped_file_size_commit_log,

@@ -18,7 +18,7 @@ import contextlib
 import logging
 from typing import Final
 
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode
 from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.delay_level import DelayLevels
@@ -283,6 +283,13 @@ class Recovery:
                 # deleted: what was entered before the checkpoint has its files.
                 queue.clear()
                 queue.start_at(offset)
+            elif offset - queue.max_offset > _most_between(queue, record):
+                log.error(
+                    "the record at physical offset %d says that it is message %d of %s/%d, which "
+                    "ends at %d: it is damaged and has no entry", record.physical_offset, offset,
+                    record.topic, record.queue_id, queue.max_offset,
+                )  # fmt: skip
+                return
             elif whole:
                 self._lost += offset - queue.max_offset
                 queue.fill_until(offset)
@@ -394,3 +401,8 @@ class Recovery:
             log.warning("%d queues began anew within the log", self._replaced)
         if self._skipped:
             log.warning("%d records are of a kind that has no place here", self._skipped)
+
+
+def _most_between(queue: ConsumeQueue, record: Record) -> int:
+    """Return how many messages there can have been between the last one of a queue and a record."""
+    return (record.physical_offset - max(queue.max_physical, 0)) // MIN_RECORD

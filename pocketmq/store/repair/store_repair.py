@@ -15,8 +15,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from pocketmq.message.record import RecordError, decode
-from pocketmq.store.check.log_check import Damage
+from pocketmq.message.record import Record, RecordError, decode, encode_into
 from pocketmq.store.check.queue_check import QueueFiles
 from pocketmq.store.check.report import Report, State
 from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
@@ -150,6 +149,7 @@ class _Repairing:
         self._actions += mend_tables(directory, self._aside, self._files, dry_run=self._dry_run)
         self._mend_checkpoint()
         self._mend_log(check)
+        self._mend_heads(check)
         for queue in check.queues.queues.values():
             if queue.bad:
                 self._put_aside(queue.directory, "its files have gaps or wrong sizes")
@@ -169,7 +169,8 @@ class _Repairing:
 
     def _mend_log(self, check: StoreCheck) -> None:
         log = check.log
-        lost = list(_known_to_queues(check, log.damage))
+        lost = list(_without_message(check))
+        known = log.damage[-1].end if log.damage else 0
         for begin, end in by_file(log.damage, log.file_size):
             base = begin // log.file_size * log.file_size
             path = log.directory / f"{base:020d}"
@@ -189,6 +190,60 @@ class _Repairing:
             if not self._dry_run:
                 self._patch(path, base, begin, end, here)
 
+        # A checkpoint that was lost does not say that the log had gone on.
+        self._lost += [
+            each
+            for each in lost
+            if each.physical_offset >= max(log.end, known)
+            and not check.queues.queues[each.topic, each.queue_id].is_in_log(each.queue_offset)
+        ]
+
+    def _mend_heads(self, check: StoreCheck) -> None:
+        """Correct records whose topic, queue or queue offset, which no checksum covers, are not
+        those of the queue that leads to them."""
+        log, queues = check.log, check.queues.queues
+        for entry in _without_message(check):
+            base = entry.physical_offset // log.file_size * log.file_size
+            path = log.directory / f"{base:020d}"
+            damaged = any(
+                place.begin < entry.end and entry.physical_offset < place.end
+                for place in log.damage
+            )
+            if damaged or not _has_bytes(path):
+                continue
+            at = entry.physical_offset - base
+            with self._mapped(path, base) as file:
+                record = _record_at(file, at)
+                if (
+                    record is None
+                    or (record.physical_offset, record.size) != entry[:2]
+                    or len(record.topic.encode()) != len(entry.topic.encode())
+                ):
+                    continue
+                own = queues.get((record.topic, record.queue_id))
+                if own is None or not own.leads_to(record.queue_offset, record.physical_offset):
+                    self._mend_head(file, at, record, entry)
+
+    def _mend_head(self, file: MappedFile, at: int, record: Record, entry: LostMessage) -> None:
+        self._actions.append(
+            f"{file.path}: the record at byte {at} said that it is message {record.queue_offset} "
+            f"of {record.topic}/{record.queue_id}; corrected to message {entry.queue_offset} of "
+            f"{entry.topic}/{entry.queue_id}, whose entry leads there"
+        )
+        if self._dry_run:
+            return
+        self._keep(file, at, at + record.size)
+        mended = bytearray(record.size)
+        encode_into(
+            mended, 0, record.size, record.magic, record.body_crc, entry.queue_id, record.flag,
+            entry.queue_offset, record.physical_offset, record.sys_flag, record.born_timestamp,
+            record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
+            record.prepared_transaction_offset, record.body, entry.topic.encode(),
+            bytes(record.properties_bytes),
+        )  # fmt: skip
+        file.map[at : at + record.size] = mended
+        file.sync()
+
     def _make_whole(self, path: Path, base: int, size: int) -> None:
         """Give a file that is missing, empty, or cut short its size."""
         if not path.exists():
@@ -203,7 +258,7 @@ class _Repairing:
     ) -> list[LostMessage]:
         """Return the message at a byte of a file if its head and its lengths are whole, so that
         only its body is damaged; not if it is `known`."""
-        if not path.exists() or any(each.physical_offset == base + at for each in known):
+        if not _has_bytes(path) or any(each.physical_offset == base + at for each in known):
             return []
         with self._mapped(path, base) as file, contextlib.suppress(RecordError):
             record = decode(file.view, at, check_crc=False)
@@ -221,19 +276,24 @@ class _Repairing:
         size = self._config.mapped_file_size_commit_log
         with self._mapped(path, base) as file:
             file.allocate()
-            old = file.view[begin - base : end - base]
-            if np.frombuffer(old, np.uint8).any():
-                kept = self._aside / "commitlog" / f"{begin:020d}-{end:020d}"
-                copy = self._files.create(kept, 0, end - begin)
-                copy.map[:] = old
-                copy.sync()
-                copy.close()
-            old.release()
+            self._keep(file, begin - base, end - base)
             timestamp = self._timestamp_near(file, end - base)
             for patch in patches(begin, end, size, lost, timestamp):
                 at = patch.physical_offset - base
                 file.map[at : at + len(patch.content)] = patch.content
             file.sync()
+
+    def _keep(self, file: MappedFile, begin: int, end: int) -> None:
+        """Copy bytes of a file, unless they are zeros, to where damage is kept."""
+        with file.view[begin:end] as old:
+            if not np.frombuffer(old, np.uint8).any():
+                return
+            first, behind = file.base_offset + begin, file.base_offset + end
+            kept = self._aside / "commitlog" / f"{first:020d}-{behind:020d}"
+            copy = self._files.create(kept, 0, end - begin)
+            copy.map[:] = old
+            copy.sync()
+            copy.close()
 
     def _timestamp_near(self, file: MappedFile, at: int) -> int:
         """Return the store timestamp of the record behind the damage, or of the last one that the
@@ -284,7 +344,9 @@ class _Repairing:
             for queue in table.all:
                 queue.flush()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = log.end
-            checkpoint.physic_timestamp = checkpoint.logics_timestamp = log.store_timestamp
+            checkpoint.physic_timestamp = log.store_timestamp
+            if not table.has_foreign:  # whose entries only the official broker can make
+                checkpoint.logics_timestamp = log.store_timestamp
             checkpoint.sync()
         finally:
             table.close()
@@ -303,22 +365,28 @@ class _Repairing:
             self._files.move(path, self._aside / path.relative_to(self._config.root))
 
 
-def _known_to_queues(check: StoreCheck, damage: Sequence[Damage]) -> Iterator[LostMessage]:
-    """Return the messages in damaged ranges that queues have entries of."""
+def _without_message(check: StoreCheck) -> Iterator[LostMessage]:
+    """Return the messages that queues lead to, but that are not there."""
     for each in check.queues.disagreements(check.log.begin, check.log.end, open=False):
         queue: QueueFiles = check.queues.queues[each.topic, each.queue_id]
         offsets = np.arange(each.begin, each.end)
         entries = queue.at(offsets)
-        physical = entries["physical"].astype(np.int64)
-        size = entries["size"].astype(np.int64)
-        within = np.zeros(len(offsets), np.bool_)
-        for place in damage:
-            within |= (physical >= place.begin) & (physical + size <= place.end)
-        within &= (size > 0) & (size < FILLER_SIZE)
-        for row in np.flatnonzero(within).tolist():
+        size = entries["size"]
+        for row in np.flatnonzero((size > 0) & (size < FILLER_SIZE)).tolist():
             yield LostMessage(
-                int(physical[row]), int(size[row]), each.topic, each.queue_id, int(offsets[row])
-            )
+                int(entries["physical"][row]), int(size[row]), each.topic, each.queue_id,
+                int(offsets[row]),
+            )  # fmt: skip
+
+
+def _has_bytes(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _record_at(file: MappedFile, at: int) -> Record | None:
+    with contextlib.suppress(RecordError):
+        return decode(file.view, at) if 0 <= at < file.size else None
+    return None
 
 
 def _as_ranges(lost: Sequence[LostMessage]) -> Iterator[LostOffsets]:

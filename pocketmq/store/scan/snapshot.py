@@ -10,6 +10,7 @@ what is committed has an entry, and what has none may still be under way.
 from __future__ import annotations
 
 import logging
+import os
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -237,6 +238,7 @@ def _state(root: Path) -> State:
     abort = root / ABORT_FILE
     if not abort.exists():
         return State.CLEAN
-    if is_locked(root):
+    text = abort.read_text("ascii", "replace").strip()
+    if text == str(os.getpid()) or is_locked(root):
         return State.OPEN
     return State.CRASHED
