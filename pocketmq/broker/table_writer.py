@@ -47,9 +47,6 @@ class TableWriter(Generic[T]):
         path: Path,
         encode: Callable[[], T],
         write: Callable[[T], None],
-        *,
-        collect_seconds: float = COLLECT_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.revision = 0
         self.written = 0
@@ -57,8 +54,6 @@ class TableWriter(Generic[T]):
         self._path = path
         self._encode = encode
         self._write = write
-        self._collect_seconds = collect_seconds
-        self._retry_seconds = retry_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=path.name)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()  # there is a change, or an end
@@ -109,13 +104,14 @@ class TableWriter(Generic[T]):
                     return
                 self._wake.clear()
                 await self._wake.wait()
+                continue
             await self._collect()
             if not await self._write_once() and self._stopping:
                 log.error("%s: the last changes are lost", self._path)
                 return
 
     async def _collect(self) -> None:
-        seconds = self._collect_seconds if self.error is None else self._retry_seconds
+        seconds = COLLECT_SECONDS if self.error is None else RETRY_SECONDS
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()
@@ -152,12 +148,11 @@ class TableWriter(Generic[T]):
     def _note(self, error: Exception | None) -> None:
         if error is not None and self.error is None:
             log.error(
-                "%s cannot be written: %s. Its changes are kept in memory and written as soon as "
-                "that is possible; it is tried again every %g s. Until then what would be "
-                "acknowledged for a new name is refused",
+                "%s cannot be written: %s. Changes stay in memory, and the broker tries again "
+                "every %g s. Until then it refuses new names, and admins' changes",
                 self._path,
                 error,
-                self._retry_seconds,
+                RETRY_SECONDS,
             )
         elif error is None and self.error is not None:
             log.warning("%s is written again", self._path)

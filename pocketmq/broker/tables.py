@@ -87,7 +87,11 @@ class Tables:
         for name, lost in _LOST.items():
             path = self.directory / name
             if not path.exists() and not path.with_name(f"{name}.bak").exists():
-                log.error("%s and its .bak are missing, but the store is in use: %s", path, lost)
+                log.warning(
+                    "%s and its .bak are missing, but the store is in use. If there was one, %s",
+                    path,
+                    lost,
+                )
 
     def keep(self, stack: contextlib.AsyncExitStack) -> None:
         """Write what changes from now on, and once more when `stack` is closed."""

@@ -38,6 +38,8 @@ class DelayedMachine(RuleBasedStateMachine):
         self.lives = 0
         self.time = FakeTime()
         self.due: dict[bytes, int] = {}
+        self.delayed_ones: list[bytes] = []
+        self.back = 0  # by how many ms the clock was set back in all
         # What was delivered, and stored anew, when progress was written.
         self.saved: Counter[bytes] = Counter()
         self.saved_rolls: Counter[bytes] = Counter()
@@ -73,7 +75,8 @@ class DelayedMachine(RuleBasedStateMachine):
     @rule(level=st.integers(1, len(LEVELS)), count=st.sampled_from([1, 2, 100]))
     def delayed(self, level: int, count: int) -> None:
         for _ in range(count):
-            self.send(self.time.now + LEVELS[level - 1], DELAY=str(level))
+            body = self.send(self.time.now + LEVELS[level - 1], DELAY=str(level))
+            self.delayed_ones.append(body)
 
     @rule(delay=st.integers(1, 100_000), count=st.sampled_from([1, 2, 100]))
     def timed(self, delay: int, count: int) -> None:
@@ -92,6 +95,14 @@ class DelayedMachine(RuleBasedStateMachine):
     @rule(milliseconds=st.sampled_from([0, 1, 300, 999, 1_000, 7_777, 61_000]))
     def passes(self, milliseconds: int) -> None:
         self.time.advance(milliseconds)
+
+    @rule(milliseconds=st.sampled_from([1, 999, 10_000, 100_000]))
+    def is_set_back(self, milliseconds: int) -> None:
+        """The clock; what comes by a delay level may then be early."""
+        self.time.set_back(milliseconds)
+        self.back += milliseconds
+        for body in self.delayed_ones:
+            self.due[body] = 0
 
     @rule(steps=st.integers(1, 5))
     def passes_in_part(self, steps: int) -> None:
@@ -148,7 +159,9 @@ class DelayedMachine(RuleBasedStateMachine):
             assert body not in self.taken_back
 
     def teardown(self) -> None:
-        self.time.advance(200_000)
+        self.time.advance()
+        self.run(self.broker.save())
+        self.time.advance(200_000 + self.back)
         lost = self.due.keys() - self.taken_back - self.delivered().keys()
         self.run(self.broker.stop())
         self.runner.close()
