@@ -107,12 +107,12 @@ async def roll(
         return await run.run(make)
 
 
-def _ended(process: Process, timeout: float) -> None:
+def ended(process: Process, timeout: float) -> None:
     """Wait for a producer; raises ProcessFailed unless it has sent all it could."""
     _check(process, process.wait(timeout))
 
 
-def _terminated(process: Process) -> None:
+def terminated(process: Process) -> None:
     """End a consumer; raises ProcessFailed if it had ended by itself."""
     _check(process, process.terminate(30.0))
 
@@ -151,11 +151,11 @@ class _Run:
             for number, guest in enumerate(self._plan.guests):
                 group.create_task(self._visit(f"guest-{number}", guest))
             for process in producers:
-                group.create_task(asyncio.to_thread(_ended, process, load.seconds + 120))
+                group.create_task(asyncio.to_thread(ended, process, load.seconds + 120))
         self._say("everything is sent; waiting for the consumers")
         stored = await self._drained()
         for process in self._members.values():
-            await asyncio.to_thread(_terminated, process)
+            await asyncio.to_thread(terminated, process)
         return await asyncio.to_thread(self._report, make, stored)
 
     def _spawn(self, name: str, module: str, settings: msgspec.Struct) -> Process:
@@ -200,7 +200,7 @@ class _Run:
             self._killed.add(name)
             await asyncio.to_thread(process.kill)
         else:
-            await asyncio.to_thread(_terminated, process)
+            await asyncio.to_thread(terminated, process)
         self._tell(f"{name} {'was killed' if guest.killed else 'has left'}")
 
     async def _roll(self) -> None:

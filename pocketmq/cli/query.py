@@ -32,7 +32,7 @@ SHOWN_ROWS: Final = 100
 _SHOWN_CHARACTERS: Final = 60
 # Rows for JSON come a partition at a time, and Java holds one several times over until it is sent:
 # with the usual 128 MiB of messages, or a quarter of what a shuffle gives, it runs out of memory.
-_JSON_BYTES: Final = 16 * 1024 * 1024
+JSON_BYTES: Final = 16 * 1024 * 1024
 _JSON_SHUFFLED: Final = 64
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
@@ -100,9 +100,9 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         if options.json:
-            spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", _JSON_BYTES)
+            spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", JSON_BYTES)
             spark.conf.set("spark.sql.shuffle.partitions", _JSON_SHUFFLED)
-        _create_views(spark, options, stores)
+        create_views(spark, options, stores)
         frame = spark.sql(options.sql)
         if options.json:
             _print_json(frame, options.limit)
@@ -157,15 +157,19 @@ def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
     return total
 
 
-def _create_views(
-    spark: SparkSession, options: argparse.Namespace, stores: Sequence[StoreSnapshot]
+def create_views(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    stores: Sequence[StoreSnapshot],
+    *,
+    json_bytes: int = JSON_BYTES,
 ) -> None:
     """A view for each topic that the statement mentions, or for all if it asks what there is.
 
     Making a view costs a tenth of a second, and a store may have thousands of topics. Spark's names
     ignore case: topics whose names are one name to it get no view, for neither may answer for the
     other. A topic without messages only has a view where it is mentioned: brokers make several for
-    themselves.
+    themselves. For JSON, partitions have about `json_bytes` of messages.
     """
     from pocketmq.store.scan.topic_table import configured_queues
 
@@ -195,7 +199,7 @@ def _create_views(
         reader.option("pushFilters", str(read_once).lower())
         reader.option("includeMetadata", str(options.metadata).lower())
         if options.json:
-            reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // _JSON_BYTES))
+            reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // json_bytes))
         # As JSON, since a directory may have a comma in its name.
         paths = [str(root.expanduser().absolute()) for root in options.store]
         reader.option("paths", msgspec.json.encode(paths).decode())

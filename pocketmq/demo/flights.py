@@ -39,12 +39,12 @@ class DataSetMissing(Exception):
     """The package is not installed."""
 
 
-def data_file() -> Path:
+def data_file(package: str = PACKAGE) -> Path:
     """The zipped CSV file inside the installed package; raises DataSetMissing."""
-    spec = importlib.util.find_spec(PACKAGE)
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise DataSetMissing(
-            f"the demo sends the records of the package {PACKAGE}, which is not installed; "
+            f"the demo sends the records of the package {package}, which is not installed; "
             "type: pip install 'pocketmq[demo]'"
         )
     return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"

@@ -15,7 +15,7 @@ import pytest
 
 from bench.batch_protocol import CHILDREN, compare
 from bench.clients.peer import ClientProcess
-from bench.rolling.run import _ended, _terminated
+from bench.rolling.run import ended, terminated
 from tests.interop.harness.official import PROJECT, Server
 from tests.interop.harness.process import Process, ProcessFailed
 
@@ -72,13 +72,13 @@ def test_each_number_of_children_is_measured_and_failures_are_counted(
 def test_a_rolling_restart_whose_processes_fail_has_no_report(tmp_path: Path) -> None:
     def failing() -> Process:
         process = Process("p", [sys.executable, "-c", "raise SystemExit(3)"], log=tmp_path / "log")
-        process._child.wait()
+        process.wait(10.0)
         return process
 
     with pytest.raises(ProcessFailed, match="ended with exit code 3"):
-        _ended(failing(), 10.0)
+        ended(failing(), 10.0)
     with pytest.raises(ProcessFailed, match="ended with exit code 3"):
-        _terminated(failing())
+        terminated(failing())
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,11 @@ def test_the_store_of_the_option_holds_its_commit_log(
     served: list[BrokerConfig] = []
 
     def serve(prepare: Any, exit_codes: object) -> int:
-        prepare()(asyncio.Event())
+        prepare()(asyncio.Event()).close()
         return ExitCode.OK
 
     monkeypatch.setattr(broker_command, "run_server", serve)
-    monkeypatch.setattr(
-        broker_command, "_serve", lambda broker, repair, stop: served.append(broker.config)
-    )
+    monkeypatch.setattr("pocketmq.broker.broker.Broker", served.append)
     main(["broker", "-c", str(conf), "--store", str(tmp_path / "mine")])
     [config] = served
     assert config.commit_log_directory == tmp_path / "mine" / "commitlog"

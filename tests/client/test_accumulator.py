@@ -65,12 +65,29 @@ class Wire:
         else:
             self.answers[index].set_exception(error)
 
+    def asked(self, queue: MessageQueue) -> int:
+        """How many batches have left for a queue."""
+        return sum(each == queue for _, each in self.batches)
+
+    def last(self, queue: MessageQueue) -> int:
+        """The number of the last one of these."""
+        return max(n for n, (_, each) in enumerate(self.batches) if each == queue)
+
     def accumulator(
         self, *, linger: float = LONG, max_bytes: int = 1 << 20, max_buffered: int = 1 << 20
     ) -> Accumulator:
         return Accumulator(
             self.send, self.spawn, linger=linger, max_bytes=max_bytes, max_buffered=max_buffered
         )
+
+
+async def linger_is_over(accumulator: Accumulator, wire: Wire) -> None:
+    """Return when what was added before has lingered for its time: a later message of another
+    queue has left, and has its answer."""
+    other = MessageQueue("T", "clock", len(wire.batches))
+    add(accumulator, b"tick", queue=other)
+    await until(lambda: wire.asked(other))
+    wire.answer(wire.last(other))
 
 
 @pytest.fixture
@@ -135,16 +152,16 @@ async def test_batches_of_one_queue_follow_one_another(wire: Wire) -> None:
     for index in range(3):
 
         def asked(count: int = index + 1) -> bool:
-            return len(wire.answers) == count
+            return wire.asked(QUEUE) == count
 
         await until(asked)
-        await asyncio.sleep(0.002)
-        assert len(wire.answers) == index + 1
-        wire.answer(index)
-    await until(lambda: len(wire.answers) == 4)
-    wire.answer(3)
+        await linger_is_over(accumulator, wire)
+        assert wire.asked(QUEUE) == index + 1
+        wire.answer(wire.last(QUEUE))
+    await until(lambda: wire.asked(QUEUE) == 4)
+    wire.answer(wire.last(QUEUE))
     assert (await last).queue_offset == 0
-    assert [len(bodies) for bodies, _ in wire.batches] == [1, 1, 1, 1]
+    assert [len(bodies) for bodies, queue in wire.batches if queue == QUEUE] == [1, 1, 1, 1]
 
 
 async def test_while_a_queue_is_busy_its_next_batch_grows_beyond_its_time(wire: Wire) -> None:
@@ -153,11 +170,11 @@ async def test_while_a_queue_is_busy_its_next_batch_grows_beyond_its_time(wire: 
     await until(lambda: wire.answers)
     for body in (b"1", b"2", b"3"):
         add(accumulator, body, queue=QUEUE)
-        await asyncio.sleep(0.001)
+        await linger_is_over(accumulator, wire)
     wire.answer(0)
-    await until(lambda: len(wire.answers) == 2)
-    assert wire.batches[1] == ([b"1", b"2", b"3"], QUEUE)
-    wire.answer(1)
+    await until(lambda: wire.asked(QUEUE) == 2)
+    assert wire.batches[-1] == ([b"1", b"2", b"3"], QUEUE)
+    wire.answer(wire.last(QUEUE))
     await accumulator.flush()
 
 

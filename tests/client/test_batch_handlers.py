@@ -137,7 +137,8 @@ async def test_orderly_what_is_not_acknowledged_comes_again_in_order(cluster: Fa
         if len(calls) == 1:
             messages[0].ack()
             messages[2].ack()  # out of order, so that a hole is left
-            await asyncio.sleep(0.02)  # while it works nothing of the queue may be handed out
+            # While it works nothing of the queue may be handed out.
+            await until(lambda: stored(cluster) == 1)
             raise ReconsumeLater
         if len(calls) == 2:
             await messages[1].reconsume()

@@ -1,6 +1,7 @@
 """Producers and consumers against our own servers, with restarts in every order."""
 
 import asyncio
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Literal
@@ -145,15 +146,21 @@ async def test_a_group_goes_on_where_it_stopped(real: RealCluster, topic: str) -
     assert len(seen) == 40
 
 
+async def next_millisecond() -> None:
+    """Return when the clock of the stores shows another time."""
+    now = time.time_ns() // 1_000_000
+    await until(lambda: time.time_ns() // 1_000_000 > now)
+
+
 async def test_seek_by_time(real: RealCluster, topic: str) -> None:
     async with (
         Producer("PG", namesrv=real.namesrv) as producer,
         PullConsumer("G", namesrv=real.namesrv) as consumer,
     ):
         await producer.send_batch([Message(topic, b"old") for _ in range(8)])
-        await asyncio.sleep(0.02)
+        await next_millisecond()
         middle = datetime.now(UTC)
-        await asyncio.sleep(0.02)
+        await next_millisecond()
         await producer.send_batch([Message(topic, b"new") for _ in range(8)])
         await consumer.assign(topic)
         await consumer.seek(middle)

@@ -69,7 +69,8 @@ async def test_nothing_acknowledged_is_lost_through_restarts(
             async with consumer() as passing:
                 await until(lambda c=passing: c.assignment)  # type: ignore[misc]
                 await real.stop_broker(name)
-                await asyncio.sleep(0.05)
+                before = len(sent)
+                await until(lambda n=before: sending.done() or len(sent) > n + 5)  # type: ignore[misc]
                 await real.start_broker(name)
         await sending
         await until(lambda: sent <= seen, timeout=30.0)

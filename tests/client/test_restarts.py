@@ -250,11 +250,13 @@ async def test_a_shutdown_ends_sends_that_wait_for_a_broker(cluster: FakeCluster
         await sending
 
 
-async def test_a_start_may_wait_for_a_name_server(cluster: FakeCluster) -> None:
+async def test_a_start_may_wait_for_a_name_server(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     await cluster.name_server.stop()
     p = Producer("PG", namesrv=cluster.namesrv, start_timeout=30.0)
     starting = asyncio.create_task(p.start())
-    await asyncio.sleep(AWAY / 4)
+    await until(lambda: "waits up to 30 s for a name server" in caplog.text)
     assert not starting.done()
     await cluster.name_server.start()
     await starting
@@ -272,10 +274,12 @@ async def test_a_start_that_finds_no_name_server_says_so(unused_port: str) -> No
         await client.shutdown()
 
 
-async def test_a_shutdown_ends_a_start_that_waits(unused_port: str) -> None:
+async def test_a_shutdown_ends_a_start_that_waits(
+    unused_port: str, caplog: pytest.LogCaptureFixture
+) -> None:
     p = Producer("PG", namesrv=unused_port, start_timeout=60.0)
     starting = asyncio.create_task(p.start())
-    await asyncio.sleep(0.01)
+    await until(lambda: "waits up to 60 s for a name server" in caplog.text)
     await p.shutdown()
     with pytest.raises(NotRunning):
         await starting

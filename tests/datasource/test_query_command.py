@@ -200,22 +200,19 @@ def test_a_row_that_fails_shows_no_stack_of_java(golden_killed: Path) -> None:
 
 
 @pytest.mark.spark
-def test_json_takes_a_store_in_small_parts(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_takes_a_store_in_small_parts(spark: SparkSession, tmp_path: Path) -> None:
     """Java would run out of memory with those of a scan."""
     store = MadeStore(tmp_path)
     for n in range(100):
         store.put(queue_id=n % 2, body=bytes(1000))
     store.put("other")
     snapshots = [take_snapshot(store.write())]
-    monkeypatch.setattr(query_command, "_JSON_BYTES", 10_000)
     conf = "spark.sql.python.filterPushdown.enabled"
     try:
         for form, count in ((), 1), (("--json",), 11):
             arguments = ["query", "SELECT * FROM t", *form, "--store", str(tmp_path)]
             options = parser().parse_args(arguments)
-            query_command._create_views(spark, options, snapshots)
+            query_command.create_views(spark, options, snapshots, json_bytes=10_000)
             assert spark.table("T").rdd.getNumPartitions() == count
             assert not spark.catalog.tableExists("other")
     finally:

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from .disk import NameChange, Remains, _apply
+from .disk import NameChange, Remains, apply
 
 SECTOR: Final = 512
 PAGE: Final = 4096
@@ -40,7 +40,7 @@ def write_state(remains: Remains, root: Path, random: random.Random) -> str:
     kept = _changes(remains.changes, survival, random)
     names = dict(remains.names)
     for change in kept:
-        _apply(names, change)
+        apply(names, change)
     root.mkdir(parents=True)
     for path in sorted(names):
         # A name in a directory that has itself no name cannot be reached.

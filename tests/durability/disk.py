@@ -169,7 +169,7 @@ class Disk:
                 rest = []
                 for change in self._changes:
                     if change.directory == below:
-                        _apply(self._durable, change)
+                        apply(self._durable, change)
                     else:
                         rest.append(change)
                 self._changes = rest
@@ -240,7 +240,8 @@ class Disk:
             self._changes.append(NameChange(path.parent, {path: None}))
 
 
-def _apply(names: dict[Path, int], change: NameChange) -> None:
+def apply(names: dict[Path, int], change: NameChange) -> None:
+    """Make a change of names."""
     for path, identity in change.names.items():
         if identity is None:
             names.pop(path, None)

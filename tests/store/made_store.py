@@ -6,12 +6,13 @@ nowhere, and stop at any byte.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
 import tarfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageExt
 from pocketmq.message.properties import encode, find
 from pocketmq.message.tags import tag_hash
+from pocketmq.store.files import Files
+from pocketmq.store.store_lock import StoreLock
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 V4 = pack_host("10.1.2.3", 40001)
@@ -219,3 +222,15 @@ def decoded(store: MadeStore, physical: int) -> dict[str, Any]:
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "offsetMsgId": message.offset_msg_id,
     }
+
+
+@contextlib.contextmanager
+def held_open(root: Path) -> Iterator[None]:
+    """Have a store open, as a broker of this process has it."""
+    lock = StoreLock(Files(), root, root / "commitlog")
+    lock.acquire()
+    lock.mark_open()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -20,7 +20,7 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.store_lock import StoreLock
 from tests.store.conftest import StoreBench
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 
 
 def test_the_default_delay_levels() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import Mappings, Segment
 from pocketmq.store.scan.selection import Range, Selection
 from pocketmq.store.scan.tail import take_snapshot
-from tests.store.made_store import NOW, MadeStore, rows_of
+from tests.store.made_store import NOW, MadeStore, held_open, rows_of
 
 
 def filled(root: Path, count: int = 600) -> Path:
@@ -133,8 +132,8 @@ def test_a_topic_goes_while_a_scan_is_planned(
     topic = root / "consumequeue" / "Gone"
     before_mapping(monkeypatch, topic / "0" / f"{0:020d}", lambda: shutil.rmtree(topic))
     # A closed store's records without entries would be found in its log.
-    (root / "abort").write_text(str(os.getpid()))
-    assert [row["topic"] for row in rows_of(scan(root, ["topic"]))] == ["Kept"]
+    with held_open(root):
+        assert [row["topic"] for row in rows_of(scan(root, ["topic"]))] == ["Kept"]
 
 
 def test_a_store_that_goes_altogether_is_no_store(

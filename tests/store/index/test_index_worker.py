@@ -35,7 +35,7 @@ from pocketmq.store.store_lock import locked, wait_until_unlocked
 from tests.store.conftest import FailingFiles, StoreBench
 
 ALL_TIME = (0, 2**63 - 1)
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 SMALL = {"max_hash_slot_num": 7, "max_index_num": 100}
 
 

@@ -55,7 +55,6 @@ def test_the_package_holds_what_the_demo_says() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_missing_package_is_said_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
+def test_a_missing_package_is_said_with_what_to_type() -> None:
     with pytest.raises(flights.DataSetMissing, match=r"pip install 'pocketmq\[demo\]'"):
-        flights.data_file()
+        flights.data_file("no_such_package")
