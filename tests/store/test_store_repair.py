@@ -274,3 +274,18 @@ async def test_a_repair_that_was_interrupted(bench: Any, monkeypatch: Any) -> No
     assert (bench.root / "abort").exists()
     repair_store(bench.config())
     await check_served(bench, good, {("Topic", 0, results[10].queue_offset)})
+
+
+async def test_the_official_broker_still_recovers_its_batch_queues_after_a_repair(
+    bench: Any,
+) -> None:
+    """It enters what is missing after a crash, from the time on that the checkpoint holds."""
+    await filled(bench)
+    (bench.root / "abort").write_text("1")
+    (bench.root / "batchconsumequeue" / "Batch" / "0").mkdir(parents=True)
+    logics = struct.pack(">q", 5_000)
+    patch(bench.root / "checkpoint", 8, logics)
+    patch(bench.segment(0), 95, b"?")
+    assert repaired(bench).actions
+    assert (bench.root / "abort").exists()
+    assert (bench.root / "checkpoint").read_bytes()[8:16] == logics
