@@ -40,6 +40,7 @@ LIVE: Final = frozenset(
         "brokerHeartbeatInterval",
         "brokerPermission",
         "channelExpiredTimeout",
+        "checkCRCOnRead",
         "cleanFileForciblyEnable",
         "cleanResourceInterval",
         "compressedRegister",
