@@ -19,7 +19,13 @@ from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.files import Files, MappedFile, Retirement
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
-from pocketmq.store.queue.queue_entry import Entry, iter_entries, pack_entry, unpack_entry
+from pocketmq.store.queue.queue_entry import (
+    Entry,
+    iter_entries,
+    pack_entry,
+    unpack_entries,
+    unpack_entry,
+)
 
 if TYPE_CHECKING:
     from pocketmq.store.queue.entry_array import EntryArray
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 FILLER_SIZE: Final = 0x7FFFFFFF
 _FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
 _SETTING: Final = "mappedFileSizeConsumeQueue"
+_FIRST_BLOCKS: Final = 64 * 1024  # bytes that the first entries of a file get; then as many again
 
 #: Called for each message that becomes readable: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -41,7 +48,7 @@ class ConsumeQueue:
         max_offset: behind the newest entry; what consumers can read ends here.
         next_offset: what the next message gets. Ahead of `max_offset` by the messages that are
             stored but must be flushed before they may be read.
-        room: offsets below this have a file.
+        room: offsets below this have a file, and blocks on the disk in it.
         max_physical: physical offset behind the last entry's record, -1 without an entry.
         lost_physical: physical offset behind the record of the last entry that was on the disk
             after a crash, if that was behind a hole; else -1. Recovery compares it with what it
@@ -71,6 +78,7 @@ class ConsumeQueue:
         self._map: mmap | None = None
         self._map_begin = 0  # the queue offsets that the current file holds
         self._map_end = 0
+        self._files_end = 0  # the queue offset at which the last file ends
         self._flushed = 0  # entries below this are on the disk
         # With offsets skipped at the end: what `room` is once they have their fillers.
         self._room_behind: int | None = None
@@ -80,18 +88,32 @@ class ConsumeQueue:
     def make_room(self, count: int = 1) -> None:
         """Make sure the next `count` messages have a file to be entered in. Raises DiskFull.
 
-        Call it before the commit log is written, so that entering the messages cannot fail.
+        Call it before the commit log is written, so that entering the messages cannot fail. A file
+        gets its blocks little by little: most of many queues have few messages.
         """
         if self._room_behind is not None:
             self._fill_skipped()
         while self.room < self.next_offset + count:
-            size = self.files.file_size
-            base = self.room * UNIT if self.files.mapped else self.next_offset * UNIT // size * size
-            file = self.files.create(base)
-            file.expect_random()
-            if self.max_offset * UNIT > base and len(self.files.mapped) == 1:
-                _fill(file, 0, self.max_offset * UNIT - base)
-            self.room = (base + size) // UNIT
+            if self.room < self._files_end:
+                file = self.files.mapped[-1]
+                begin = file.base_offset // UNIT
+                blocks = min(max(2 * (self.room - begin) * UNIT, _FIRST_BLOCKS), file.size)
+                file.allocate(blocks)
+                self.room = begin + blocks // UNIT
+            else:
+                self._add_file()
+
+    def _add_file(self) -> None:
+        size = self.files.file_size
+        first = not self.files.mapped
+        base = self.next_offset * UNIT // size * size if first else self._files_end * UNIT
+        fillers = max(self.max_offset * UNIT - base, 0) if first else 0
+        blocks = min(max(fillers, _FIRST_BLOCKS), size)
+        file = self.files.create(base, allocated=blocks)
+        file.expect_random()
+        _fill(file, 0, fillers)
+        self.room = (base + blocks) // UNIT
+        self._files_end = (base + size) // UNIT
 
     def append(self, entries: bytes) -> None:
         """Enter the next messages, at least one, as `pack_entries` gives them; `make_room` has been
@@ -114,6 +136,13 @@ class ConsumeQueue:
             room = (self._map_end - self.max_offset) * UNIT
             self.append(entries[:room])
             entries = entries[room:]
+
+    def replace(self, offset: int, entry: Entry) -> None:
+        """Overwrite the entry of one offset, which is damaged."""
+        file = self._file_of(offset)
+        at = offset * UNIT - file.base_offset
+        file.map[at : at + UNIT] = pack_entry(*entry)
+        self._flushed = min(self._flushed, offset)
 
     def start_at(self, offset: int) -> None:
         """Let an empty queue begin at `offset`: the log before it is gone."""
@@ -169,7 +198,7 @@ class ConsumeQueue:
     def clear(self) -> None:
         """Forget all entries, and where they began."""
         self.files.remove_all()
-        self.room = 0
+        self.room = self._files_end = 0
         self._room_behind = None
         self.max_physical = -1
         self._map_begin = self._map_end = 0
@@ -182,12 +211,20 @@ class ConsumeQueue:
 
         `offset` must lie in [min_offset, max_offset). No entries when its file is gone.
         """
+        return iter_entries(self._slice(offset, count))
+
+    def _slice(self, offset: int, count: int) -> memoryview:
         file = self.files.find(offset * UNIT)
         if file is None:
-            return iter(())
+            return memoryview(b"")
         begin = offset * UNIT - file.base_offset
         stop = min(begin + count * UNIT, self.max_offset * UNIT - file.base_offset, file.size)
-        return iter_entries(file.view[begin:stop])
+        return file.view[begin:stop]
+
+    def places(self, offset: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the physical offsets and the sizes of the entries that `read` gives."""
+        flat = unpack_entries(self._slice(offset, count))
+        return flat[0::3], flat[1::3]
 
     def entry(self, offset: int) -> Entry | None:
         """Return the entry of one offset; None outside [min_offset, max_offset)."""
@@ -214,13 +251,15 @@ class ConsumeQueue:
             yield start, entry_array(file.view[begin:end])
             start += (end - begin) // UNIT
 
-    def first_where(self, holds: Callable[[int, int], bool]) -> int:
+    def first_where(self, holds: Callable[[int, int], bool], stop: int | None = None) -> int:
         """Return the lowest offset whose entry (physical offset, size) satisfies `holds`, which
-        must be false up to some entry and true from there on; `max_offset` when there is none.
+        must be false up to some entry and true from there on; `stop`, by default `max_offset`, when
+        there is none before that.
 
         Fillers are neither; the result is none.
         """
-        low, high = self.min_offset, self.max_offset
+        low, high = self.min_offset, self.max_offset if stop is None else stop
+        end = high
         while low < high:
             middle = (low + high) // 2
             at = self._skip_fillers(middle, high)
@@ -229,7 +268,7 @@ class ConsumeQueue:
                 high = middle
             else:
                 low = at + 1
-        return self._skip_fillers(low, self.max_offset)
+        return self._skip_fillers(low, end)
 
     def _skip_fillers(self, offset: int, stop: int) -> int:
         while offset < stop and (entry := self.entry(offset)) and entry[1] == FILLER_SIZE:
@@ -297,7 +336,16 @@ class ConsumeQueue:
         """Skip fillers, and entries of records that the commit log no longer has."""
         if self.files.mapped:
             self.min_offset = self.files.first_offset // UNIT
-        self.min_offset = self.first_where(lambda physical, _: physical >= min_physical)
+        begin = self.min_offset
+
+        def is_there(physical: int, size: int) -> bool:
+            return size != FILLER_SIZE and (physical >= min_physical or physical < 0)
+
+        first = self.first_where(is_there)
+        # A damaged entry may have misled the search; then the one before it is there already.
+        while first - 2 >= begin and (before := self.entry(first - 2)) and is_there(*before[:2]):
+            first = self.first_where(is_there, stop=first - 1)
+        self.min_offset = first
 
     def expire(self, min_physical: int) -> list[MappedFile]:
         """Skip what the commit log no longer has, and take out the files that held nothing else,
@@ -348,8 +396,18 @@ class ConsumeQueue:
     def _set_end(self, end: int) -> None:
         """Make `end` the end of the entries: the next append goes there."""
         last_file = self.files.mapped[-1]
-        last_file.allocate()
-        self.room = (last_file.base_offset + last_file.size) // UNIT
+        begin = last_file.base_offset // UNIT
+        self._files_end = (last_file.base_offset + last_file.size) // UNIT
+        if end >= begin:
+            # What is there has blocks unless it was copied. The rest is for `make_room` to ask for.
+            self.room = end
+            if end > begin:
+                last_file.allocate((end - begin) * UNIT)
+        else:
+            for file in self.files.mapped:
+                if file.base_offset + file.size > end * UNIT:
+                    file.allocate()
+            self.room = self._files_end
         self.max_offset = self.next_offset = end
         self._map_begin = self._map_end = 0
         self.max_physical = -1
