@@ -15,14 +15,13 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.creation_limit import CreationLimit
 from pocketmq.broker.table_file import Content, TableFile
 from pocketmq.broker.table_writer import TableWriter
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import ConfigFileError
 
@@ -42,7 +41,6 @@ OWN_GROUPS: Final = (
 _TOOL_GROUPS: Final = frozenset(
     (*OWN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
 )
-MOST_MADE: Final = 1_024  # groups that one connection may make between two writes of the table
 FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
 
 
@@ -62,8 +60,7 @@ class SubscriptionGroups:
         )
         self._writer = TableWriter(path, self._encode, self._file.write)
         self._clock = clock
-        # How many groups each connection made since the last write began.
-        self._made: dict[RequestConnection, int] = {}
+        self._limit = CreationLimit("consumer groups")
         self._log = LimitedLog(log)
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
@@ -102,7 +99,7 @@ class SubscriptionGroups:
         await self._writer.saved(self._writer.revision)
 
     def _encode(self) -> Content:
-        self._made.clear()
+        self._limit.clear()
         return self._file.encode(self.data_version, forbiddenTable=self.forbidden)
 
     def known(self, name: str) -> bool:
@@ -114,8 +111,8 @@ class SubscriptionGroups:
     ) -> SubscriptionGroupConfig | None:
         """Return the group's settings; create them with defaults where the broker allows that.
 
-        Raises `RemotingError` (SYSTEM_BUSY) when the `connection` that asks made too many groups
-        that are not on the disk yet.
+        Raises `RemotingError` (SYSTEM_BUSY) when the `connection` that asks created too many
+        groups that are not on the disk yet.
         """
         group = self.table.get(name)
         if group is not None:
@@ -137,14 +134,7 @@ class SubscriptionGroups:
             )
             return None
         if connection is not None:
-            made = self._made.get(connection, 0)
-            if made >= MOST_MADE:
-                raise RemotingError(
-                    ResponseCode.SYSTEM_BUSY,
-                    f"[OVERLOAD]this connection made {made} consumer groups that are not on the "
-                    "disk yet",
-                )
-            self._made[connection] = made + 1
+            self._limit.count(connection)
         group = SubscriptionGroupConfig(group_name=name)
         self._log.info("group %s created", name)
         self.update([group])

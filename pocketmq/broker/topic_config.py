@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.creation_limit import CreationLimit
 from pocketmq.broker.table_file import Content, TableFile
 from pocketmq.broker.table_writer import TableWriter
 from pocketmq.broker.topic_attributes import apply_changes
@@ -27,6 +28,7 @@ from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYST
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ class TopicConfigs:
         self._config = config
         self._file = TableFile(path, "topics", "topicConfigTable", TopicConfig)
         self._writer = TableWriter(path, self._encode, self._file.write)
+        self._limit = CreationLimit("topics")
         # The topics that are not on the disk yet, and the revision of the table that has each.
         self._new: dict[str, int] = {}
         # The deleted topics, and where the log ended then. See `adopt`.
@@ -164,6 +167,7 @@ class TopicConfigs:
         await self._writer.stop()
 
     def _encode(self) -> Content:
+        self._limit.clear()
         for name, revision in list(self._new.items()):
             if revision > self._writer.written:
                 break
@@ -229,11 +233,18 @@ class TopicConfigs:
         return sorted(self._system)
 
     def create_for_send(
-        self, name: str, template_name: str, queues: int, sys_flag: int = 0
+        self,
+        name: str,
+        template_name: str,
+        queues: int,
+        sys_flag: int = 0,
+        connection: RequestConnection | None = None,
     ) -> TopicConfig | None:
         """Create `name` from a template topic at its first send; None when that is not allowed.
 
-        `queues` is what the producer wants, bounded by the template's write queues.
+        `queues` is what the producer wants, bounded by the template's write queues. Raises
+        `RemotingError` (SYSTEM_BUSY) when its `connection` created too many topics that are not on
+        the disk yet.
         """
         known = self.table.get(name)
         if known is not None:
@@ -261,6 +272,8 @@ class TopicConfigs:
             sys_flag,
         )
         topic.topic_filter_type = template.topic_filter_type
+        if connection is not None:
+            self._limit.count(connection)
         self._put([topic])
         return topic
 
@@ -272,10 +285,15 @@ class TopicConfigs:
         sys_flag: int = 0,
         *,
         order: bool = False,
+        connection: RequestConnection | None = None,
     ) -> TopicConfig:
-        """Return the topic as it is, or a new one: for retry and dead-letter topics."""
+        """Return the topic as it is, or a new one: for retry and dead-letter topics. Raises as
+        `create_for_send`.
+        """
         topic = self.table.get(name)
         if topic is None:
+            if connection is not None:
+                self._limit.count(connection)
             topic = _new_topic(name, queues, perm, sys_flag)
         elif topic.order == order:
             return topic

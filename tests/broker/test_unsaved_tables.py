@@ -266,6 +266,27 @@ async def test_one_connection_may_make_only_so_many_topics_at_once(
     assert (await first).code == REFUSED
 
 
+async def test_sends_that_are_refused_create_only_so_many_topics_either(
+    client: Client, broker: Broker, topics_disk: Disk
+) -> None:
+    await client.send("Known")
+    async with topics_disk.waiting():
+        first = asyncio.create_task(client.send("First"))
+        await created(broker, "First")
+        sends = [client.send(f"New{n}", queue_id=99) for n in range(1_100)]
+        codes = [answer.code for answer in await asyncio.gather(*sends)]
+    assert codes.count(ResponseCode.INVALID_PARAMETER) == 1_024
+    assert codes.count(ResponseCode.SYSTEM_BUSY) == 1_100 - 1_024
+    assert broker.tables.topics.get("New1099") is None
+    assert (await first).code == REFUSED
+
+
+async def test_topics_that_are_not_created_do_not_count(client: Client) -> None:
+    sends = [client.send(f"New{n}", default_topic="NoTemplate") for n in range(1_100)]
+    codes = {answer.code for answer in await asyncio.gather(*sends)}
+    assert codes == {ResponseCode.TOPIC_NOT_EXIST}
+
+
 # --- what is found at start -------------------------------------------------------------------
 
 

@@ -105,7 +105,7 @@ class SendChecks:
             )
         self._topics.check_new(name)
         self._topics.check_served(name)
-        return self._create(header) if known is None else known
+        return self._create(request) if known is None else known
 
     def accepting(self) -> None:
         """Raise as long as the broker is set to take no messages yet."""
@@ -116,7 +116,8 @@ class SendChecks:
                 ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}"
             )
 
-    def _create(self, header: SendHeader) -> TopicConfig:
+    def _create(self, request: Request[Any]) -> TopicConfig:
+        header: SendHeader = request.header
         name = header.topic
         retry = name.startswith(RETRY_PREFIX)
         sys_flag = 0
@@ -131,9 +132,13 @@ class SendChecks:
             )
         topic = None
         if queues is not None:
-            topic = self._topics.create_for_send(name, header.default_topic, queues, sys_flag)
+            topic = self._topics.create_for_send(
+                name, header.default_topic, queues, sys_flag, request.connection
+            )
         if topic is None and retry:
-            topic = self._topics.create_if_absent(name, 1, sys_flag=sys_flag)
+            topic = self._topics.create_if_absent(
+                name, 1, sys_flag=sys_flag, connection=request.connection
+            )
         if topic is None:
             raise RemotingError(
                 ResponseCode.TOPIC_NOT_EXIST,
