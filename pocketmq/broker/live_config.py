@@ -42,6 +42,7 @@ LIVE: Final = frozenset(
         "brokerHeartbeatInterval",
         "brokerPermission",
         "channelExpiredTimeout",
+        "checkCRCOnRead",
         "cleanFileForciblyEnable",
         "cleanResourceInterval",
         "compressedRegister",

@@ -94,6 +94,8 @@ class RuntimeInfo:
             "putMessageSizeTotal": put.size,
             "putMessageAverageSize": put.size / put.messages if put.messages else 0.0,
             "putMessageFailedTimes": self._store.counters.puts_refused,
+            "damagedEntriesRebuilt": self._store.counters.entries_rebuilt,
+            "damagedMessagesPassedOver": self._store.counters.messages_passed_over,
             "getMessageEntireTimeMax": statistics.longest_get // 1_000_000,
             "msgPutTotalTodayNow": put.messages,
             "msgPutTotalTodayMorning": statistics.put_totals.today_morning,

@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from pocketmq.message.limits import MAX_BODY
 
@@ -52,6 +52,8 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         flush_interval_consume_queue, flush_consume_queue_least_pages,
             flush_consume_queue_thorough_interval: the same for consume queues.
         sync_flush_timeout: how long a send waits for a synchronous flush.
+        check_crc_on_read: compare the CRC of each message that is read, and its tags code; not of
+            the official broker, whose checkCRCOnRecover this is named after.
         max_message_size: of a body, or of a whole batch body.
         max_filter_message_size: consume-queue bytes that one get scans at most.
         message_delay_level: the delay levels, from 1 upwards.
@@ -92,6 +94,7 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     flush_consume_queue_least_pages: Annotated[int, Meta(ge=0)] = 2
     flush_consume_queue_thorough_interval: Millis = 60_000
     sync_flush_timeout: Millis = 5_000
+    check_crc_on_read: bool = field(default=False, name="checkCRCOnRead")
     max_message_size: Annotated[int, Meta(ge=1024, le=2**30)] = MAX_BODY
     max_filter_message_size: Annotated[int, Meta(ge=CONSUME_QUEUE_UNIT)] = 16_000
     message_delay_level: Delays = DEFAULT_DELAY_LEVELS

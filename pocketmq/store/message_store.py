@@ -173,7 +173,9 @@ class MessageStore:
         self.put_many = writer.put_many
         self.refuse = writer.refuse
         self.accept = writer.accept
-        reader = StoreReader(commit_log, table, config, writer.try_settle, self.counters)
+        reader = StoreReader(
+            commit_log, table, config, writer.try_settle, self.counters, self.delay_levels
+        )
         self.get = reader.get
         self.min_offset = reader.min_offset
         self.max_offset = reader.max_offset

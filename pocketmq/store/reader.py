@@ -5,14 +5,19 @@ Reference: DefaultMessageStore.getMessage, ConsumeQueue.binarySearchInQueueByTim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from pocketmq.message.record import RecordError, properties_of
 from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
+from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.damaged_entries import DamagedEntries
+from pocketmq.store.queue.record_heads import RecordHeads
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 
 _FOUND: Final = GetStatus.FOUND
@@ -51,11 +56,15 @@ class StoreReader:
         config: StoreConfig,
         settle: Callable[[], None],
         counters: StoreCounters,
+        delay_levels: DelayLevels,
     ) -> None:
         self._log = commit_log
         self._settle = settle
         self._by_topic = table.by_topic
         self._counters = counters
+        self._config = config
+        self._heads = RecordHeads(commit_log.files)
+        self._damaged = DamagedEntries(commit_log, delay_levels, counters)
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT
 
     def get(
@@ -77,6 +86,10 @@ class StoreReader:
         those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
         scanned for them. `disk` bounds the read further where messages are old. One call never
         reads beyond the consume-queue file that `offset` lies in.
+
+        Each entry is compared with the head of its record, and with checkCRCOnRead with all of it.
+        A damaged entry is made anew from the log; a message that cannot be read is left out, and
+        the next offset is behind it.
         """
         self._settle()
         queues = self._by_topic.get(topic)
@@ -86,21 +99,134 @@ class StoreReader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return self._out_of_range(offset, low, high)
+        if accept is None and not self._config.check_crc_on_read:
+            result = self._get_together(queue, offset, max_messages, max_bytes, codes, disk.memory)
+            if result is not None:
+                return result
+        return self._get_one_by_one(queue, offset, max_messages, max_bytes, codes, accept, disk)
+
+    def _get_together(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        codes: frozenset[int] | None,
+        memory: int,
+    ) -> GetResult | None:
+        """Read as most reads are: all entries are sound, of messages that lie in one file and count
+        as in memory. None where that is not so: then nothing was read."""
         log = self._log
+        offsets: Sequence[int]
+        physicals: Sequence[int]
+        sizes: Sequence[int]
+        if codes is None:
+            physicals, sizes = queue.places(offset, max_messages)
+            next_offset = offset + len(sizes)
+            offsets = range(offset, next_offset)
+        else:
+            selected = self._select(queue, offset, max_messages, codes)
+            if selected is None:
+                return None
+            offsets, physicals, sizes, next_offset = selected
+            if not offsets and next_offset > offset:
+                return self._missed(
+                    _NO_MATCHED_MESSAGE, next_offset, queue.min_offset, queue.max_offset
+                )
+        if not offsets or physicals[0] < log.end - memory:
+            return None
+        total = sum(sizes)
+        if total > max_bytes:
+            ends = list(accumulate(sizes))
+            count = max(1, bisect_right(ends, max_bytes))
+            total = ends[count - 1]
+            if count < len(offsets):
+                next_offset = offsets[count]
+                offsets, physicals, sizes = offsets[:count], physicals[:count], sizes[:count]
+        file = log.files.find(physicals[0])
+        if file is None or not self._heads.agree(queue, offset, next_offset):
+            return None
+        view, base = file.view, file.base_offset
+        begin = physicals[0] - base
+        end = physicals[-1] + sizes[-1] - base
+        if end > file.size:
+            return None
+        buffers: list[memoryview] = []
+        if end - begin != total:
+            # Records that lie side by side are given as one slice.
+            run_end = begin
+            for physical, size in zip(physicals, sizes, strict=True):
+                at = physical - base
+                if at != run_end:
+                    buffers.append(view[begin:run_end])
+                    begin = at
+                run_end = at + size
+        buffers.append(view[begin:end])
+        return self._found(queue, next_offset, buffers, len(offsets), total, end + base)
+
+    def _select(
+        self, queue: ConsumeQueue, offset: int, max_messages: int, codes: frozenset[int]
+    ) -> tuple[list[int], list[int], list[int], int] | None:
+        """Return offsets, physical offsets and sizes of the entries with these tags codes, and the
+        offset to go on from; None if an entry that is left out looks damaged."""
+        offsets: list[int] = []
+        physicals: list[int] = []
+        sizes: list[int] = []
+        end = 0
+        scanned = offset
+        entries = queue.read(offset, max(self._scan_limit, max_messages))
+        for scanned, (physical, size, tags_code) in enumerate(entries, offset + 1):
+            if tags_code in codes:
+                offsets.append(scanned - 1)
+                physicals.append(physical)
+                sizes.append(size)
+                if len(offsets) == max_messages:
+                    break
+            elif physical < end or size <= 0 or size == FILLER_SIZE:
+                return None
+            end = physical + size
+        return offsets, physicals, sizes, scanned
+
+    def _get_one_by_one(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        codes: frozenset[int] | None,
+        accept: Callable[[Mapping[str, str]], bool] | None,
+        disk: DiskLimits,
+    ) -> GetResult:
+        log = self._log
+        check_crc = self._config.check_crc_on_read
         limit = max_messages
         if codes is not None or accept is not None:
             limit = max(self._scan_limit, max_messages)
         buffers: list[memoryview] = []
         status = _NO_MATCHED_MESSAGE
         next_offset = offset
-        count = total = 0
+        count = total = last_end = 0
+        run_begin = run_end = -1
+        log_begin = log.min_offset
         memory, disk_messages, disk_bytes = disk
         on_disk = log.end - memory  # physical offset before which messages count as on the disk
-        # Records that lie side by side are given as one slice: begin and end of the current one.
-        run_begin = run_end = -1
-        file_begin = file_end = -1
-        view = None
-        for physical, size, tags_code in queue.read(offset, limit):
+        for entry in queue.read(offset, limit):
+            physical, size, tags_code = entry
+            if codes is not None and tags_code not in codes and last_end <= physical and size > 0:
+                next_offset += 1
+                last_end = physical + size
+                continue
+            if size == FILLER_SIZE or (
+                physical < log_begin and self._damaged.is_expired(queue, next_offset, physical)
+            ):
+                status = _REMOVING
+                next_offset += 1
+                continue
+            checked = self._damaged.checked(queue, next_offset, entry, crc=check_crc)
+            if checked is None:
+                next_offset += 1
+                continue
+            physical, size, tags_code = checked
             if count and (
                 count >= max_messages
                 or total + size > max_bytes
@@ -108,29 +234,25 @@ class StoreReader:
             ):
                 break
             next_offset += 1
+            last_end = physical + size
             if codes is not None and tags_code not in codes:
                 continue
             if accept is not None:
                 properties = self._properties(physical, size)
                 if properties is not None and not accept(properties):
                     continue
-            if physical == run_end and physical + size <= file_end:
-                run_end += size
+            # Records that lie side by side are given as one slice.
+            joined = log.read(run_begin, last_end - run_begin) if physical == run_end else None
+            if joined is not None:
+                buffers[-1] = joined
             else:
-                if physical < file_begin or physical + size > file_end:
-                    file = log.files.find(physical)
-                    if file is None or physical + size > file.base_offset + file.size:
-                        # The file has expired, or the entry is a filler.
-                        status = _REMOVING
-                        continue
-                    if view is not None and run_end > run_begin:
-                        buffers.append(view[run_begin - file_begin : run_end - file_begin])
-                    file_begin, view = file.base_offset, file.view
-                    file_end = file_begin + file.size
-                elif view is not None and run_end > run_begin:
-                    buffers.append(view[run_begin - file_begin : run_end - file_begin])
+                record = log.read(physical, size)
+                if record is None:
+                    status = _REMOVING  # its file expired this very moment
+                    continue
+                buffers.append(record)
                 run_begin = physical
-                run_end = physical + size
+            run_end = last_end
             count += 1
             total += size
         else:
@@ -138,16 +260,28 @@ class StoreReader:
                 # The file of the queue expired between two looks at it.
                 unit = queue.files.file_size // CONSUME_QUEUE_UNIT
                 following = offset - offset % unit + unit
-                return self._missed(GetStatus.OFFSET_FOUND_NULL, following, low, high)
-        if not count or view is None:
-            return self._missed(status, next_offset, low, high)
-        buffers.append(view[run_begin - file_begin : run_end - file_begin])
+                return self._missed(
+                    GetStatus.OFFSET_FOUND_NULL, following, queue.min_offset, queue.max_offset
+                )
+        if not count:
+            return self._missed(status, next_offset, queue.min_offset, queue.max_offset)
+        return self._found(queue, next_offset, buffers, count, total, run_end)
+
+    def _found(
+        self,
+        queue: ConsumeQueue,
+        next_offset: int,
+        buffers: list[memoryview],
+        count: int,
+        total: int,
+        end: int,
+    ) -> GetResult:
         counters = self._counters
         counters.gets_found += 1
         counters.messages_got += count
         counters.bytes_got += total
-        behind = log.end - run_end
-        return GetResult(_FOUND, next_offset, low, high, buffers, count, total, behind)
+        low, high = queue.min_offset, queue.max_offset
+        return GetResult(_FOUND, next_offset, low, high, buffers, count, total, self._log.end - end)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the oldest message's offset; 0 for an unknown queue."""

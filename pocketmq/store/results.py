@@ -83,7 +83,12 @@ class GetResult(msgspec.Struct):
 
 
 class StoreCounters(msgspec.Struct):
-    """Counts since the store was made; they only grow."""
+    """Counts since the store was made; they only grow.
+
+    Attributes not obvious from their names:
+        entries_rebuilt: damaged consume-queue entries that were made anew from the log.
+        messages_passed_over: messages that no reader can be given, since they are damaged.
+    """
 
     messages_put: int = 0
     bytes_put: int = 0
@@ -92,3 +97,5 @@ class StoreCounters(msgspec.Struct):
     bytes_got: int = 0
     gets_found: int = 0
     gets_missed: int = 0
+    entries_rebuilt: int = 0
+    messages_passed_over: int = 0

@@ -47,6 +47,28 @@ async def test_found(client: Client, topic: str, code: int) -> None:
     }
 
 
+async def test_what_is_damaged_is_passed_over(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    """As messages that no filter lets through: official consumers then go on at the next offset."""
+    broker = await start_broker()
+    client = await connect(broker)
+    await fill(client, topic, "", "", "")
+    entry = broker.store.queues[topic][0].entry(1)
+    assert entry is not None
+    (log,) = broker.config.commit_log_directory.iterdir()
+    with log.open("r+b") as file:
+        file.seek(entry[0] + 4)
+        file.write(b"nonsense")
+
+    answer = await client.pull(topic, 1, max_msg_nums=1)
+    assert (answer.code, answer.remark) == (RETRY, "NO_MATCHED_MESSAGE")
+    assert position(answer) == (2, 0, 3)
+    assert [bytes(r.body) for r in await client.pulled(topic)] == [b"m0", b"m2"]
+    status = await client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert b'"damagedMessagesPassedOver":"2"' in bytes(status.body).replace(b" ", b"")
+
+
 async def test_a_pull_is_bounded(client: Client, topic: str) -> None:
     body = encode_batch([(0, b"m", b"")] * 300)
     await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)

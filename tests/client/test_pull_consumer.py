@@ -557,6 +557,22 @@ async def test_a_corrupt_record_is_not_skipped(cluster: FakeCluster) -> None:
         assert (await c.pull(A0, 2)).messages == []
 
 
+async def test_a_corrupt_record_does_not_stop_a_consumer(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = cluster["a"]
+    fill(cluster)
+    records = broker.records["T", 0]
+    corrupt = bytearray(records[1])
+    corrupt[8] ^= 1
+    broker.records["T", 0][1] = bytes(corrupt)
+    async with consumer(cluster) as c:
+        await c.assign([A0])
+        messages = await drain(c, len(records) - 1)
+    assert [m.queue_offset for m in messages] == [0, *range(2, len(records))]
+    assert "going on one offset further" in caplog.text
+
+
 async def test_a_body_that_does_not_decompress_is_given_as_stored(cluster: FakeCluster) -> None:
     cluster["a"].store("T", 0, b"not zlib", "a\x01b\x02", sys_flag=COMPRESSED)
     async with consumer(cluster) as c:

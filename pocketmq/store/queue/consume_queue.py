@@ -19,7 +19,13 @@ from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.files import Files, MappedFile, Retirement
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
-from pocketmq.store.queue.queue_entry import Entry, iter_entries, pack_entry, unpack_entry
+from pocketmq.store.queue.queue_entry import (
+    Entry,
+    iter_entries,
+    pack_entry,
+    unpack_entries,
+    unpack_entry,
+)
 
 if TYPE_CHECKING:
     from pocketmq.store.queue.entry_array import EntryArray
@@ -115,6 +121,13 @@ class ConsumeQueue:
             self.append(entries[:room])
             entries = entries[room:]
 
+    def replace(self, offset: int, entry: Entry) -> None:
+        """Overwrite the entry of one offset, which is damaged."""
+        file = self._file_of(offset)
+        at = offset * UNIT - file.base_offset
+        file.map[at : at + UNIT] = pack_entry(*entry)
+        self._flushed = min(self._flushed, offset)
+
     def start_at(self, offset: int) -> None:
         """Let an empty queue begin at `offset`: the log before it is gone."""
         self.min_offset = self.max_offset = self.next_offset = offset
@@ -182,12 +195,20 @@ class ConsumeQueue:
 
         `offset` must lie in [min_offset, max_offset). No entries when its file is gone.
         """
+        return iter_entries(self._slice(offset, count))
+
+    def _slice(self, offset: int, count: int) -> memoryview:
         file = self.files.find(offset * UNIT)
         if file is None:
-            return iter(())
+            return memoryview(b"")
         begin = offset * UNIT - file.base_offset
         stop = min(begin + count * UNIT, self.max_offset * UNIT - file.base_offset, file.size)
-        return iter_entries(file.view[begin:stop])
+        return file.view[begin:stop]
+
+    def places(self, offset: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the physical offsets and the sizes of the entries that `read` gives."""
+        flat = unpack_entries(self._slice(offset, count))
+        return flat[0::3], flat[1::3]
 
     def entry(self, offset: int) -> Entry | None:
         """Return the entry of one offset; None outside [min_offset, max_offset)."""
@@ -214,13 +235,15 @@ class ConsumeQueue:
             yield start, entry_array(file.view[begin:end])
             start += (end - begin) // UNIT
 
-    def first_where(self, holds: Callable[[int, int], bool]) -> int:
+    def first_where(self, holds: Callable[[int, int], bool], stop: int | None = None) -> int:
         """Return the lowest offset whose entry (physical offset, size) satisfies `holds`, which
-        must be false up to some entry and true from there on; `max_offset` when there is none.
+        must be false up to some entry and true from there on; `stop`, by default `max_offset`, when
+        there is none before that.
 
         Fillers are neither; the result is none.
         """
-        low, high = self.min_offset, self.max_offset
+        low, high = self.min_offset, self.max_offset if stop is None else stop
+        end = high
         while low < high:
             middle = (low + high) // 2
             at = self._skip_fillers(middle, high)
@@ -229,7 +252,7 @@ class ConsumeQueue:
                 high = middle
             else:
                 low = at + 1
-        return self._skip_fillers(low, self.max_offset)
+        return self._skip_fillers(low, end)
 
     def _skip_fillers(self, offset: int, stop: int) -> int:
         while offset < stop and (entry := self.entry(offset)) and entry[1] == FILLER_SIZE:
@@ -297,7 +320,16 @@ class ConsumeQueue:
         """Skip fillers, and entries of records that the commit log no longer has."""
         if self.files.mapped:
             self.min_offset = self.files.first_offset // UNIT
-        self.min_offset = self.first_where(lambda physical, _: physical >= min_physical)
+        begin = self.min_offset
+
+        def is_there(physical: int, size: int) -> bool:
+            return size != FILLER_SIZE and (physical >= min_physical or physical < 0)
+
+        first = self.first_where(is_there)
+        # A damaged entry may have misled the search; then the one before it is there already.
+        while first - 2 >= begin and (before := self.entry(first - 2)) and is_there(*before[:2]):
+            first = self.first_where(is_there, stop=first - 1)
+        self.min_offset = first
 
     def expire(self, min_physical: int) -> list[MappedFile]:
         """Skip what the commit log no longer has, and take out the files that held nothing else,

@@ -11,15 +11,51 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pocketmq.message.record import MIN_RECORD
+
 ENTRY_DTYPE: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 """The 20 bytes of an entry, unaligned and big-endian as they lie in the file."""
 
 EntryArray: TypeAlias = npt.NDArray[Any]
 
 
+class SoundPlace(NamedTuple):
+    """Where the records of entries must be, and what their heads must say."""
+
+    view: memoryview
+    """A commit-log file, ..."""
+    base_offset: int
+    """... and the physical offset of its first byte."""
+    magic: int
+    queue_id: int
+    queue_offset: int
+    """Of the first entry."""
+
+
 def entry_array(view: memoryview) -> EntryArray:
     """Return the entries in `view`, without a copy; the array keeps what it came from mapped."""
     return np.frombuffer(view, ENTRY_DTYPE)
+
+
+def count_sound(entries: EntryArray, place: SoundPlace) -> int:
+    """Return how many of the first entries agree with the heads of their records, which must lie
+    in one file."""
+    view, base, magic, queue_id, offset = place
+    physicals = entries["physical"].astype(np.int64)
+    sizes = entries["size"].astype(np.int64)
+    at = physicals - base
+    inside = (at >= 0) & (at + sizes <= len(view)) & (sizes >= MIN_RECORD)
+    at[~inside] = 0
+    # The eight bytes from each byte on, as a number.
+    words = np.ndarray((len(view) - 7,), ">i8", view, strides=(1,))
+    sound = (
+        inside
+        & (words[at] == (sizes << 32 | magic))
+        & (words[at + 8] & 0xFFFFFFFF == queue_id)
+        & (words[at + 20] == np.arange(offset, offset + len(at)))
+        & (words[at + 28] == physicals)
+    )
+    return len(at) if sound.all() else int(sound.argmin())
 
 
 class EntryRun(NamedTuple):

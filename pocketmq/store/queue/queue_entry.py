@@ -32,6 +32,11 @@ def pack_entries(flat: Sequence[int]) -> bytes:
     return b"".join([pack_entries(flat[at : at + 3 * _MANY]) for at in steps])
 
 
-@lru_cache(maxsize=128)
+def unpack_entries(data: memoryview) -> tuple[int, ...]:
+    """Return physical offset, size and tags code of each entry, flat."""
+    return _packer(len(data) // _ENTRY.size).unpack(data)
+
+
+@lru_cache(maxsize=512)
 def _packer(count: int) -> Struct:
     return Struct(">" + "qiq" * count)

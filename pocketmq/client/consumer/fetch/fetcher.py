@@ -16,7 +16,7 @@ from pocketmq.client.backoff import backoff
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
-from pocketmq.client.consumer.fetch.puller import Puller, PullResult, PullStatus
+from pocketmq.client.consumer.fetch.puller import BrokenRecord, Puller, PullResult, PullStatus
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
@@ -106,6 +106,15 @@ class QueueFetcher(Generic[M]):
                 result = await self._puller.poll(
                     pq.queue, pq.next_offset, self._expression, self._batch
                 )
+            except BrokenRecord as error:
+                self._log.error(
+                    "%s; going on one offset further",
+                    error.remark,
+                    extra=fields(error, queue=pq.queue, group=self._puller.group),
+                )
+                assert pq.next_offset is not None
+                pq.accept([], pq.next_offset + 1)
+                continue
             except RemotingError as error:
                 failures += 1
                 self._reader.failed(pq.queue, error, failures)

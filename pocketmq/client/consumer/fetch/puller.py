@@ -62,6 +62,10 @@ class PullResult(msgspec.Struct, Generic[M]):
     max_offset: int
 
 
+class BrokenRecord(BodyError):
+    """The first record of an answer is none that can be read."""
+
+
 class Puller(Generic[M]):
     """Pulls for one consumer group; messages are of the given type."""
 
@@ -105,7 +109,7 @@ class Puller(Generic[M]):
         all). `timeout` is the client's own, by default long enough for that.
 
         Raises NoRouteInfo, BrokerNotFound, the error of an error answer, silence's errors, and
-        BodyError for an answer whose first record is not one.
+        BrokenRecord for an answer whose first record is not one.
         """
         asking = self._instance.pool.request(
             await self._address(queue),
@@ -208,7 +212,7 @@ class Puller(Generic[M]):
             )
         except RecordError as error:
             if not messages:
-                raise BodyError(
+                raise BrokenRecord(
                     f"the record at {queue} offset {result.next_begin_offset} or before is not "
                     f"one: {error}; seek past it to go on",
                     queue.broker_name,

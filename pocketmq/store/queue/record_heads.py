@@ -1,0 +1,122 @@
+"""Whether the entries of a consume queue and the heads of their records agree.
+
+Every read looks at the heads, since a damaged entry points at other bytes than its message. The
+head repeats what the entry says (size, physical offset) and where the message belongs (queue id,
+queue offset).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from struct import Struct
+from time import monotonic
+from typing import Final
+
+from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, CorruptRecord
+from pocketmq.store.files import MappedFile
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+
+_HEAD: Final = Struct(">iI4xi4xqq")  # size, magic, queue id, queue offset, physical offset
+_unpack_head: Final = _HEAD.unpack_from
+_BLOCK: Final = 1024  # entries that are compared at once
+_AHEAD: Final = 4 * 1024 * 1024  # bytes of the log that their records may take up
+_WORTH_NUMPY: Final = 64  # fewer are compared one by one
+_GOOD_FOR: Final = 1.0
+_MOST_BLOCKS: Final = 1024
+
+
+class RecordHeads:
+    """Compares entries with heads before they are used.
+
+    A reader that is behind comes along, so the heads of the next messages are compared at once: by
+    numpy it takes 0.1 µs a message, while one after the other takes 0.4 µs, a tenth of a pull. What
+    was compared is good for `_GOOD_FOR` seconds.
+    """
+
+    def __init__(self, files: MappedFileQueue, clock: Callable[[], float] = monotonic) -> None:
+        self._files = files
+        self._clock = clock
+        # Queue and number of a block → offsets within it that were compared, and until when that
+        # holds.
+        self._compared: OrderedDict[tuple[ConsumeQueue, int], tuple[int, int, float]] = (
+            OrderedDict()
+        )
+
+    def agree(self, queue: ConsumeQueue, offset: int, end: int) -> bool:
+        """Return whether the messages of `queue` from `offset` to `end` lie where their entries
+        say, all in one file."""
+        while offset < end:
+            block = offset // _BLOCK
+            begin, behind, until = self._compared.get((queue, block), (0, 0, 0.0))
+            if not begin <= offset < behind or self._clock() > until:
+                behind = self._compare(queue, offset, end)
+                if behind <= offset:
+                    return False
+            offset = behind
+        return True
+
+    def _compare(self, queue: ConsumeQueue, offset: int, end: int) -> int:
+        """Compare entries from `offset` on, and return the offset of the first that is not."""
+        block = offset // _BLOCK
+        stop = min((block + 1) * _BLOCK, queue.max_offset)
+        first = queue.entry(offset)
+        file = self._files.find(first[0]) if first is not None else None
+        if first is None or file is None:
+            return offset
+        if stop - offset < _WORTH_NUMPY:
+            return self._compare_few(file, queue, offset, min(end, stop))
+        from pocketmq.store.queue.entry_array import SoundPlace, count_sound
+
+        _, entries = next(queue.entries(offset, stop))  # as far as the queue's file reaches
+        # Not so far ahead that pages are read which nobody may ever ask for.
+        near = int(entries["physical"].searchsorted(first[0] + _AHEAD))
+        if near < _WORTH_NUMPY:
+            return self._compare_few(file, queue, offset, min(end, stop))
+        place = SoundPlace(
+            file.view, file.base_offset, queue.topic_field.magic, queue.queue_id, offset
+        )
+        behind = offset + count_sound(entries[:near], place)
+        if behind > offset:
+            now = self._clock()
+            begin, known, until = self._compared.pop((queue, block), (0, 0, 0.0))
+            if known != offset or until < now:
+                begin, until = offset, now + _GOOD_FOR
+            self._compared[queue, block] = begin, behind, until
+            if len(self._compared) > _MOST_BLOCKS:
+                self._compared.popitem(last=False)
+        return behind
+
+    def _compare_few(self, file: MappedFile, queue: ConsumeQueue, offset: int, end: int) -> int:
+        for number, (physical, size, _) in enumerate(queue.read(offset, end - offset), offset):
+            try:
+                check_head(file, queue, number, physical, size)
+            except CorruptRecord:
+                return number
+        return end
+
+
+def check_head(
+    file: MappedFile, queue: ConsumeQueue, offset: int, physical: int, size: int
+) -> None:
+    """Raise CorruptRecord, with the reason, unless the message at `offset` of `queue` lies in
+    `file` as its entry says."""
+    at = physical - file.base_offset
+    if size < MIN_RECORD or at < 0 or at + size > file.size:
+        raise CorruptRecord(at, f"its entry says {size} bytes at physical offset {physical}")
+    own_size, magic, queue_id, queue_offset, own_offset = _unpack_head(file.view, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise CorruptRecord(at, f"magic {magic:#010x} at physical offset {physical}")
+    if (own_size, own_offset) != (size, physical):
+        raise CorruptRecord(
+            at,
+            f"its entry says {size} bytes at physical offset {physical}, the record there "
+            f"{own_size} at {own_offset}",
+        )
+    if (queue_id, queue_offset) != (queue.queue_id, offset):
+        raise CorruptRecord(
+            at,
+            f"the record at physical offset {physical} is of queue {queue_id}, offset "
+            f"{queue_offset}",
+        )
