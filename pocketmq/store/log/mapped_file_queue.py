@@ -111,12 +111,16 @@ class MappedFileQueue:
         """Return where the file that begins at `base_offset` lies."""
         return self.directory / f"{base_offset:020d}"
 
-    def create(self, base_offset: int) -> MappedFile:
+    def create(self, base_offset: int, *, allocated: int | None = None) -> MappedFile:
         """Create the file at `base_offset`, which is behind the last one, and append it.
+
+        `allocated` is that of `Files.create`.
 
         Raises DiskFull.
         """
-        file = self._files.create(self.path_of(base_offset), base_offset, self.file_size)
+        file = self._files.create(
+            self.path_of(base_offset), base_offset, self.file_size, allocated=allocated
+        )
         self.append(file)
         return file
 

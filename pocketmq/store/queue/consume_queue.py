@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FILLER_SIZE: Final = 0x7FFFFFFF
 _FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
 _SETTING: Final = "mappedFileSizeConsumeQueue"
+_FIRST_BLOCKS: Final = 64 * 1024  # bytes that the first entries of a file get; then as many again
 
 #: Called for each message that becomes readable: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -47,7 +48,7 @@ class ConsumeQueue:
         max_offset: behind the newest entry; what consumers can read ends here.
         next_offset: what the next message gets. Ahead of `max_offset` by the messages that are
             stored but must be flushed before they may be read.
-        room: offsets below this have a file.
+        room: offsets below this have a file, and blocks on the disk in it.
         max_physical: physical offset behind the last entry's record, -1 without an entry.
         lost_physical: physical offset behind the record of the last entry that was on the disk
             after a crash, if that was behind a hole; else -1. Recovery compares it with what it
@@ -77,6 +78,7 @@ class ConsumeQueue:
         self._map: mmap | None = None
         self._map_begin = 0  # the queue offsets that the current file holds
         self._map_end = 0
+        self._files_end = 0  # the queue offset at which the last file ends
         self._flushed = 0  # entries below this are on the disk
         # With offsets skipped at the end: what `room` is once they have their fillers.
         self._room_behind: int | None = None
@@ -86,18 +88,32 @@ class ConsumeQueue:
     def make_room(self, count: int = 1) -> None:
         """Make sure the next `count` messages have a file to be entered in. Raises DiskFull.
 
-        Call it before the commit log is written, so that entering the messages cannot fail.
+        Call it before the commit log is written, so that entering the messages cannot fail. A file
+        gets its blocks little by little: most of many queues have few messages.
         """
         if self._room_behind is not None:
             self._fill_skipped()
         while self.room < self.next_offset + count:
-            size = self.files.file_size
-            base = self.room * UNIT if self.files.mapped else self.next_offset * UNIT // size * size
-            file = self.files.create(base)
-            file.expect_random()
-            if self.max_offset * UNIT > base and len(self.files.mapped) == 1:
-                _fill(file, 0, self.max_offset * UNIT - base)
-            self.room = (base + size) // UNIT
+            if self.room < self._files_end:
+                file = self.files.mapped[-1]
+                begin = file.base_offset // UNIT
+                blocks = min(max(2 * (self.room - begin) * UNIT, _FIRST_BLOCKS), file.size)
+                file.allocate(blocks)
+                self.room = begin + blocks // UNIT
+            else:
+                self._add_file()
+
+    def _add_file(self) -> None:
+        size = self.files.file_size
+        first = not self.files.mapped
+        base = self.next_offset * UNIT // size * size if first else self._files_end * UNIT
+        fillers = max(self.max_offset * UNIT - base, 0) if first else 0
+        blocks = min(max(fillers, _FIRST_BLOCKS), size)
+        file = self.files.create(base, allocated=blocks)
+        file.expect_random()
+        _fill(file, 0, fillers)
+        self.room = (base + blocks) // UNIT
+        self._files_end = (base + size) // UNIT
 
     def append(self, entries: bytes) -> None:
         """Enter the next messages, at least one, as `pack_entries` gives them; `make_room` has been
@@ -182,7 +198,7 @@ class ConsumeQueue:
     def clear(self) -> None:
         """Forget all entries, and where they began."""
         self.files.remove_all()
-        self.room = 0
+        self.room = self._files_end = 0
         self._room_behind = None
         self.max_physical = -1
         self._map_begin = self._map_end = 0
@@ -380,8 +396,18 @@ class ConsumeQueue:
     def _set_end(self, end: int) -> None:
         """Make `end` the end of the entries: the next append goes there."""
         last_file = self.files.mapped[-1]
-        last_file.allocate()
-        self.room = (last_file.base_offset + last_file.size) // UNIT
+        begin = last_file.base_offset // UNIT
+        self._files_end = (last_file.base_offset + last_file.size) // UNIT
+        if end >= begin:
+            # What is there has blocks unless it was copied. The rest is for `make_room` to ask for.
+            self.room = end
+            if end > begin:
+                last_file.allocate((end - begin) * UNIT)
+        else:
+            for file in self.files.mapped:
+                if file.base_offset + file.size > end * UNIT:
+                    file.allocate()
+            self.room = self._files_end
         self.max_offset = self.next_offset = end
         self._map_begin = self._map_end = 0
         self.max_physical = -1

@@ -11,7 +11,10 @@ import pytest
 
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.store import files
-from pocketmq.store.files import MappedFile
+from pocketmq.store.files import MappedFile, Retirement
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.queue_entry import pack_entry
 from pocketmq.store.results import PutResult, PutStatus
 from tests.store.conftest import FailingFiles, StoreBench
 
@@ -113,3 +116,74 @@ async def test_a_full_disk_concerns_all_when_a_queue_meets_it(
         PutStatus.SERVICE_NOT_AVAILABLE,
         True,
     )
+
+
+# --- blocks on the disk -------------------------------------------------------------------------
+
+OFFICIAL = {
+    "mapped_file_size_commit_log": 64 << 20,
+    "mapped_file_size_consume_queue": 6_000_000,
+}
+BATCH = encode_batch([(0, b"", b"")] * 1000)
+
+
+def put_thousand(store: MessageStore) -> PutResult:
+    return store.put_batch("Topic", 0, BATCH, "", born_timestamp=1, born_host=bytes(8))
+
+
+def on_disk(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+async def test_a_queue_takes_no_more_of_the_disk_than_it_needs(bench: StoreBench) -> None:
+    """A file of the official size has blocks for its first entries, then for twice as many."""
+    store = bench.open(**OFFICIAL)
+    path = bench.queue_file("Topic", 0)
+    assert bench.put(store).ok
+    assert path.stat().st_size == 6_000_000
+    assert on_disk(path) <= 128 * 1024
+    offsets = []
+    for n in range(1, 41):
+        offsets.append(put_thousand(store).queue_offset)
+        assert n * 20_000 < on_disk(path) <= 2 * n * 20_000 + 128 * 1024
+    assert offsets == [1 + 1000 * n for n in range(40)]
+    await store.close()
+    store = bench.open(**OFFICIAL)
+    assert store.max_offset("Topic", 0) == 40_001
+    assert bench.put(store).queue_offset == 40_001
+    assert on_disk(path) < 2_000_000
+
+
+async def test_a_full_disk_while_a_queue_grows_is_an_answer(bench: StoreBench) -> None:
+    """A store into a page without blocks would be a SIGBUS."""
+    bench.disk_retry = 0.0
+    store = bench.open(**OFFICIAL)
+    path = bench.queue_file("Topic", 0)
+    assert bench.put(store).ok
+    bench.files.full_for = path
+    stored = 1
+    while (result := put_thousand(store)).ok:
+        stored += 1000
+    assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert str(path) in result.remark
+    assert stored * 20 <= on_disk(path)
+    assert bench.put(store, "Other").ok
+    await store.close()
+    bench.files.full_for = None
+    store = bench.open(**OFFICIAL)
+    assert put_thousand(store).queue_offset == stored
+
+
+def test_a_queue_that_begins_late_grows_too(bench: StoreBench) -> None:
+    """Its file begins with fillers."""
+    directory = bench.root / "queue"
+    queue = ConsumeQueue(bench.files, directory, "Topic", 0, 6_000_000, Retirement())
+    queue.start_at(100_000)
+    for n in range(20_000):
+        queue.make_room()
+        queue.append(pack_entry(n * 100, 100, 0))
+        queue.next_offset += 1
+    (path,) = directory.iterdir()
+    assert 2_400_000 <= on_disk(path) <= 4_200_000
+    assert queue.entry(119_999) == (1_999_900, 100, 0)
+    queue.files.close()
