@@ -52,8 +52,9 @@ class MappedFile:
         view: a memoryview of `map`, to take slices from that share it without a copy.
     """
 
-    __slots__ = ("_fd", "_files", "_sync_failure", "_sync_lock", "_unsynced_directories",
-                 "base_offset", "map", "path", "size", "view")  # fmt: skip
+    __slots__ = ("_closed", "_fd", "_files", "_sync_failure", "_sync_lock",
+                 "_unsynced_directories", "base_offset", "map", "path", "size",
+                 "view")  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class MappedFile:
         self.view = memoryview(self.map)
         self._files = files
         self._fd = fd
+        self._closed = False
         self._unsynced_directories = unsynced_directories
         self._sync_failure: OSError | None = None
         # Held while syncing and closing, which different threads do; never on the way of a message.
@@ -84,7 +86,26 @@ class MappedFile:
         Raises:
             DiskFull: they have not, and there is no room.
         """
-        _allocate(self._files, self._fd, self.path, self.size if size is None else size)
+        with self._descriptor() as fd:
+            _allocate(self._files, fd, self.path, self.size if size is None else size)
+
+    def save_descriptor(self) -> None:
+        """Keep no descriptor but the mapping's own: for the files of queues, of which there are
+        many. What needs one opens the file for a moment."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @contextlib.contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        if self._fd >= 0:
+            yield self._fd
+            return
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def sync(self) -> None:
         """Write what was changed to the disk; to be called off the event loop.
@@ -95,14 +116,17 @@ class MappedFile:
         says so only once, so another try would prove nothing: it raises the same error.
         """
         with self._sync_lock:
-            if self._fd < 0:
+            if self._closed:
                 return
             if self._sync_failure is not None:
                 raise self._sync_failure
             try:
-                self._files.fdatasync(self._fd)
+                with self._descriptor() as fd:
+                    self._files.fdatasync(fd)
                 for directory in self._unsynced_directories:
                     self._files.sync_directory(directory)
+            except FileNotFoundError:
+                return  # removed meanwhile, with its topic or as expired
             except OSError as error:
                 error.filename = error.filename or str(self.path)
                 self._sync_failure = error
@@ -114,7 +138,7 @@ class MappedFile:
 
         What for: a page that is written through a mapping costs a fault, 2 to 10 µs, and its write
         to the disk an interrupt of every processor that runs the process, 10 µs more (measured);
-        a page written this way costs 1 µs. Raises OSError.
+        a page written this way costs 1 µs. Not after `save_descriptor`. Raises OSError.
         """
         self._files.write(self._fd, data, at)
 
@@ -128,16 +152,17 @@ class MappedFile:
         """Return the ranges from `start` on that may hold anything but zeros, as (begin, end)
         pairs."""
         extents = []
-        while start < self.size:
-            try:
-                begin = os.lseek(self._fd, start, os.SEEK_DATA)
-                end = os.lseek(self._fd, begin, os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    break  # nothing but holes from here on
-                begin, end = start, self.size  # a file system without holes
-            extents.append((begin, end))
-            start = end
+        with self._descriptor() as fd:
+            while start < self.size:
+                try:
+                    begin = os.lseek(fd, start, os.SEEK_DATA)
+                    end = os.lseek(fd, begin, os.SEEK_HOLE)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        break  # nothing but holes from here on
+                    begin, end = start, self.size  # a file system without holes
+                extents.append((begin, end))
+                start = end
         return extents
 
     def has_data(self, start: int) -> bool:
@@ -150,27 +175,29 @@ class MappedFile:
             self.map[begin : begin + length] = _ZEROS[:length]
 
     def _dirty_chunks(self, start: int) -> Iterator[tuple[int, int]]:
-        for begin, end in self.data_extents(start):
-            for at in range(begin, end, _CHUNK):
-                length = min(_CHUNK, end - at)
-                # Read through the descriptor: touching the mapping would make it resident.
-                if os.pread(self._fd, length, at) != _ZEROS[:length]:
-                    yield at, length
+        extents = self.data_extents(start)
+        with self._descriptor() as fd:
+            for begin, end in extents:
+                for at in range(begin, end, _CHUNK):
+                    length = min(_CHUNK, end - at)
+                    # Read through the descriptor: touching the mapping would make it resident.
+                    if os.pread(fd, length, at) != _ZEROS[:length]:
+                        yield at, length
 
     def close(self) -> bool:
         """Unmap and close; False when a slice is still in use, or a sync is under way."""
         if not self._sync_lock.acquire(blocking=False):
             return False
         try:
-            if self._fd < 0:
+            if self._closed:
                 return True
             try:
                 self.view.release()
                 self.map.close()
             except BufferError:
                 return False
-            os.close(self._fd)
-            self._fd = -1
+            self.save_descriptor()
+            self._closed = True
             return True
         finally:
             self._sync_lock.release()
@@ -205,9 +232,17 @@ class Files:
     """What the store asks of the operating system; a test overrides what it wants to fail."""
 
     def create(
-        self, path: Path, base_offset: int, size: int, *, allocated: int | None = None
+        self,
+        path: Path,
+        base_offset: int,
+        size: int,
+        *,
+        allocated: int | None = None,
+        most_descriptors: int | None = None,
     ) -> MappedFile:
         """Create, allocate and map a file of zeros.
+
+        With `most_descriptors` it is not created when so many are open.
 
         With `allocated` only its first bytes get blocks now: the rest is `MappedFile.allocate`'s
         to ask for, before it is written to.
@@ -215,6 +250,7 @@ class Files:
         Raises:
             DiskFull: no room; nothing is left behind.
             FileExistsError: there is such a file.
+            OSError: EMFILE, too many descriptors are open.
         """
         try:
             unsynced = (path.parent, *make_directories(path.parent))
@@ -224,6 +260,8 @@ class Files:
                 raise DiskFull(path, size, str(error)) from error
             raise
         try:
+            if most_descriptors is not None:
+                _check_descriptors(fd, most_descriptors)
             # The size first: a process killed between the two leaves a file of the right size.
             os.ftruncate(fd, size)
             _allocate(self, fd, path, size if allocated is None else allocated)
@@ -379,9 +417,35 @@ def _allocate(files: Files, fd: int, path: Path, size: int) -> None:
         raise
 
 
+def _check_descriptors(fd: int, most: int) -> None:
+    """Raise OSError when `most` descriptors, or more, are open."""
+    # The lowest free number is given, so it says how many are. `fd` itself may fill a gap.
+    number = os.dup(fd)
+    os.close(number)
+    if number >= most:
+        raise OSError(
+            errno.EMFILE,
+            f"{number} of {descriptor_limit()} descriptors are open (ulimit -n), the others are "
+            "kept for connections",
+        )
+
+
+def descriptor_limit() -> int:
+    """Return how many descriptors this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def descriptors_for_queues() -> int:
+    """Return how many descriptors may be open when a queue gets another file: so that clients can
+    connect however many queues there are, a quarter is kept for them, at most 1024."""
+    limit = descriptor_limit()
+    return limit - min(limit // 4, 1024)
+
+
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of open files to the hard one, as the JVM does: each mapped file needs
-    two descriptors, and every queue of every topic has a file."""
+    """Raise the soft limit of open files to the hard one, as the JVM does: every queue of every
+    topic has a file, whose mapping needs a descriptor."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

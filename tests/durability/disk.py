@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from pocketmq.store.files import Files, MappedFile
@@ -112,11 +112,9 @@ class Disk:
         def sync_directory(files: Files, directory: Path) -> None:
             disk.sync_directory(directory)
 
-        def created(
-            files: Files, path: Path, base_offset: int, size: int, *, allocated: int | None = None
-        ) -> MappedFile:
+        def created(files: Files, path: Path, *arguments: Any, **options: Any) -> MappedFile:
             with disk.changing():
-                return create(files, path, base_offset, size, allocated=allocated)
+                return create(files, path, *arguments, **options)
 
         def renamed(files: Files, path: Path, target: Path) -> None:
             with disk.changing():

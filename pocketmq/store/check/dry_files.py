@@ -15,7 +15,13 @@ class DryFiles(Files):
     recovery can be run on a store to see what it would do."""
 
     def create(
-        self, path: Path, base_offset: int, size: int, *, allocated: int | None = None
+        self,
+        path: Path,
+        base_offset: int,
+        size: int,
+        *,
+        allocated: int | None = None,
+        most_descriptors: int | None = None,
     ) -> MappedFile:
         """Map a file of zeros that has no name. Raises OSError."""
         with tempfile.TemporaryFile() as file:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
-from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,24 @@ class MappedFileQueue:
     """
 
     def __init__(
-        self, files: Files, directory: Path, file_size: int, setting: str, retired: Retirement
+        self,
+        files: Files,
+        directory: Path,
+        file_size: int,
+        setting: str,
+        retired: Retirement,
+        *,
+        many: bool = False,
     ) -> None:
-        """`setting` is the name of the property behind `file_size`, for error messages."""
+        """`setting` is the name of the property behind `file_size`, for error messages. With `many`
+        this is one of many runs, and its files save descriptors."""
         self.directory = directory
         self.file_size = file_size
         self.retired = retired
         self.mapped: tuple[MappedFile, ...] = ()
         self._files = files
         self._setting = setting
+        self._many = many
 
     @property
     def first_offset(self) -> int:
@@ -75,6 +84,8 @@ class MappedFileQueue:
                 log.warning("%s; from here on the files are made again", error)
                 break
             file = self._files.open(path, int(path.name), self.file_size, unsynced_directories)
+            if self._many:
+                file.save_descriptor()
             mapped.append(file)
         for path in reversed(paths[len(mapped) :]):
             self._files.remove(path)
@@ -119,8 +130,14 @@ class MappedFileQueue:
         Raises DiskFull.
         """
         file = self._files.create(
-            self.path_of(base_offset), base_offset, self.file_size, allocated=allocated
+            self.path_of(base_offset),
+            base_offset,
+            self.file_size,
+            allocated=allocated,
+            most_descriptors=descriptors_for_queues() if self._many else None,
         )
+        if self._many:
+            file.save_descriptor()
         self.append(file)
         return file
 

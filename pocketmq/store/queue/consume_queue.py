@@ -65,7 +65,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.topic_field = TopicField.of(topic)
-        self.files = MappedFileQueue(files, directory, file_size, _SETTING, retired)
+        self.files = MappedFileQueue(files, directory, file_size, _SETTING, retired, many=True)
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,41 @@ def test_a_queue_that_begins_late_grows_too(bench: StoreBench) -> None:
     assert 2_400_000 <= on_disk(path) <= 4_200_000
     assert queue.entry(119_999) == (1_999_900, 100, 0)
     queue.files.close()
+
+
+# --- descriptors --------------------------------------------------------------------------------
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) - 1  # that of the directory itself
+
+
+async def test_a_queue_needs_one_descriptor(bench: StoreBench) -> None:
+    store = bench.open()
+    assert bench.put(store).ok
+    before = open_descriptors()
+    for n in range(30):
+        assert bench.put(store, f"T{n}").ok
+    assert open_descriptors() <= before + 30
+    await store.close()
+    store = bench.open()
+    assert open_descriptors() <= before + 30
+    assert [bench.put(store, f"T{n}").queue_offset for n in range(30)] == [1] * 30
+
+
+async def test_queues_leave_descriptors_for_connections(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open(mapped_file_size_commit_log=1 << 20)
+    assert bench.put(store).ok
+    limit = (open_descriptors() + 10) * 4 // 3  # a quarter is kept for connections
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    stored = 0
+    while (result := bench.put(store, f"T{stored}")).ok:
+        stored += 1
+    assert 5 <= stored <= 15
+    assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "kept for connections" in result.remark
+    assert not bench.queue_file(f"T{stored}", 0).exists()
+    # Those that are there go on.
+    assert bench.put(store, "T0").queue_offset == 1
