@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.store.check.log_check import LogCheck
 from pocketmq.store.check.report import Problem, Report, State
 from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import StoreCorrupt, StoreError
@@ -97,6 +98,41 @@ async def test_a_store_that_a_broker_has_open(bench: Any) -> None:
         bench.put(store)
     report = check(bench)
     assert (report.state, report.starts, report.problems) == (State.OPEN, None, [])
+
+
+async def test_a_write_that_a_broker_has_begun_is_no_damage(bench: Any) -> None:
+    """The size of its first record is written last."""
+    store = bench.open()
+    for _ in range(10):
+        bench.put(store)
+    first = bench.read_all(store)[5].physical_offset
+    patch(bench.segment(), first, bytes(4))
+    report = check(bench)
+    assert in_log(report) == []
+    assert next(part.end for part in report.parts if part.part == "commitlog") == first
+
+
+async def test_several_processes_find_the_same(bench: Any) -> None:
+    results = await filled(bench)
+    patch(bench.segment(FILE), results[100].physical_offset - FILE + 95, b"?")
+    bench.segment(2 * FILE).unlink()
+    seen = []
+    for processes in (1, 2):
+        topics: dict[tuple[int, int], str] = {}
+        advanced: list[int] = []
+        log = LogCheck(
+            bench.root / "commitlog", FILE, flushed=None, open=False, processes=processes,
+            advanced=advanced.append,
+        )  # fmt: skip
+
+        def met(base: int, records: Any, log: LogCheck = log, topics: Any = topics) -> None:
+            for at, topic in zip(records.at.tolist(), records.topic.tolist(), strict=True):
+                topics[base, at] = log.topics.names[topic]
+
+        log.run(met)
+        seen.append((topics, log.damage, log.end, log.records, sum(advanced)))
+    assert seen[0] == seen[1]
+    assert len(seen[0][0]) == seen[0][3] > 150
 
 
 @pytest.mark.parametrize("kind", ["body", "size", "magic", "offset", "zeros"])

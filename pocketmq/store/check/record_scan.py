@@ -60,19 +60,19 @@ class TopicNames:
 
 
 class Records(NamedTuple):
-    """Records of one file, one row each, in its order.
+    """Records of one file, one row each, in its order. Any integer type will do.
 
     Attributes:
         at: the byte of the file at which it begins.
         topic: a number of `TopicNames`.
     """
 
-    at: IntArray
-    size: IntArray
-    topic: IntArray
-    queue_id: IntArray
-    queue_offset: IntArray
-    sys_flag: IntArray
+    at: npt.NDArray[Any]
+    size: npt.NDArray[Any]
+    topic: npt.NDArray[Any]
+    queue_id: npt.NDArray[Any]
+    queue_offset: npt.NDArray[Any]
+    sys_flag: npt.NDArray[Any]
 
     def rows(self, rows: Any) -> Records:
         """Return the rows of a mask, a slice, or of numbers."""
@@ -236,9 +236,11 @@ def _check(
     numbers = _topics(u8, topic[:bad], topic_length[:bad], topics)
     if (numbers < 0).any():
         bad = int(np.argmin(numbers >= 0))
+    i4 = np.int32  # for less to send between processes
     records = Records(
-        at[:bad], size[:bad], numbers[:bad], i32[at[:bad] + 12].astype(np.int64),
-        i64[at[:bad] + 20].astype(np.int64), sys_flag[:bad],
+        at[:bad].astype(i4), size[:bad].astype(i4), numbers[:bad].astype(i4),
+        i32[at[:bad] + 12].astype(i4), i64[at[:bad] + 20].astype(np.int64),
+        sys_flag[:bad].astype(i4),
     )  # fmt: skip
     return records, bad if bad < len(at) else None
 
