@@ -18,6 +18,7 @@ import msgspec
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, directory
 from pocketmq.cli.standard_files import discard_output
+from pocketmq.cli.stored_files import UnreadableStore, exit_code_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
@@ -91,8 +92,7 @@ def run(options: argparse.Namespace) -> int:
     except SparkUnavailable as error:
         return _complain(str(error), ExitCode.UNAVAILABLE)
     except StoreError as error:
-        corrupt = isinstance(error, StoreCorrupt)
-        return _complain(str(error), ExitCode.STORE_CORRUPT if corrupt else ExitCode.USAGE)
+        return _complain(str(error), exit_code_of(error))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
@@ -111,10 +111,10 @@ def run(options: argparse.Namespace) -> int:
     except _EnoughSeen:
         discard_output()
     except AnalysisException as error:
-        hint = ""
-        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            hint = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
-        return _complain(_plain(error) + hint, ExitCode.USAGE)
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            return _complain(_plain(error), ExitCode.USAGE)
+        topics = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
+        return _complain(_plain(error) + topics, ExitCode.UNAVAILABLE)
     # The latter where rows come a partition at a time, as for JSON.
     except (PySparkException, Py4JJavaError) as error:
         text = _plain(error)
@@ -136,7 +136,7 @@ def _snapshots(roots: Sequence[Path]) -> list[StoreSnapshot]:
     try:
         return [take_snapshot(root) for root in roots]
     except OSError as error:
-        raise StoreError(f"cannot read {error.filename}: {error.strerror}") from None
+        raise UnreadableStore(error) from None
 
 
 def _topics(stores: Iterable[StoreSnapshot]) -> set[str]:
