@@ -262,6 +262,16 @@ def test_a_send_says_how_a_topic_comes_to_be(call: Call) -> None:
     assert "`pocketmq topics create uncreated`" in ended.err
 
 
+def test_a_send_to_a_topic_that_is_only_read_says_where_to_look(call: Call) -> None:
+    call("topics", "create", "archive", "--permission", "read")
+    ended = call("send", "archive", "x")
+    assert ended.code == ExitCode.UNAVAILABLE
+    assert ended.err.splitlines()[-1] == (
+        "error: topic archive has no queue that can be written to; `pocketmq topics show archive` "
+        "shows its permission and queues"
+    )
+
+
 def test_a_condition_names_the_setting_that_allows_it(call: Call) -> None:
     call("send", "filtered", "x")
     ended = call("pull", "filtered", "--sql", "amount > 5")
