@@ -15,7 +15,7 @@ from pocketmq.cli.cluster_command import complain
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.options import directory, moment
 from pocketmq.cli.output import counted
-from pocketmq.cli.stored_files import exit_code_of
+from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreError
 
@@ -116,9 +116,8 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
 
     from pocketmq.store.scan import ALL_COLUMNS, scan
     from pocketmq.store.scan.query import application_topics, topics_of
-    from pocketmq.store.scan.tail import take_snapshot
 
-    store = take_snapshot(options.store)
+    store = snapshot_of(options.store)
     stored = topics_of(store)
     for topic in options.topics or ():
         if topic not in stored:

@@ -93,6 +93,14 @@ def test_a_directory_that_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"no store at {tmp_path}" in capsys.readouterr().err
 
 
+def test_a_store_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "commitlog").mkdir()
+    path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"  # a directory, where a file belongs
+    path.mkdir(parents=True)
+    assert main(["export", "a.parquet", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
+    assert f"error: cannot read {path}: Is a directory" in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_made_is_named_as_it_was_given(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
