@@ -67,7 +67,7 @@ def session(
     *,
     master: str = "local[*]",
     config: Mapping[str, str] | None = None,
-    log: Path | None = None,
+    log: Path | str | None = None,
     short_lived: bool = False,
 ) -> SparkSession:
     """Start a Spark session that can read stores: `session().read.format("rocketmq").load(DIR)`.
@@ -148,7 +148,7 @@ def _interrupted_later() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _java_stderr(log: Path | None) -> Iterator[None]:
+def _java_stderr(log: Path | str | None) -> Iterator[None]:
     """Send the stderr of processes started within the block to a file, or through a filter.
 
     That holds for as long as these processes run.

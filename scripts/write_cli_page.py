@@ -48,12 +48,14 @@ EXIT_CODES = {
     ExitCode.OK: "success",
     ExitCode.FAILURE: "something failed, or a message was not sent or not found",
     ExitCode.USAGE: "wrong options or arguments",
-    ExitCode.CONFIG: "a setting that is not allowed, or a file of settings that cannot be read",
+    ExitCode.CONFIG: "a setting that does not exist or is refused, or a file of settings that "
+    "cannot be read",
     ExitCode.PORT_IN_USE: "the port is taken",
     ExitCode.STORE_LOCKED: "another process has the store open",
     ExitCode.STORE_CORRUPT: "the store is damaged",
-    ExitCode.UNAVAILABLE: "no server answers, there is no such topic, group or broker, or a package"
-    " is not installed; of servers: the disk is full, or an address cannot be used",
+    ExitCode.UNAVAILABLE: "no server answers, there is no such topic, group, broker, cluster or "
+    "store, or a package is not installed; of servers: the disk is full, or a directory or an "
+    "address cannot be used",
 }
 
 

@@ -65,6 +65,7 @@ async def revealed(
     reveal_type(hooks.SendKind("single"))  # SendKind
     reveal_type(telemetry.OpenTelemetryHook())  # OpenTelemetryHook
     reveal_type(spark.RocketMQDataSource.name())  # str
+    spark.session(log="spark.log")
     reveal_type(types.SendStatus(0))  # SendStatus
     reveal_type(errors.error_for(2, "busy"))  # RemotingError
 

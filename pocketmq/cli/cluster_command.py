@@ -133,6 +133,18 @@ def telling_what_is_awaited(what: str) -> Iterator[None]:
         timer.cancel()
 
 
+async def check_cluster(admin: Admin, cluster: str | None) -> None:
+    """Raise CommandError for a cluster that no broker belongs to; None stands for all."""
+    if cluster is None:
+        return
+    clusters = (await admin.cluster_info()).cluster_addr_table
+    if cluster not in clusters:
+        names = ", ".join(sorted(clusters)) or "none"
+        raise CommandError(
+            f"there is no cluster {cluster}; the clusters are: {names}", ExitCode.UNAVAILABLE
+        )
+
+
 def complain(text: str, code: ExitCode) -> ExitCode:
     """Print what is wrong, and return the exit code for it."""
     print(f"error: {text}", file=sys.stderr)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from pocketmq.cli.cluster_command import CommandError, add_action, run_action
+from pocketmq.cli.cluster_command import CommandError, add_action, check_cluster, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.options import setting
 from pocketmq.cli.output import print_rows
 from pocketmq.client.admin import Admin
+from pocketmq.client.errors import ClientError, RemotingError, is_silence
 from pocketmq.remoting.service import ExitCode
 
 _NAME_SERVER = "name server"
@@ -71,11 +72,16 @@ async def _set(admin: Admin, options: argparse.Namespace) -> None:
     for settings in known.values():
         for name in changes:
             _check_name(name, settings)
-    if options.name_servers:
-        await admin.update_namesrv_config(changes)
-    else:
-        for broker in known:  # one after the other: the first refusal ends it
-            await admin.update_broker_config(changes, broker=broker)
+    try:
+        if options.name_servers:
+            await admin.update_namesrv_config(changes)
+        else:
+            for broker in known:  # one after the other: the first refusal ends it
+                await admin.update_broker_config(changes, broker=broker)
+    except RemotingError as error:
+        if isinstance(error, ClientError) or is_silence(error):
+            raise
+        raise CommandError(error.remark, ExitCode.CONFIG) from None
     rows = [
         {"server": server, "name": name, "before": settings[name], "now": changes[name]}
         for server, settings in known.items()
@@ -97,12 +103,7 @@ async def _brokers(admin: Admin, options: argparse.Namespace) -> Iterable[str]:
         return [options.broker]  # an unknown one is refused by its name
     if options.cluster is None:
         return sorted(info.broker_addr_table)
-    if options.cluster not in info.cluster_addr_table:
-        clusters = ", ".join(sorted(info.cluster_addr_table)) or "none"
-        raise CommandError(
-            f"there is no cluster {options.cluster}; the clusters are: {clusters}",
-            ExitCode.UNAVAILABLE,
-        )
+    await check_cluster(admin, options.cluster)
     return sorted(info.cluster_addr_table[options.cluster])
 
 
@@ -110,4 +111,4 @@ def _check_name(name: str, settings: Iterable[str]) -> None:
     """Raise CommandError for a setting that the server does not have."""
     if name not in settings:
         near = nearest(name, settings) or "; `pocketmq config show` lists the settings"
-        raise CommandError(f"there is no setting {name}{near}")
+        raise CommandError(f"there is no setting {name}{near}", ExitCode.CONFIG)

@@ -87,6 +87,13 @@ async def _no_topic(error: RemotingError, options: argparse.Namespace) -> tuple[
     if topic is None:
         return error.remark, ExitCode.UNAVAILABLE
     if topic in await _topics(options):
+        if isinstance(error, NoRouteInfo):
+            use = "written to" if options.command == "send" else "read"
+            return (
+                f"topic {topic} has no queue that can be {use}; `pocketmq topics show {topic}` "
+                "shows its permission and queues",
+                ExitCode.UNAVAILABLE,
+            )
         return f"topic {topic} has no queue that can be used: {error.remark}", ExitCode.UNAVAILABLE
     if options.command == "send":
         return no_topic_to_send_to(topic), ExitCode.UNAVAILABLE
@@ -122,10 +129,10 @@ def no_such_group(group: str, hint: str) -> str:
 
 async def _no_broker(error: RemotingError, options: argparse.Namespace) -> tuple[str, ExitCode]:
     brokers = await _brokers(options)
-    if brokers is None:
-        return error.remark, ExitCode.UNAVAILABLE
-    if not brokers:
+    if brokers is not None and not brokers:
         return _NO_BROKERS.format(options.namesrv), ExitCode.UNAVAILABLE
+    if brokers is None or not error.broker:
+        return error.remark, ExitCode.UNAVAILABLE
     return (
         f"there is no broker {error.broker}; the brokers are: {', '.join(sorted(brokers))}",
         ExitCode.UNAVAILABLE,

@@ -15,8 +15,9 @@ from pocketmq.cli.cluster_command import complain
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.options import directory, moment
 from pocketmq.cli.output import counted
+from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
-from pocketmq.store.errors import StoreCorrupt, StoreError
+from pocketmq.store.errors import StoreError
 
 if TYPE_CHECKING:
     from pocketmq.store.scan import ScanRequest
@@ -85,12 +86,21 @@ def run(options: argparse.Namespace) -> int:
             return complain(f"there is no column {name}{hint}", ExitCode.USAGE)
     try:
         return _export(options, columns)
-    except StoreCorrupt as error:
-        return complain(str(error), ExitCode.STORE_CORRUPT)
     except StoreError as error:
-        return complain(str(error), ExitCode.USAGE)
+        return complain(str(error), exit_code_of(error))
+    except _NotWritten as error:
+        return complain(str(error), ExitCode.FAILURE)
     except OSError as error:
         return complain(str(error), ExitCode.FAILURE)
+
+
+class _NotWritten(Exception):
+    """The Parquet file cannot be written; the text says why."""
+
+    def __init__(self, file: Path, error: OSError) -> None:
+        missing = not file.parent.is_dir()
+        reason = f"there is no directory {file.parent}" if missing else error.strerror or error
+        super().__init__(f"cannot write {file}: {reason}")
 
 
 def _columns(text: str) -> list[str]:
@@ -106,9 +116,8 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
 
     from pocketmq.store.scan import ALL_COLUMNS, scan
     from pocketmq.store.scan.query import application_topics, topics_of
-    from pocketmq.store.scan.tail import take_snapshot
 
-    store = take_snapshot(options.store)
+    store = snapshot_of(options.store)
     stored = topics_of(store)
     for topic in options.topics or ():
         if topic not in stored:
@@ -117,7 +126,7 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
             return complain(
                 f"there is no topic {topic} in {options.store}{near}"
                 f"; the topics are: {names or 'none'}",
-                ExitCode.USAGE,
+                ExitCode.UNAVAILABLE,
             )
     schema = pyarrow.schema([(name, ALL_COLUMNS[name]) for name in columns])
     rows = 0
@@ -164,8 +173,14 @@ def _together(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A new file beside `path` that takes its place at the end, and is removed after an error."""
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    """A new file beside `path` that takes its place at the end, and is removed after an error.
+
+    Raises _NotWritten when it cannot be made, or cannot take the place.
+    """
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise _NotWritten(path, error) from None
     os.close(number)
     temporary = Path(name)
     try:
@@ -174,7 +189,10 @@ def _replacing(path: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
+        try:
+            temporary.replace(path)
+        except OSError as error:
+            raise _NotWritten(path, error) from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

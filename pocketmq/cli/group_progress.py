@@ -20,7 +20,8 @@ async def progress_by_topic(admin: Admin, group: str) -> list[dict[str, Any]]:
 
 
 def progress_by_queue(stats: ConsumeStats) -> list[dict[str, Any]]:
-    """A row for each queue: the end of the queue, where the group stands, and what lies between."""
+    """A row for each queue: the end of the queue, where the group stands, what lies between, and
+    when the message before the group's offset was stored (Unix ms)."""
     return [
         {
             "topic": queue.topic,
@@ -29,7 +30,7 @@ def progress_by_queue(stats: ConsumeStats) -> list[dict[str, Any]]:
             "end": progress.broker_offset,
             "consumed": progress.consumer_offset,
             "lag": max(progress.broker_offset - progress.consumer_offset, 0),
-            "lastConsumed": progress.last_timestamp or None,
+            "storeTimestamp": progress.last_timestamp or None,
         }
         for queue, progress in sorted(stats.offset_table.items())
     ]

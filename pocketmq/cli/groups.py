@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from pocketmq.cli.cluster_command import CommandError, add_action, run_action
+from pocketmq.cli.cluster_command import CommandError, add_action, check_cluster, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.explanation import no_such_group
 from pocketmq.cli.group_progress import progress_by_topic
@@ -81,6 +81,7 @@ async def online(admin: Admin, group: str) -> ConsumerConnection | None:
 
 
 async def _list(admin: Admin, options: argparse.Namespace) -> None:
+    await check_cluster(admin, options.cluster)
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def row(group: str) -> dict[str, Any]:

@@ -17,7 +17,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "lag",
         description="Prints for each queue how many stored messages a consumer group has not "
-        "consumed yet, in one topic or in all topics in which it has offsets.",
+        "consumed yet, in one topic or in all topics in which it has offsets. CONSUMED is the "
+        "offset of the group's next message; STORE TIMESTAMP is when the message before it was "
+        "stored. A reset changes both without any message being consumed.",
     )
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="only this topic")
@@ -45,7 +47,7 @@ async def _lag(admin: Admin, options: argparse.Namespace) -> None:
         print(f"group {group} has no offset{where}: it has not consumed anything there yet")
         return
     for row in rows:
-        row["lastConsumed"] = local_time(row["lastConsumed"] or 0)
+        row["storeTimestamp"] = local_time(row["storeTimestamp"] or 0)
     print_table(rows)
     lag = sum(row["lag"] for row in rows)
     state = "" if await online(admin, group) else "; no client of the group is online"

@@ -21,6 +21,8 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 #: Milliseconds before this are more likely seconds: it is a moment in March 1973.
 _LEAST_MILLISECONDS = 100_000_000_000
+_EXAMPLES = "a time such as -10m or 2026-11-21T08:30:00Z"
+_TIMES = f"{_EXAMPLES}, or milliseconds since 1970"
 
 
 def count(text: str) -> int:
@@ -54,12 +56,12 @@ def start(text: str, clock: Callable[[], float] = time.time) -> Start:
     """
     if text in _ENDS:
         return _ENDS[text]
-    return _time(text, clock, "begin, end, or a time")
+    return _time(text, clock, f"begin, end, or {_TIMES}")
 
 
 def moment(text: str, clock: Callable[[], float] = time.time) -> dt.datetime:
     """A time: `-10m`, ISO 8601 (local where it names no zone), or milliseconds since 1970."""
-    return _time(text, clock, "a time")
+    return _time(text, clock, _TIMES)
 
 
 def _time(text: str, clock: Callable[[], float], wanted: str) -> dt.datetime:
@@ -73,10 +75,7 @@ def _time(text: str, clock: Callable[[], float], wanted: str) -> dt.datetime:
     except OverflowError:
         raise argparse.ArgumentTypeError(f"{text!r} is outside the years 1 to 9999") from None
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not {wanted} such as -10m, 2026-11-21T08:30:00Z, or milliseconds "
-            "since 1970"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
     return moment
 
 
@@ -154,7 +153,11 @@ def queue_offset(text: str) -> tuple[MessageQueue, int]:
 
 def position(text: str, clock: Callable[[], float] = time.time) -> Start | int:
     """Where a group is to go on: as `start`, but a number is a queue offset."""
-    return int(text) if _digits(text) else start(text, clock)
+    if _digits(text):
+        return int(text)
+    if text in _ENDS:
+        return _ENDS[text]
+    return _time(text, clock, f"begin, end, a queue offset, or {_EXAMPLES}")
 
 
 def _digits(text: str) -> bool:

@@ -10,7 +10,6 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, directory
 from pocketmq.cli.standard_files import discard_output
+from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
@@ -84,15 +84,14 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         # Stores are looked at before Spark starts: that takes seconds.
-        stores = _snapshots(options.store)
+        stores = [snapshot_of(root) for root in options.store]
         # Errors are printed here, in a line; Spark would log each with its stack before.
         log_level = "ERROR" if options.verbose else "OFF"
         spark = session("pocketmq query", config={"spark.log.level": log_level})
     except SparkUnavailable as error:
         return _complain(str(error), ExitCode.UNAVAILABLE)
     except StoreError as error:
-        corrupt = isinstance(error, StoreCorrupt)
-        return _complain(str(error), ExitCode.STORE_CORRUPT if corrupt else ExitCode.USAGE)
+        return _complain(str(error), exit_code_of(error))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
@@ -111,10 +110,10 @@ def run(options: argparse.Namespace) -> int:
     except _EnoughSeen:
         discard_output()
     except AnalysisException as error:
-        hint = ""
-        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            hint = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
-        return _complain(_plain(error) + hint, ExitCode.USAGE)
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            return _complain(_plain(error), ExitCode.USAGE)
+        topics = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
+        return _complain(_plain(error) + topics, ExitCode.UNAVAILABLE)
     # The latter where rows come a partition at a time, as for JSON.
     except (PySparkException, Py4JJavaError) as error:
         text = _plain(error)
@@ -127,16 +126,6 @@ def run(options: argparse.Namespace) -> int:
 
 class _EnoughSeen(Exception):
     """Nobody reads the output any more."""
-
-
-def _snapshots(roots: Sequence[Path]) -> list[StoreSnapshot]:
-    """Return the stores as they are now. Raises StoreError."""
-    from pocketmq.store.scan.tail import take_snapshot
-
-    try:
-        return [take_snapshot(root) for root in roots]
-    except OSError as error:
-        raise StoreError(f"cannot read {error.filename}: {error.strerror}") from None
 
 
 def _topics(stores: Iterable[StoreSnapshot]) -> set[str]:

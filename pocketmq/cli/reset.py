@@ -8,6 +8,7 @@ from pocketmq.cli.cluster_command import (
     CommandError,
     add_json_option,
     add_name_server_option,
+    complain,
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
@@ -16,6 +17,7 @@ from pocketmq.cli.options import position
 from pocketmq.cli.output import counted, print_rows
 from pocketmq.client.admin import Admin
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.service import ExitCode
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -45,6 +47,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Set the offsets, and print them."""
+    if options.queue is not None and not isinstance(options.to, int):
+        return complain("--queue needs a queue offset: --to NUMBER", ExitCode.USAGE)
     return run_admin(lambda admin: _reset(admin, options), options)
 
 
@@ -52,8 +56,6 @@ async def _reset(admin: Admin, options: argparse.Namespace) -> None:
     await existing_group(admin, options.group)
     if isinstance(options.to, int):
         offsets = await _to_offset(admin, options)
-    elif options.queue is not None:
-        raise CommandError("--queue needs a queue offset: --to NUMBER")
     else:
         offsets = await admin.reset_offsets(options.group, options.topic, options.to)
     rows = [

@@ -25,6 +25,7 @@ from pocketmq.cli.options import count, duration, key, message_property, tag
 from pocketmq.cli.output import counted
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.result import SendResult
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import MAX_BODY
 from pocketmq.message.message import Message
@@ -99,8 +100,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Send until the input ends; SIGINT stops reading and waits for what is on the way."""
-    if options.bodies and (options.files or options.key_separator):
-        return complain("give either BODY or lines (--file, --key-separator)", ExitCode.USAGE)
+    if options.bodies and (options.files or options.key_separator or options.batch > 1):
+        text = "give either BODY or lines (--file, --key-separator, --batch)"
+        return complain(text, ExitCode.USAGE)
     return run_command(lambda stop: _send(options, stop), options)
 
 
@@ -143,11 +145,17 @@ async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) ->
                 if number:
                     print(f"sent {counted(number, 'message')}", file=sys.stderr)
                 raise
-            queue = result.queue
-            place = f"{queue.topic}/{queue.broker_name}/{queue.queue_id}/{result.queue_offset}"
-            print(f"stored as {place}, id {result.msg_id}", file=sys.stderr)
+            print(f"{_stored(message, result)}, id {result.msg_id}", file=sys.stderr)
     print(f"sent {counted(len(messages), 'message')}", file=sys.stderr)
     return ExitCode.OK
+
+
+def _stored(message: Message, result: SendResult) -> str:
+    """Where `pocketmq message --offset` finds the message, or when it will be in its topic."""
+    if message.delay:  # its place in the topic is known only when it is delivered
+        return f"stored, to be delivered to {message.topic} in {message.delay:.12g} s"
+    queue = result.queue
+    return f"stored as {queue.topic}/{queue.broker_name}/{queue.queue_id}/{result.queue_offset}"
 
 
 async def _send_lines(

@@ -36,7 +36,13 @@ def store_exit_codes() -> ExitCodes:
     """Those of a command that opens a store."""
     # Not at the top: the store needs modules that Windows lacks, and the other commands do not.
     from pocketmq.store.config_file import ConfigFileError
-    from pocketmq.store.errors import DiskFull, FileSizeMismatch, StoreCorrupt, StoreLocked
+    from pocketmq.store.errors import (
+        DiskFull,
+        FileSizeMismatch,
+        NotADirectory,
+        StoreCorrupt,
+        StoreLocked,
+    )
 
     return {
         **EXIT_CODES,
@@ -45,6 +51,7 @@ def store_exit_codes() -> ExitCodes:
         ConfigFileError: ExitCode.STORE_CORRUPT,
         FileSizeMismatch: ExitCode.CONFIG,
         DiskFull: ExitCode.UNAVAILABLE,
+        NotADirectory: ExitCode.UNAVAILABLE,
         OSError: ExitCode.UNAVAILABLE,  # the last: a directory that cannot be made or written
     }
 

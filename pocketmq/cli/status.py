@@ -21,6 +21,8 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.remoting.service import ExitCode
 
 _MASTER_ID = 0
+#: Seconds of each unit, the largest first.
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -29,8 +31,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "status",
         description="Prints the brokers that are registered with the name server: version, "
         "messages in and out per second (over the last 10 s), how full the disk is, and how long "
-        "the broker has been running; with --json also the messages stored today. Exit code 7 when "
-        "a broker does not answer, or none is registered.",
+        "the broker has been running (seconds with --json); with --json also the messages stored "
+        "today. Exit code 7 when a broker does not answer, or none is registered.",
     )
     add_name_server_option(parser)
     add_json_option(parser)
@@ -99,7 +101,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "in/s": row["inPerSecond"],
         "out/s": row["outPerSecond"],
         "disk": None if disk is None else f"{disk}%",
-        "running": row["running"],
+        "running": _running(row["runningSeconds"]),
     }
 
 
@@ -112,7 +114,7 @@ def _figures(figures: Mapping[str, str]) -> dict[str, Any]:
         "outPerSecond": _number(figures.get("getTransferredTps", "")),
         "today": _today(figures),
         "diskPercent": None if disk is None else round(disk * 100),
-        "running": _running(figures.get("runtime", "")),
+        "runningSeconds": _seconds(figures.get("runtime", "")),
     }
 
 
@@ -131,8 +133,19 @@ def _today(figures: Mapping[str, str]) -> int | None:
     return None if now is None or morning is None else int(now - morning)
 
 
-def _running(text: str) -> str | None:
-    """ "[ 0 days, 2 hours, 5 minutes, 1 seconds ]" as "2h 5m"."""
-    parts = [(int(number), unit) for number, unit in re.findall(r"(\d+) ([dhms])", text)]
-    told = [f"{number}{unit}" for number, unit in parts if number]
-    return " ".join(told[:2]) or ("0s" if parts else None)
+def _seconds(text: str) -> int | None:
+    """ "[ 0 days, 2 hours, 5 minutes, 1 seconds ]" as 7501."""
+    parts = re.findall(r"(\d+) ([dhms])", text)
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None
+
+
+def _running(seconds: int | None) -> str | None:
+    """7501 as "2h 5m": the two largest units."""
+    if seconds is None:
+        return None
+    told = []
+    for unit, length in _UNITS.items():
+        number, seconds = divmod(seconds, length)
+        if number:
+            told.append(f"{number}{unit}")
+    return " ".join(told[:2]) or "0s"

@@ -70,17 +70,23 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the sub-command."""
     from pocketmq.broker.config import load_broker_config
+    from pocketmq.store.errors import NotADirectory
+    from pocketmq.store.files import check_directories
 
     try:
         config = read_config(load_broker_config, options)
     except (ConfigErrors, ConfigError) as error:
         return _complain(str(error), ExitCode.CONFIG)
     config.store_path_root_dir = str(options.store)
+    try:
+        check_directories(config.directories)
+    except NotADirectory as error:
+        return _complain(str(error), ExitCode.UNAVAILABLE)
     if not config.commit_log_directory.is_dir():
         return _complain(
             f"{config.commit_log_directory} is missing: {options.store} is not the directory of a "
             "store, or its commit log lies elsewhere (--set storePathCommitLog=DIR)",
-            ExitCode.USAGE,
+            ExitCode.UNAVAILABLE,
         )
     try:
         return int(options.action(config, options))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pocketmq.cli.cluster_command import add_action, run_action
+from pocketmq.cli.cluster_command import add_action, check_cluster, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.confirmation import confirm
 from pocketmq.cli.options import count
@@ -90,6 +90,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 
 
 async def _list(admin: Admin, options: argparse.Namespace) -> None:
+    await check_cluster(admin, options.cluster)
     info = await admin.cluster_info()
     brokers = {*info.broker_addr_table, *info.cluster_addr_table}
     for topic in await admin.topics(cluster=options.cluster):
@@ -150,6 +151,7 @@ def _permission(perm: int) -> str:
 
 
 async def _create(admin: Admin, options: argparse.Namespace) -> None:
+    await check_cluster(admin, options.cluster)
     brokers = await admin.create_topic(
         options.topic,
         queues=options.queues,
@@ -168,6 +170,7 @@ async def _create(admin: Admin, options: argparse.Namespace) -> None:
 async def _delete(admin: Admin, options: argparse.Namespace) -> None:
     if options.topic not in await admin.topics():
         raise NoRouteInfo(options.topic, "it does not exist")
+    await check_cluster(admin, options.cluster)
     confirm(f"Delete topic {options.topic} with all its messages?", options.yes)
     await admin.delete_topic(options.topic, cluster=options.cluster)
     print(f"topic {options.topic} is deleted")

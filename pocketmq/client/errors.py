@@ -162,14 +162,14 @@ class NoRouteInfo(ClientError):
 
 
 class BrokerNotFound(ClientError):
-    """No route names an address of the broker."""
+    """No route names an address of the broker; without a name, of any broker that would do."""
 
     retriable = True
 
-    def __init__(self, broker_name: str) -> None:
+    def __init__(self, broker_name: str = "", remark: str = "") -> None:
         super().__init__(
             ClientErrorCode.BROKER_NOT_EXIST,
-            f"no address of broker {broker_name!r} in the routes",
+            remark or f"no address of broker {broker_name!r} in the routes",
             broker_name,
         )
 

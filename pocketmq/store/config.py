@@ -144,6 +144,18 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         return self.root / "index"
 
     @property
+    def directories(self) -> tuple[Path, ...]:
+        """All directories of the store, whether they exist or not."""
+        return (
+            self.root,
+            self.commit_log_directory,
+            self.consume_queue_directory,
+            self.index_directory,
+            self.root / "config",
+            self.root / "timerlog",
+        )
+
+    @property
     def timer_precision(self) -> int:
         """`timer_precision_ms`, rounded to one of the lengths that the reference allows."""
         return max((p for p in (200, 500, 1000) if p <= self.timer_precision_ms), default=100)

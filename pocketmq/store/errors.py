@@ -41,6 +41,17 @@ class FileSizeMismatch(StoreError):
         self.expected = expected
 
 
+class NotADirectory(StoreError):
+    """Something else lies where the store keeps a directory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is not a directory, but the store keeps its files there: move it away, or "
+            "choose another store"
+        )
+        self.path = path
+
+
 class DiskFull(StoreError):
     """The file system has no room for the next file; nothing was written."""
 

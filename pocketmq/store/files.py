@@ -20,13 +20,13 @@ import os
 import resource
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from mmap import ACCESS_DEFAULT, MADV_RANDOM, mmap
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from pocketmq.store.errors import DiskFull, FileSizeMismatch
+from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory
 
 log = logging.getLogger(__name__)
 
@@ -406,6 +406,13 @@ def make_directories(directory: Path) -> tuple[Path, ...]:
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     return tuple(path.parent for path in missing)
+
+
+def check_directories(directories: Iterable[Path]) -> None:
+    """Raise NotADirectory if something else lies where one of the directories is or will be."""
+    for directory in directories:
+        if directory.exists() and not directory.is_dir():
+            raise NotADirectory(directory)
 
 
 def _allocate(files: Files, fd: int, path: Path, size: int) -> None:

@@ -19,6 +19,7 @@ from pocketmq.store.errors import StoreClosed, StoreCorrupt
 from pocketmq.store.files import (
     Files,
     Retirement,
+    check_directories,
     is_full,
     make_directories,
     raise_descriptor_limit,
@@ -256,6 +257,7 @@ class MessageStore:
         Raises:
             StoreLocked: another process has the store open.
             StoreCorrupt, FileSizeMismatch, ConfigFileError: the files cannot be used as they are.
+            NotADirectory: something else lies where the store keeps a directory.
             DiskFull: the disk has no room for a file that is missing.
             StoreClosed: it was closed; open another `MessageStore`.
         """
@@ -264,6 +266,7 @@ class MessageStore:
         if self._closed:
             raise StoreClosed(f"the store {self.config.root} was closed")
         config, root = self.config, self.config.root
+        check_directories(config.directories)
         for directory in make_directories(root):
             self._files.sync_directory(directory)
         raise_descriptor_limit()

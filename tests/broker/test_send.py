@@ -12,7 +12,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.identity import decode_offset_msg_id
-from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.limits import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import SendMessageRequestHeader
@@ -106,6 +106,24 @@ async def test_bits_of_hosts_that_a_client_sends_are_not_stored(
         assert record.sys_flag == 0
         assert record.born_host == records[0].born_host
         assert record.store_host == records[0].store_host
+
+
+@pytest.mark.parametrize(
+    ("properties", "waits_in", "queue_id"),
+    [({"DELAY": "17"}, SCHEDULE_TOPIC, 16), ({"TIMER_DELAY_SEC": "600"}, TIMER_TOPIC, 0)],
+)
+async def test_a_late_message_is_answered_with_the_offset_where_it_waits(
+    client: Client, topic: str, properties: dict[str, str], waits_in: str, queue_id: int
+) -> None:
+    """As the official broker does; the queue in the answer is that of the request."""
+    for _ in range(3):
+        await client.send(topic, queue_id=2)
+    for body in (b"one", b"two"):
+        answer = await client.send(topic, body, queue_id=2, properties=properties)
+        assert answer.ext_fields["queueId"] == "2"
+        offset = int(answer.ext_fields["queueOffset"])
+        [waiting] = await client.pulled(waits_in, offset, queue_id=queue_id)
+        assert (bytes(waiting.body), waiting.properties["REAL_TOPIC"]) == (body, topic)
 
 
 async def test_old_send_code_means_the_same(client: Client, topic: str) -> None:

@@ -59,29 +59,57 @@ def test_times_bound_what_is_written(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "said"),
     [
-        (("-t", "ordres"), "no topic ordres in "),
-        (("-t", "ordres"), "did you mean orders?; the topics are: bills, orders"),
-        (("--columns", "boddy"), "there is no column boddy, did you mean body?"),
+        (("-t", "ordres"), ExitCode.UNAVAILABLE, "no topic ordres in "),
+        (
+            ("-t", "ordres"),
+            ExitCode.UNAVAILABLE,
+            "did you mean orders?; the topics are: bills, orders",
+        ),
+        (
+            ("--columns", "boddy"),
+            ExitCode.USAGE,
+            "there is no column boddy, did you mean body?",
+        ),
     ],
 )
 def test_what_the_store_does_not_have_is_named(
     store: Path,
     tmp_path: Path,
     arguments: tuple[str, ...],
+    code: ExitCode,
     said: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "none.parquet"
-    assert main(["export", str(file), "--store", str(store), *arguments]) == ExitCode.USAGE
+    assert main(["export", str(file), "--store", str(store), *arguments]) == code
     assert said in capsys.readouterr().err
     assert not file.exists()
 
 
 def test_a_directory_that_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "a.parquet", "--store", str(tmp_path)]) == ExitCode.USAGE
+    assert main(["export", "a.parquet", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
     assert f"no store at {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_store_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "commitlog").mkdir()
+    path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"  # a directory, where a file belongs
+    path.mkdir(parents=True)
+    assert main(["export", "a.parquet", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
+    assert f"error: cannot read {path}: Is a directory" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_made_is_named_as_it_was_given(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "nodir" / "x.parquet"
+    assert main(["export", str(file), "--store", str(store)]) == ExitCode.FAILURE
+    said = f"error: cannot write {file}: there is no directory {file.parent}\n"
+    assert capsys.readouterr().err == said
+    assert main(["export", str(tmp_path), "--store", str(store)]) == ExitCode.FAILURE
+    assert capsys.readouterr().err == f"error: cannot write {tmp_path}: Is a directory\n"
 
 
 def test_the_old_file_stays_when_the_new_one_cannot_be_written(

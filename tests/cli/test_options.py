@@ -152,6 +152,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["message", "--key", "k"], "--key needs a topic"),
         (["topics"], "list|show|create|delete"),
         (["send", "a", "body", "--file", "lines"], "either BODY or lines"),
+        (["send", "a", "body", "--batch", "2"], "either BODY or lines"),
+        (["reset", "g", "t", "--to", "soon"], "'soon' is not begin, end, a queue offset, or a "),
+        (["reset", "g", "t", "--to", "-1h", "--queue", "b/1"], "--queue needs a queue offset"),
     ],
 )
 def test_usage_errors(

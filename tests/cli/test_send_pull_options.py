@@ -23,6 +23,12 @@ def test_bodies_on_the_command_line_are_sent_in_their_order(call: Call) -> None:
     assert call("pull", "literal").out.split() == ["one", "two", "three"]
 
 
+def test_a_delayed_message_has_no_place_in_its_topic_yet(call: Call) -> None:
+    sent = call("send", "reminders", "later", "--delay", "1h")
+    said = r"stored, to be delivered to reminders in 3600 s, id \S+"
+    assert re.fullmatch(said, sent.err.splitlines()[0])
+
+
 def test_one_message_is_one_message(call: Call) -> None:
     assert call("send", "single", "x").err.splitlines()[-1] == "sent 1 message"
 

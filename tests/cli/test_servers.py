@@ -187,6 +187,20 @@ def test_a_store_that_can_not_be_made_is_said_in_one_line(tmp_path: Path, comman
     assert str(tmp_path / "store") in error
 
 
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config", "timerlog", ""])
+def test_a_file_in_the_place_of_a_directory_stops_the_start(tmp_path: Path, name: str) -> None:
+    store = tmp_path / "store"
+    path = store / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"")
+    with Running("broker", "--store", store, "--listen-port", "0") as server:
+        assert server.end() == ExitCode.UNAVAILABLE
+    assert server.out == []
+    (error,) = server.err
+    assert error.startswith(f"error: {path} is not a directory")
+    assert path.read_bytes() == b""
+
+
 @pytest.mark.parametrize(
     "content",
     ["# 你好\nbrokerName=till\n".encode("gbk"), "\ufeffbrokerName=till\n".encode()],

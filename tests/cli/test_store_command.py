@@ -115,8 +115,11 @@ def test_a_start_that_repairs(made: MadeStore, server: str) -> None:
 
 @pytest.mark.parametrize("action", ["check", "repair"])
 def test_what_is_no_store(action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["store", action, str(tmp_path)]) == ExitCode.USAGE
+    assert main(["store", action, str(tmp_path)]) == ExitCode.UNAVAILABLE
     assert "is not the directory of a store" in capsys.readouterr().err
+    (tmp_path / "commitlog").write_bytes(b"")
+    assert main(["store", action, str(tmp_path)]) == ExitCode.UNAVAILABLE
+    assert f"{tmp_path}/commitlog is not a directory" in capsys.readouterr().err
     arguments = ["store", action, str(tmp_path), "--set", "mappedFileSizeCommitLog=x"]
     assert main(arguments) == ExitCode.CONFIG
     assert "mappedFileSizeCommitLog" in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_a_closed_pipe_ends_the_query(golden_killed: Path, form: tuple[str, ...]
 @pytest.mark.spark
 def test_an_unknown_table(golden_killed: Path) -> None:
     ended = query("SELECT * FROM flod", "--store", golden_killed)
-    assert ended.returncode == ExitCode.USAGE
+    assert ended.returncode == ExitCode.UNAVAILABLE
     assert "`flod` cannot be found" in ended.stderr
     assert "Topics in the store: Flood" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -166,7 +166,7 @@ def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> 
         store.put(topic, body=topic.encode())
     root = store.write()
     ended = query("SELECT body FROM `orders-x`", "--json", "--store", root)
-    assert ended.returncode == ExitCode.USAGE
+    assert ended.returncode == ExitCode.UNAVAILABLE
     assert ended.stdout == ""
     assert "Topics Orders-x, orders-x are not available as tables" in ended.stderr
     ended = query("SELECT body FROM OTHER", "--json", "--store", root)
@@ -228,7 +228,7 @@ def parser() -> CommandParser:
 
 def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
-    assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.USAGE
+    assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
     assert f"error: no store at {tmp_path}" in capsys.readouterr().err
 
 
@@ -238,7 +238,7 @@ def test_a_store_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
     path.mkdir(parents=True)
     (tmp_path / "commitlog").mkdir()
-    assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.USAGE
+    assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
     assert f"error: cannot read {path}: Is a directory" in capsys.readouterr().err
 
 

@@ -123,7 +123,10 @@ def test_mistakes_show_at_load(tmp_path: Path, golden_clean: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "Golden_plain,nothing"}, "'nothing': no such topic; there are .*Golden_big"),
+        (
+            {"subscribe": "Golden_plain,nothing"},
+            "'nothing': no such topic; the topics are: .*Golden_big",
+        ),
         ({"assign": '{"nothing":[0]}'}, "'nothing': no such topic"),
         ({"assign": '{"Golden_plain":[0,4]}'}, "'Golden_plain/4': there is no such queue"),
         ({"assign": '{"Golden_plain":[-1]}'}, "'Golden_plain/-1': there is no such queue"),
@@ -137,6 +140,19 @@ def test_mistakes_show_at_load(tmp_path: Path, golden_clean: Path) -> None:
 def test_names_that_do_not_exist(golden_clean: Path, options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         source(golden_clean, **options).reader(BODY).partitions()
+
+
+def test_topics_of_the_broker_are_not_offered_for_one_that_does_not_exist(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path)
+    store.put("orders")
+    store.put("%DLQ%billing")
+    write(
+        tmp_path / "config" / "topics.json",
+        b'{"topicConfigTable":{"empty":{},"TBW102":{},"b":{},"rmq_sys_SYNC_BROKER_MEMBER_b":{}}}',
+    )
+    reader = source(store.write(), subscribe="ordres").reader(BODY)
+    with pytest.raises(OptionError, match=r"the topics are: empty, orders$"):
+        reader.partitions()
 
 
 def test_a_topic_without_messages_is_empty(tmp_path: Path) -> None:
@@ -270,6 +286,6 @@ def test_an_executor_that_does_not_see_the_store(tmp_path: Path) -> None:
 def test_there_are_no_streams_and_nothing_is_written(golden_clean: Path) -> None:
     asked = source(golden_clean)
     with pytest.raises(NotImplementedError, match=r"no streams: read batches with spark\.read"):
-        asked.streamReader(BODY)
+        asked.streamReader(BODY).initialOffset()
     with pytest.raises(NotImplementedError, match=r"only reads: .* pocketmq\.Producer"):
         asked.writer(BODY, False)

@@ -128,7 +128,10 @@ class Servers:
             if name in names and (address := data.broker_addrs.get(MASTER_ID)) is not None
         }
         if not masters:
-            raise BrokerNotFound(broker or (f"any of cluster {cluster}" if cluster else "any"))
+            if broker is not None:
+                raise BrokerNotFound(broker)
+            place = "is registered" if cluster is None else f"belongs to cluster {cluster!r}"
+            raise BrokerNotFound(remark=f"no broker with a master {place}")
         return masters
 
     async def _masters_of(self, topic: str) -> dict[str, str]:
@@ -140,7 +143,7 @@ class Servers:
             if (address := data.broker_addrs.get(MASTER_ID)) is not None
         }
         if not masters:
-            raise BrokerNotFound(f"any with topic {topic}")
+            raise BrokerNotFound(remark=f"no broker of topic {topic} has a master")
         return masters
 
     async def _each(

@@ -27,10 +27,13 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored.
 
     `msg_id` is the unique id the producer gave it; `offset_msg_id` names broker and physical
-    offset. `queue_offset` is the index in `queue`; for a delayed message it belongs to the
-    schedule topic instead. `recall_handle`, of a message with a timer, is what
-    `Producer.recall` takes. `region_id` is the broker's; `trace_on` says whether it wants sends to
-    be traced.
+    offset. `recall_handle`, of a message with a timer, is what `Producer.recall` takes. `region_id`
+    is the broker's; `trace_on` says whether it wants sends to be traced.
+
+    `queue_offset` is the message's place in `queue`, except for a message with `delay_level`,
+    `delay` or `deliver_at`, or of a transaction. Brokers, the official one too, keep such a message
+    in a topic of their own (SCHEDULE_TOPIC_XXXX, rmq_sys_wheel_timer, RMQ_SYS_TRANS_HALF_TOPIC) and
+    answer with its offset there. It gets its place in `queue` when it is delivered or committed.
     """
 
     status: SendStatus

@@ -18,6 +18,7 @@ from pocketmq.store.datasource.schema import arrow_schema
 from pocketmq.store.scan.errors import NotVisible, RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.query import application_topics, listed
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
@@ -134,7 +135,8 @@ def _check_names(
     topics = {topic for store in stores for topic, _ in store.queues}.union(*configured)
     option = "subscribe" if options.topics is not None else "assign"
     for topic in sorted(options.named_topics() - topics):
-        raise OptionError(option, topic, f"no such topic; there are {', '.join(sorted(topics))}")
+        known: set[str] = set().union(*map(application_topics, stores))
+        raise OptionError(option, topic, f"no such topic; the topics are: {listed(known)}")
 
     def has_messages(option: str, topic: str, queue_id: int) -> bool:
         if any((topic, queue_id) in store.queues for store in stores):

@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Final, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from pocketmq.store.datasource.options import Options
@@ -77,12 +82,9 @@ class RocketMQDataSource(DataSource):
         kind = PushdownReader if wanted and _spark_pushes() else RocketMQReader
         return kind(options, schema)
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Refuse `spark.readStream`; Spark asks for this at `start`."""
-        raise NotImplementedError(
-            "the source rocketmq has no streams: read batches with spark.read, between "
-            "startingOffsets or startingTimestamp and their ends"
-        )
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader that fails the query of `spark.readStream`."""
+        return _NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refuse `DataFrame.write`."""
@@ -90,6 +92,25 @@ class RocketMQDataSource(DataSource):
             "the source rocketmq only reads: a broker writes its store; send messages with "
             "pocketmq.Producer"
         )
+
+
+class _NoStream(DataSourceStreamReader):
+    """Refuses to read.
+
+    Spark asks for a stream reader after `start` has returned. If it cannot have one, PySpark hides
+    the reason behind an error of its own (UnboundLocalError).
+    """
+
+    def initialOffset(self) -> NoReturn:
+        """Say why there is no stream; Spark asks for this first."""
+        raise NotImplementedError(
+            "the source rocketmq has no streams: read batches with spark.read, between "
+            "startingOffsets or startingTimestamp and their ends"
+        )
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Never called: there are no partitions without a first offset."""
+        self.initialOffset()
 
 
 PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")

@@ -105,7 +105,7 @@ class Query:
     def _plan(self, root: Path) -> list[QueueSlice]:
         store = take_snapshot(root)
         for topic in sorted(set(self._topics or ()) - topics_of(store)):
-            raise NoTopic(root, topic, _listed(topics_of(store)))
+            raise NoTopic(root, topic, listed(application_topics(store)))
         for name, bounds in (("start_offsets", self._starting), ("end_offsets", self._ending)):
             for topic, offsets in bounds.by_queue.items():
                 for queue_id in offsets:
@@ -117,7 +117,7 @@ class Query:
 
     def _check_queue(self, store: StoreSnapshot, name: str, topic: str, queue_id: int) -> None:
         if (topic, queue_id) not in store.queues:
-            queues = _listed(f"{topic}/{number}" for topic, number in store.queues)
+            queues = listed(f"{topic}/{number}" for topic, number in store.queues)
             raise ValueError(
                 f"{name} names the queue {topic}/{queue_id}, which has no messages in the store "
                 f"{store.root}; queues with messages: {queues}"
@@ -228,7 +228,8 @@ def _offsets(name: str, value: Offsets | None) -> dict[str, dict[int, int]]:
     return found
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return the first names in order, for an error text, and how many more there are."""
     ordered = sorted(names)
     more = len(ordered) - _SHOWN_NAMES
     listed = ", ".join(ordered[:_SHOWN_NAMES]) or "none"
