@@ -10,6 +10,7 @@
 | SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
 | BatchSendError | parts of a batch failed; `results` holds what was stored, `tries` as above |
 | SendTimeout | a SendError whose `timeout` passed; also a TimeoutError |
+| RequesterGone | a SendError: no broker has a connection to the client that a reply is for |
 | RequestTimeout | a request was stored, and no reply came in time; also a TimeoutError |
 | TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
 | TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
@@ -76,6 +77,7 @@ __all__ = [
     "RemotingTimeout",
     "RequestCodeNotSupported",
     "RequestTimeout",
+    "RequesterGone",
     "SendAttempt",
     "SendError",
     "SendTimeout",
@@ -221,6 +223,13 @@ class SendTimeout(SendError, TimeoutError):
     """A send found no broker that took the message within its `timeout`.
 
     `tries` has every attempt, as of every SendError.
+    """
+
+
+class RequesterGone(SendError):
+    """A reply could not be delivered: no broker has a connection to the client that asked.
+
+    It has given up, or its process ended. Sending the reply again does not help.
     """
 
 

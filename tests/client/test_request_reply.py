@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import (
     BrokerNotFound,
@@ -14,6 +15,7 @@ from pocketmq.client.errors import (
     NotRunning,
     RemoteSystemError,
     RemotingTimeout,
+    RequesterGone,
     RequestTimeout,
     SendError,
 )
@@ -179,6 +181,49 @@ async def test_no_reply_in_time(cluster: FakeCluster, push: Callable[..., None])
         push("", b"no lz4", COMPRESSED | CompressionType.LZ4.flag)
         push("", compress(b"x", CompressionType.LZ4), COMPRESSED | CompressionType.LZ4.flag)
         assert len(p._replies) == 0
+
+
+async def test_a_reply_to_a_requester_that_is_gone_is_tried_once_and_says_so() -> None:
+    async with RocketMQ() as rocketmq, PullConsumer("G", namesrv=rocketmq.namesrv) as consumer:
+        await rocketmq.create_topic("quotes", queues=1)
+        await consumer.assign("quotes")
+        async with Producer("asks", namesrv=rocketmq.namesrv) as requester:
+            with pytest.raises(RequestTimeout):
+                await requester.request(Message("quotes", b"x"), timeout=0.5)
+        [request] = await consumer.poll(timeout=10)
+        async with Producer("replies", namesrv=rocketmq.namesrv) as p:
+            with pytest.raises(RequesterGone, match=r"after 1 attempt .* not found") as caught:
+                await p.reply(request, b"too late")
+    assert not caught.value.retriable
+    assert isinstance(caught.value.__cause__, RemoteSystemError)
+
+
+async def test_a_reply_tries_the_brokers_that_the_requester_may_be_connected_to(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    def refuse(request: Request[Any]) -> Response:
+        refused.append(request.header.bname)
+        return Response(
+            ResponseCode.SYSTEM_ERROR, "push reply message fail, channel of <c> not found."
+        )
+
+    refused: list[str] = []
+    cluster["b"].on(RequestCode.SEND_REPLY_MESSAGE_V2, refuse, SendMessageRequestHeaderV2)
+    cluster.put("c_REPLY_TOPIC", "a", "b", queues=1)
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        for number in range(4):
+            asked = asyncio.create_task(p.request(Message("T", b"x"), timeout=20.0))
+            await until(lambda number=number: len(received(cluster["a"])) > number)
+            await p.reply(received(cluster["a"])[number], b"re")
+            assert (await asked).body == b"re"
+        assert refused
+        refused.clear()
+        route = cluster["a"].dispatcher._routes
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
+        route[code] = route[code]._replace(handler=refuse)
+        with pytest.raises(RequesterGone, match="after 2 attempts"):
+            await p.reply(received(cluster["a"])[0], b"re")
+        assert sorted(refused) == ["a", "b"]
 
 
 async def test_shutdown_ends_the_wait(cluster: FakeCluster, push: Callable[..., None]) -> None:

@@ -200,7 +200,7 @@ class Delivery:
         if isinstance(error, BrokerNotFound):
             return True  # nothing was asked of the broker, so nothing was learnt of it
         self._selector.refused(queue.broker_name, elapsed)
-        return error.code in policy.retried_codes
+        return error.retriable and error.code in policy.retried_codes
 
 
 def _pause(failures: Sequence[SendAttempt], broker_name: str) -> float:

@@ -516,6 +516,7 @@ class Producer:
         Raises:
             InvalidMessage: the message is not a request.
             TypeError: `request` is not a MessageExt, or `body` is not bytes.
+            RequesterGone: the client that asked is not connected to any broker any more.
             SendError and others: as for `send`.
         """
         if not isinstance(request, MessageExt):

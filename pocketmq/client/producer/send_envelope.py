@@ -126,7 +126,8 @@ class SendEnvelope:
             outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
             outgoing.code = code
             outgoing.sys_flag |= sys_flag
-            return self._unwrapped([await self._sender.send(outgoing, target, deadline)])
+            deliver = self._sender.reply if kind is SendKind.REPLY else self._sender.send
+            return self._unwrapped([await deliver(outgoing, target, deadline)])
 
         deadline = self.deadline(timeout)
         if not entered:

@@ -8,14 +8,18 @@ the broker answered.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from pocketmq.client.errors import (
     BrokerNotFound,
+    RemoteSystemError,
     RemotingConnectError,
     RemotingError,
+    RequesterGone,
+    SendError,
     error_for,
 )
 from pocketmq.client.instance import ClientInstance
@@ -35,6 +39,9 @@ from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMes
 __all__ = ["Sender"]
 
 R = TypeVar("R")
+
+#: What brokers say when the client that a reply is for is not connected to them.
+_NO_CONNECTION = re.compile("channel of <.*> not found")
 
 
 class Sender:
@@ -92,6 +99,37 @@ class Sender:
         await compress_body(outgoing, compression)
         attempt = self._asking(outgoing, outgoing.result)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
+
+    async def reply(
+        self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
+    ) -> SendResult:
+        """Send a reply, which a broker hands to the connection of the client that asked.
+
+        A broker that has no such connection is not asked again. Raises RequesterGone when none has
+        one; SendError, NoRouteInfo.
+        """
+        if self._compression is not None and self._compression.applies(outgoing.body):
+            await compress_body(outgoing, self._compression)
+        ask = self._asking(outgoing, outgoing.result)
+        brokers = (await self._publish_queues(outgoing.topic, deadline)).broker_count
+        without: set[str] = set()
+
+        async def attempt(target: MessageQueue, share: float) -> SendResult:
+            try:
+                return await ask(target, share)
+            except RemoteSystemError as error:
+                if _NO_CONNECTION.search(error.remark):
+                    without.add(target.broker_name)
+                    error.retriable = len(without) < brokers
+                raise
+
+        try:
+            return await self._attempts(outgoing.topic, queue, attempt, deadline)
+        except SendError as error:
+            if len(without) < brokers:
+                raise
+            last = error.tries[-1].error
+            raise RequesterGone(error.topic, error.elapsed, error.tries, last) from last
 
     async def send_oneway(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
