@@ -211,11 +211,14 @@ async def test_a_reply_tries_the_brokers_that_the_requester_may_be_connected_to(
     cluster["b"].on(RequestCode.SEND_REPLY_MESSAGE_V2, refuse, SendMessageRequestHeaderV2)
     cluster.put("c_REPLY_TOPIC", "a", "b", queues=1)
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        for number in range(4):
+
+        async def ask(number: int) -> bytes:
             asked = asyncio.create_task(p.request(Message("T", b"x"), timeout=20.0))
-            await until(lambda number=number: len(received(cluster["a"])) > number)
+            await until(lambda: len(received(cluster["a"])) > number)
             await p.reply(received(cluster["a"])[number], b"re")
-            assert (await asked).body == b"re"
+            return (await asked).body
+
+        assert [await ask(number) for number in range(4)] == [b"re"] * 4
         assert refused
         refused.clear()
         route = cluster["a"].dispatcher._routes

@@ -47,7 +47,13 @@ from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selecto
 from pocketmq.client.producer.recall import broker_of
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.client.producer.result import SendResult
-from pocketmq.client.producer.send_envelope import SendEnvelope, check_queue, check_target
+from pocketmq.client.producer.send_envelope import (
+    NOWHERE,
+    SendEnvelope,
+    check_queue,
+    check_target,
+    running_loop,
+)
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.remote_switches import RemoteSwitches
 from pocketmq.client.selector.detector import Detector
@@ -77,8 +83,6 @@ from pocketmq.message.message import Message, MessageExt, MessageQueue
 __all__ = ["Producer"]
 
 log = logging.getLogger(__name__)
-
-_running_loop = asyncio.get_running_loop
 
 
 class Producer:
@@ -284,7 +288,7 @@ class Producer:
 
     def __del__(self) -> None:
         calls = getattr(self, "_calls", None)  # None where the constructor has failed
-        if calls is None or calls.loop is None:
+        if calls is None or calls.loop is NOWHERE:
             return
         lost = self._accumulator.pending
         warnings.warn(f"{self!r} was never shut down", ResourceWarning, stacklevel=2, source=self)
@@ -329,18 +333,22 @@ class Producer:
         await self._life.start()
 
     async def _begin(self) -> None:
-        self._calls.loop = self._instance.binding.loop
+        self._calls.begin()
         self._instance.spawn(self._detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
 
     async def shutdown(self) -> None:
-        """Take no more sends, wait up to `timeout` for those under way, and close everything."""
+        """Take no more sends, wait up to `timeout` for those under way, and close everything.
+
+        Raises:
+            NotRunning: this process was forked after the start: the connections are the parent's.
+        """
+        self._instance.binding.check_process("producer")
         await self._life.shutdown()
 
     async def _close(self) -> None:
-        self._calls.loop = None
-        self._calls.why_not = SHUT_DOWN
+        self._calls.end(SHUT_DOWN)
         try:
             async with asyncio.timeout(self.timeout):
                 await self._accumulator.flush()
@@ -394,7 +402,7 @@ class Producer:
         deadline = self._clock() + (
             self._calls.timeout if timeout is None else seconds("timeout", timeout)
         )
-        if _running_loop() is not self._calls.loop:
+        if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
         if not self._in_flight.try_enter():
             await self._calls.enter(deadline)
@@ -435,7 +443,7 @@ class Producer:
         if not plain:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
-        if _running_loop() is not self._calls.loop:
+        if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
         if self._accumulator.full:
             await self._accumulator.room()
@@ -443,7 +451,12 @@ class Producer:
         return self._accumulator.add(message, None)
 
     async def flush(self) -> None:
-        """Send what lingers now, and wait until every message posted so far has its answer."""
+        """Send what lingers now, and wait until every message posted so far has its answer.
+
+        Raises:
+            NotRunning: this process was forked after the start.
+        """
+        self._instance.binding.check_process("producer")
         await self._accumulator.flush()
 
     async def send_oneway(
