@@ -42,6 +42,7 @@ from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, Concur
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.delivery import RetryPolicy
 from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
+from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.recall import broker_of
@@ -264,6 +265,7 @@ class Producer:
         self._accumulator = Accumulator(
             self._calls.send_accumulated,
             self._instance.spawn,
+            LostPosts(group),
             linger=linger,
             max_bytes=batch_bytes,
             max_buffered=max_buffered_bytes,
@@ -439,7 +441,8 @@ class Producer:
             check_type(message)
         if goes_alone(message):
             alone = await self._calls.alone(message, queue, key)
-            return self._accumulator.count(self._instance.spawn(alone, "send"))
+            topic = self._namespace.wrap(message.topic)
+            return self._accumulator.count(self._instance.spawn(alone, "send"), topic)
         if not plain:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.

@@ -24,6 +24,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
+from pocketmq.client.producer.outage_log import OutageLog
 from pocketmq.client.producer.outages import Outages
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.client.producer.recall import broker_of
@@ -71,8 +72,12 @@ class Sender:
         self._template_queues = template_queues
         #: Where sends to a broker go, by its name; raises BrokerNotFound.
         self.address: Callable[[str], str] = instance.master
-        self._outages = Outages(self._pool.get, instance.spawn)
-        self._pool.on_connected.append(self._outages.end)
+        self._outages = Outages(
+            self._pool.get,
+            instance.spawn,
+            OutageLog(instance.namespace.unwrap(group), lambda: instance.routes.brokers),
+        )
+        self._pool.on_connected.append(self._outages.connected)
         self._delivery = Delivery(
             selector, policy, time.monotonic, self._doubt, wait=self._wait_for_broker
         )
