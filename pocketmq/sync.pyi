@@ -12,7 +12,7 @@ from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
 from pocketmq.client.consumer.fetch.puller import PullResult
 from pocketmq.client.consumer.rebalance.strategies import Strategy
-from pocketmq.client.consumer.router import Router
+from pocketmq.client.consumer.router import PayloadDecorator, Router
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
@@ -379,7 +379,7 @@ class PushConsumer:
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+    ) -> PayloadDecorator[P]: ...
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
