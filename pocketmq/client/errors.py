@@ -30,11 +30,22 @@ from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import Code, ResponseCode
 from pocketmq.remoting.errors import (
     BodyError,
+    ConsumeMsgTimeout,
     ConsumerNotOnline,
+    EncodeError,
+    FilterDataNotExist,
+    FilterDataNotLatest,
     FlowControl,
+    FlushDiskTimeout,
+    FlushSlaveTimeout,
+    GoAway,
+    IllegalOperation,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
+    PullNotFound,
+    PullOffsetMoved,
+    PullRetryImmediately,
     QueryNotFound,
     RemoteSystemError,
     RemotingClosed,
@@ -43,7 +54,10 @@ from pocketmq.remoting.errors import (
     RemotingTimeout,
     RequestCodeNotSupported,
     ServiceNotAvailable,
+    SlaveNotAvailable,
     SubscriptionGroupNotExist,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
     SubscriptionParseFailed,
     SystemBusy,
     TopicNotExist,
@@ -59,8 +73,16 @@ __all__ = [
     "BrokerNotFound",
     "ClientError",
     "ClientErrorCode",
+    "ConsumeMsgTimeout",
     "ConsumerNotOnline",
+    "EncodeError",
+    "FilterDataNotExist",
+    "FilterDataNotLatest",
     "FlowControl",
+    "FlushDiskTimeout",
+    "FlushSlaveTimeout",
+    "GoAway",
+    "IllegalOperation",
     "InvalidMessage",
     "InvalidName",
     "InvalidParameter",
@@ -69,6 +91,9 @@ __all__ = [
     "NoPermission",
     "NoRouteInfo",
     "NotRunning",
+    "PullNotFound",
+    "PullOffsetMoved",
+    "PullRetryImmediately",
     "QueryNotFound",
     "RemoteSystemError",
     "RemotingClosed",
@@ -82,7 +107,10 @@ __all__ = [
     "SendError",
     "SendTimeout",
     "ServiceNotAvailable",
+    "SlaveNotAvailable",
     "SubscriptionGroupNotExist",
+    "SubscriptionNotExist",
+    "SubscriptionNotLatest",
     "SubscriptionParseFailed",
     "SystemBusy",
     "TopicNotExist",
@@ -189,7 +217,7 @@ class SendAttempt(NamedTuple):
 
 
 class SendError(ClientError):
-    """A send failed. `tries` has every attempt.
+    """A send failed. `tries` has every attempt; none if the time was over before the first.
 
     `code`, `remark`, `broker` and `retriable` are those of the last one.
 
@@ -199,7 +227,7 @@ class SendError(ClientError):
     def __init__(
         self, topic: str, elapsed: float, tries: Sequence[SendAttempt], last: RemotingError
     ):
-        super().__init__(last.code, last.remark, tries[-1].queue.broker_name)
+        super().__init__(last.code, last.remark, tries[-1].queue.broker_name if tries else None)
         self.topic = topic
         self.elapsed = elapsed
         self.tries = tuple(tries)
@@ -215,6 +243,8 @@ class SendError(ClientError):
             f"{text} ({len(tries)} times)" if len(tries) > 1 else text
             for text, tries in list(failures.items())[-FAILURES_TOLD:]
         )
+        if not self.tries:
+            told = self.remark
         attempts = "1 attempt" if len(self.tries) == 1 else f"{len(self.tries)} attempts"
         return f"send to topic {self.topic} failed after {attempts} in {self.elapsed:.3f} s: {told}"
 

@@ -11,17 +11,19 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import (
     BrokerNotFound,
+    IllegalOperation,
     InvalidMessage,
+    NoPermission,
+    NoRouteInfo,
     NotRunning,
     RemoteSystemError,
-    RemotingTimeout,
     RequesterGone,
     RequestTimeout,
     SendError,
 )
 from pocketmq.client.producer import request_reply
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.recall import decoded
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.message import Message, MessageExt
@@ -345,7 +347,7 @@ async def test_a_broker_that_could_not_be_told_is_told_by_a_later_request(
 async def test_the_timeout_of_a_request_is_the_total(cluster: FakeCluster) -> None:
     cluster.name_server.hangs = True
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        with pytest.raises(RemotingTimeout, match=r"no route of topic T within 0\.\d+ s"):
+        with pytest.raises(NoRouteInfo, match=r"T \(no name server answered within 0\.2 s\)"):
             await p.request(Message("T", b"x"), timeout=0.2)
 
 
@@ -363,10 +365,33 @@ HANDLE = "djEgVCBhIDE3MDAwMDAwMDAwMDAgSUQ="
 
 
 def test_a_recall_handle() -> None:
-    assert broker_of(HANDLE) == "a"
+    assert decoded(HANDLE).broker_name == "a"
     for text in ("", "x", "djE=", "djIgVCBhIDEgSUQ=", "消息", HANDLE[:-4]):
         with pytest.raises(InvalidMessage, match="recall handle"):
-            broker_of(text)
+            decoded(text)
+
+
+async def test_a_late_recall_says_that_the_message_was_delivered() -> None:
+    async with (
+        RocketMQ(properties={"recallMessageEnable": "true"}) as rocketmq,
+        Producer("PG", namesrv=rocketmq.namesrv) as p,
+    ):
+        await rocketmq.create_topic("T", queues=1)
+        result = await p.send(Message("T", b"x", delay=2))
+        await rocketmq.advance(5)
+        with pytest.raises(IllegalOperation, match=r"too late .* it was delivered already"):
+            await p.recall("T", result.recall_handle)
+        at_once = await p.send(Message("T", b"x"))
+        with pytest.raises(InvalidMessage, match="only give one for a message with deliver_at"):
+            await p.recall("T", at_once.recall_handle)
+
+
+async def test_a_broker_that_recalls_nothing_need_not_be_asked_again() -> None:
+    async with RocketMQ() as rocketmq, Producer("PG", namesrv=rocketmq.namesrv) as p:
+        result = await p.send(Message("T", b"x", delay=60))
+        with pytest.raises(NoPermission, match="recallMessageEnable=false") as caught:
+            await p.recall("T", result.recall_handle)
+        assert not caught.value.retriable
 
 
 async def test_recalling(cluster: FakeCluster) -> None:

@@ -45,7 +45,7 @@ from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
 from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
-from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.recall import checked_handle
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.send_envelope import (
@@ -407,7 +407,7 @@ class Producer:
         if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
         if not self._in_flight.try_enter():
-            await self._calls.enter(deadline)
+            await self._calls.enter(message.topic, deadline)
         try:
             if timeout is None and queue is None and self._concurrent.takes(message):
                 return await self._concurrent.send(message, deadline)
@@ -542,22 +542,26 @@ class Producer:
         return await self._replies.reply(request, body, timeout)
 
     async def recall(
-        self, topic: str, recall_handle: str, *, timeout: Seconds | None = None
+        self, topic: str, recall_handle: str | None, *, timeout: Seconds | None = None
     ) -> str:
         """Take back a message with a timer that is not due yet; return its unique id.
 
         `recall_handle` is that of its SendResult.
 
         Raises:
-            InvalidMessage: the text is not a recall handle.
+            InvalidMessage: it is not a recall handle; None is that of a message without a timer.
+            IllegalOperation: the message was delivered already, or is about to be; or it is not of
+                this topic.
+            NoPermission: the broker has `recallMessageEnable=false`.
+            NoRouteInfo, NoNameServer: the topic had no route within `timeout`.
             BrokerNotFound: no route names the broker of the handle.
-            RemotingError: the broker's answer: it is too late, or `recallMessageEnable` is off.
+            RemotingError: the broker did not answer, or with another error.
         """
         check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
-        broker_of(recall_handle)
+        handle = checked_handle(recall_handle)
         self._instance.check_running()
-        msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
+        msg_id = await self._sender.recall(self._namespace.wrap(topic), handle, deadline)
         if self._trace is not None:
             self._trace.append(recalled(self.group, topic, msg_id))
         return msg_id

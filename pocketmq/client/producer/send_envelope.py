@@ -23,6 +23,8 @@ from pocketmq.client.errors import (
     BatchSendError,
     InvalidMessage,
     NotRunning,
+    RemotingTimeout,
+    SendTimeout,
 )
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.loop_binding import LoopBinding
@@ -105,10 +107,14 @@ class SendEnvelope:
         """The end of a call that begins now; raises TypeError, ValueError for its timeout."""
         return time.monotonic() + (self.timeout if timeout is None else seconds("timeout", timeout))
 
-    async def enter(self, deadline: float) -> None:
-        """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
+    async def enter(self, topic: str, deadline: float) -> None:
+        """Take a place among the sends under way; raises NotRunning, SendTimeout."""
         self.check_running()
-        await self._in_flight.enter(max(deadline - time.monotonic(), 0.0))
+        left = max(deadline - time.monotonic(), 0.0)
+        try:
+            await self._in_flight.enter(left)
+        except RemotingTimeout as error:
+            raise SendTimeout(topic, left, (), error) from None
         if self.loop is NOWHERE:
             self._in_flight.leave()
             raise self.not_running()
@@ -151,7 +157,7 @@ class SendEnvelope:
 
         deadline = self.deadline(timeout)
         if not entered:
-            await self.enter(deadline)
+            await self.enter(message.topic, deadline)
         [result] = await self._observed(kind, [message], deadline, work)
         return result
 
@@ -173,7 +179,7 @@ class SendEnvelope:
             return []
 
         deadline = self.deadline(timeout)
-        await self.enter(deadline)
+        await self.enter(message.topic, deadline)
         await self._observed(SendKind.ONEWAY, [message], deadline, work)
 
     async def send_batch(
@@ -199,7 +205,7 @@ class SendEnvelope:
             return self._unwrapped(await self._batches.send(messages, target, deadline))
 
         deadline = self.deadline(timeout)
-        await self.enter(deadline)
+        await self.enter(messages[0].topic if messages else "", deadline)
         try:
             return await self._observed(SendKind.BATCH, messages, deadline, work)
         except BatchSendError as error:
@@ -249,7 +255,7 @@ class SendEnvelope:
         wrapped = self._wrap(message)
         check_message(wrapped, self._max_message_size)
         prepare(wrapped, "", extra=self._namespace.property)
-        await self.enter(self.deadline(None))
+        await self.enter(message.topic, self.deadline(None))
         return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
 
     async def send_plain(self, message: Message) -> SendResult:

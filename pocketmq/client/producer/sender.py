@@ -20,14 +20,13 @@ from pocketmq.client.errors import (
     RemotingError,
     RequesterGone,
     SendError,
-    error_for,
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
 from pocketmq.client.producer.outage_log import OutageLog
 from pocketmq.client.producer.outages import Outages
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
-from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.recall import decoded, refusal
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
 from pocketmq.message.message import MessageQueue
@@ -198,10 +197,10 @@ class Sender:
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
         """Take a delayed message back: its unique id. Raises InvalidMessage for what is no handle,
         BrokerNotFound, and the broker's error."""
-        broker = broker_of(recall_handle)
+        handle = decoded(recall_handle)
         await self._publish_queues(topic, deadline)
         answer = await self._pool.request(
-            self._routes.master(broker),
+            self._routes.master(handle.broker_name),
             RequestCode.RECALL_MESSAGE,
             RecallMessageRequestHeader(
                 topic=topic, recall_handle=recall_handle, producer_group=self.group
@@ -209,7 +208,7 @@ class Sender:
             timeout=max(deadline - time.monotonic(), 0.0),
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise error_for(answer.code, answer.remark, broker)
+            raise refusal(answer, handle)
         return RecallMessageResponseHeader.from_ext(answer.ext_fields).msg_id
 
     async def probe(self, address: str, timeout: float) -> bool:
