@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -16,7 +16,7 @@ from pocketmq.client.consumer.router import PayloadDecorator, Router
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import Seconds
+from pocketmq.client.parameters import Milliseconds, Seconds
 from pocketmq.client.producer.hooks import AnySendHook, HookList
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey
@@ -158,7 +158,7 @@ class Producer:
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
-        linger_ms: float | timedelta = 0,
+        linger_ms: Milliseconds = 0,
         accumulate: bool = True,
         max_buffered_bytes: int = ...,
         compression: str | None = "zlib",
@@ -174,10 +174,10 @@ class Producer:
         filters: Sequence[QueueFilter] = ...,
         send_latency_enable: bool = True,
         start_detector_enable: bool = True,
-        detect_interval: int = 2000,
-        detect_timeout: int = 200,
-        latency_max_ms: Sequence[float] = ...,
-        not_available_duration_ms: Sequence[float] = ...,
+        detect_interval_ms: Milliseconds = 2000,
+        detect_timeout_ms: Milliseconds = 200,
+        latency_max_ms: Sequence[Milliseconds] = ...,
+        not_available_duration_ms: Sequence[Milliseconds] = ...,
         selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None: ...

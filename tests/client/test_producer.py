@@ -152,7 +152,7 @@ async def test_a_broker_that_hangs_costs_its_share_of_the_time(cluster: FakeClus
 
 async def test_the_detector_brings_a_broker_back(cluster: FakeCluster) -> None:
     cluster["a"].mode = "hang"
-    async with producer(cluster, attempt_timeout=0.3, timeout=10, detect_timeout=300) as p:
+    async with producer(cluster, attempt_timeout=0.3, timeout=10, detect_timeout_ms=300) as p:
         while p._selector.tolerance.is_reachable("a"):
             await p.send(Message("T", b"x"))
         assert await p._detector.round() == []
@@ -438,7 +438,7 @@ async def test_a_new_connection_is_told_of_the_group(cluster: FakeCluster) -> No
 async def test_the_switches_follow_the_name_server(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with producer(cluster, detect_interval=4000) as p:
+    async with producer(cluster, detect_interval_ms=4000) as p:
         reader = p._remote_switches
         local = await reader.read()
         assert local.detect_interval == 4000

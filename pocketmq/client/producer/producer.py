@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import warnings
 from collections.abc import Awaitable, Sequence
-from datetime import timedelta
 from typing import Self, Unpack
 
 from pocketmq.client.errors import SHUT_DOWN
@@ -27,10 +27,12 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import (
     MOST_INT,
+    Milliseconds,
     Seconds,
+    each_milliseconds,
     flag,
     functions,
-    numbers,
+    milliseconds,
     one_of,
     seconds,
     seconds_or_none,
@@ -119,7 +121,7 @@ class Producer:
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
     - `filters`: your own queue filters (`pocketmq.selector`).
-    - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
+    - `send_latency_enable`, `start_detector_enable`, `detect_interval_ms`, `detect_timeout_ms`:
       the switches of RIP-63 (client.selector.switches says how the name server overrides them).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
     - `selection`: "penalised" or "round-robin" (`pocketmq.client.selector.penalty`).
@@ -140,7 +142,7 @@ class Producer:
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
-        linger_ms: float | timedelta = 0,
+        linger_ms: Milliseconds = 0,
         accumulate: bool = True,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         compression: str | None = "zlib",
@@ -156,10 +158,10 @@ class Producer:
         filters: Sequence[QueueFilter] = (),
         send_latency_enable: bool = True,
         start_detector_enable: bool = True,
-        detect_interval: int = 2000,
-        detect_timeout: int = 200,
-        latency_max_ms: Sequence[float] = LATENCY_MAX_MS,
-        not_available_duration_ms: Sequence[float] = NOT_AVAILABLE_DURATION_MS,
+        detect_interval_ms: Milliseconds = 2000,
+        detect_timeout_ms: Milliseconds = 200,
+        latency_max_ms: Sequence[Milliseconds] = LATENCY_MAX_MS,
+        not_available_duration_ms: Sequence[Milliseconds] = NOT_AVAILABLE_DURATION_MS,
         selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None:
@@ -167,9 +169,9 @@ class Producer:
         self.group = producer_group(group)
         self.hooks = HookList(hooks)
         timeout = seconds("timeout", timeout)
-        linger = seconds("linger_ms", linger_ms)
-        if not isinstance(linger_ms, timedelta):
-            linger *= 0.001
+        linger = milliseconds("linger_ms", linger_ms) * 0.001
+        detect_interval = milliseconds("detect_interval_ms", detect_interval_ms, above_zero=True)
+        detect_timeout = milliseconds("detect_timeout_ms", detect_timeout_ms, above_zero=True)
         whole("retries", retries)
         one_of("compression", compression, [*COMPRESSIONS, None])
         for name, number in (
@@ -179,8 +181,6 @@ class Producer:
             ("batch_bytes", batch_bytes),
             ("max_in_flight", max_in_flight),
             ("template_queues", template_queues),
-            ("detect_interval", detect_interval),
-            ("detect_timeout", detect_timeout),
         ):
             whole(name, number, 1)
         for name, value in (
@@ -193,8 +193,6 @@ class Producer:
         text("template_topic", template_topic)
         whole("compression_level", compression_level, -MOST_INT, MOST_INT)
         functions("filters", filters)
-        numbers("latency_max_ms", latency_max_ms)
-        numbers("not_available_duration_ms", not_available_duration_ms)
         if not isinstance(selection, Selection):
             one_of("selection", selection, [each.value for each in Selection])
         self._max_message_size = max_message_size
@@ -216,15 +214,17 @@ class Producer:
             switches=Switches(
                 send_latency_enable=send_latency_enable,
                 start_detector_enable=start_detector_enable,
-                detect_interval=detect_interval,
-                detect_timeout=detect_timeout,
+                detect_interval=math.ceil(detect_interval),
+                detect_timeout=math.ceil(detect_timeout),
             ),
             filters=filters,
             selection=Selection(selection),
             tolerance=LatencyFaultTolerance(
                 self._clock,
-                latency_max_ms=latency_max_ms,
-                not_available_duration_ms=not_available_duration_ms,
+                latency_max_ms=each_milliseconds("latency_max_ms", latency_max_ms),
+                not_available_duration_ms=each_milliseconds(
+                    "not_available_duration_ms", not_available_duration_ms
+                ),
             ),
         )
         self._sender = Sender(
