@@ -50,7 +50,7 @@ def producer(**options: Any) -> Producer:
     made._routes._published.add(TOPIC)
     made._pool.request = made._instance.batch_protocol.request = answer  # type: ignore[method-assign, assignment]
     made._instance.binding.enter()
-    made._calls.loop = made._instance.binding.loop
+    made._calls.begin()
     return made
 
 

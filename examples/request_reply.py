@@ -1,15 +1,17 @@
 """A question and its answer, through a topic. Needs a running server: pocketmq serve"""
 
 import asyncio
+import contextlib
 
-from pocketmq import Message, Producer, PullConsumer
+from pocketmq import Message, Producer, PullConsumer, RequesterGone
 
 
 async def answer(producer: Producer) -> None:
     async with PullConsumer("square", namesrv="127.0.0.1:9876", start="begin") as consumer:
         await consumer.subscribe("numbers")
         async for question in consumer:
-            await producer.reply(question, str(int(question.body) ** 2).encode())
+            with contextlib.suppress(RequesterGone):  # an earlier run asked
+                await producer.reply(question, str(int(question.body) ** 2).encode())
 
 
 async def main() -> None:

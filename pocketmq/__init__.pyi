@@ -15,6 +15,7 @@ from pocketmq.client.errors import NoRouteInfo as NoRouteInfo
 from pocketmq.client.errors import NotRunning as NotRunning
 from pocketmq.client.errors import RemotingError as RemotingError
 from pocketmq.client.errors import RemotingTimeout as RemotingTimeout
+from pocketmq.client.errors import RequesterGone as RequesterGone
 from pocketmq.client.errors import RequestTimeout as RequestTimeout
 from pocketmq.client.errors import SendError as SendError
 from pocketmq.client.errors import SendTimeout as SendTimeout

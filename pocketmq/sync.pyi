@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
@@ -12,11 +12,11 @@ from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
 from pocketmq.client.consumer.fetch.puller import PullResult
 from pocketmq.client.consumer.rebalance.strategies import Strategy
-from pocketmq.client.consumer.router import Router
+from pocketmq.client.consumer.router import PayloadDecorator, Router
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import Seconds
+from pocketmq.client.parameters import Milliseconds, Seconds
 from pocketmq.client.producer.hooks import AnySendHook, HookList
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey
@@ -59,6 +59,14 @@ B = TypeVar(
 H = TypeVar("H", bound=Callable[[ConsumedMessage], object] | Callable[[Message], object])
 
 class Admin:
+    timeout: float
+    def __init__(
+        self,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        timeout: Seconds = 5.0,
+        **options: Unpack[ClientOptions],
+    ) -> None: ...
     def topics(self, *, cluster: str | None = None) -> list[str]: ...
     def create_topic(
         self,
@@ -94,13 +102,6 @@ class Admin:
     def topics_of_group(self, group: str) -> list[str]: ...
     def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats: ...
     def lag(self, group: str, topic: str | None = None) -> int: ...
-    def __init__(
-        self,
-        *,
-        namesrv: str | Sequence[str] | None = None,
-        timeout: Seconds = 5.0,
-        **options: Unpack[ClientOptions],
-    ) -> None: ...
     def min_offset(self, queue: MessageQueue) -> int: ...
     def max_offset(self, queue: MessageQueue) -> int: ...
     def offset_at(self, queue: MessageQueue, time: datetime) -> int: ...
@@ -120,6 +121,7 @@ class Admin:
     def read(
         self, queue: MessageQueue, offset: int, *, max_messages: int = 32
     ) -> PullResult[MessageExt]: ...
+    def messages(self, queue: MessageQueue, offset: int = 0) -> Iterator[MessageExt]: ...
     def deliver_again(self, group: str, message: MessageExt) -> None: ...
     def config(self, namespace: str) -> dict[str, str]: ...
     def get_config(self, namespace: str, key: str) -> str | None: ...
@@ -133,7 +135,6 @@ class Admin:
     def update_namesrv_config(self, settings: Mapping[str, str]) -> None: ...
     def broker_runtime(self, broker: str) -> dict[str, str]: ...
     def broker_stats(self, name: str, key: str) -> dict[str, BrokerStatsData]: ...
-    timeout: float
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -159,7 +160,7 @@ class Producer:
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
-        linger_ms: float | timedelta = 0,
+        linger_ms: Milliseconds = 0,
         accumulate: bool = True,
         max_buffered_bytes: int = ...,
         compression: str | None = "zlib",
@@ -175,10 +176,10 @@ class Producer:
         filters: Sequence[QueueFilter] = ...,
         send_latency_enable: bool = True,
         start_detector_enable: bool = True,
-        detect_interval: int = 2000,
-        detect_timeout: int = 200,
-        latency_max_ms: Sequence[float] = ...,
-        not_available_duration_ms: Sequence[float] = ...,
+        detect_interval_ms: Milliseconds = 2000,
+        detect_timeout_ms: Milliseconds = 200,
+        latency_max_ms: Sequence[Milliseconds] = ...,
+        not_available_duration_ms: Sequence[Milliseconds] = ...,
         selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None: ...
@@ -246,7 +247,9 @@ class Producer:
     def reply(
         self, request: MessageExt, body: bytes, *, timeout: Seconds | None = None
     ) -> SendResult: ...
-    def recall(self, topic: str, recall_handle: str, *, timeout: Seconds | None = None) -> str: ...
+    def recall(
+        self, topic: str, recall_handle: str | None, *, timeout: Seconds | None = None
+    ) -> str: ...
     def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
 
 class PullConsumer:
@@ -396,7 +399,7 @@ class PushConsumer:
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+    ) -> PayloadDecorator[P]: ...
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
@@ -483,5 +486,7 @@ class TransactionProducer:
     def reply(
         self, request: MessageExt, body: bytes, *, timeout: Seconds | None = None
     ) -> SendResult: ...
-    def recall(self, topic: str, recall_handle: str, *, timeout: Seconds | None = None) -> str: ...
+    def recall(
+        self, topic: str, recall_handle: str | None, *, timeout: Seconds | None = None
+    ) -> str: ...
     def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...

@@ -79,6 +79,8 @@ ACCEPTED = """
 from pocketmq import ConsumedMessage, Message, MessageExt, PushConsumer, Router, sync
 from pocketmq import TransactionProducer, TransactionState, rebalance
 
+class Order: ...
+
 consumer = PushConsumer("billing", strategy=rebalance.circle)
 
 @consumer.on("b")
@@ -90,6 +92,19 @@ async def takes_a_consumed_message(message: ConsumedMessage) -> None:
 
 @consumer.on("d")
 def is_a_plain_function(message: MessageExt) -> None: ...
+
+@consumer.on("b-typed", payload=Order)
+async def takes_an_order(message: ConsumedMessage, order: Order) -> None: ...
+
+async def awaits_a_typed_handler(message: ConsumedMessage) -> None:
+    await takes_an_order(message, Order())
+
+@sync.PushConsumer("plain").on("b-typed", payload=Order)
+def returns_a_number(message: sync.ConsumedMessage, order: Order) -> int:
+    return 1
+
+def calls_a_typed_handler(message: sync.ConsumedMessage) -> int:
+    return returns_a_number(message, Order())
 
 @consumer.on("e", batch=32)
 async def takes_several(messages: list[ConsumedMessage]) -> None: ...
@@ -123,6 +138,10 @@ Message("orders", "text")  # error
 async def takes_a_number(number: int) -> None: ...
 
 PushConsumer("billing", {"a": "*"}, handler=takes_a_number)  # error
+
+async def takes_a_message_and_a_number(message: Message, number: int) -> None: ...
+
+PushConsumer("billing").on("a", payload=str)(takes_a_message_and_a_number)  # error
 """
 
 

@@ -10,6 +10,7 @@
 | SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
 | BatchSendError | parts of a batch failed; `results` holds what was stored, `tries` as above |
 | SendTimeout | a SendError whose `timeout` passed; also a TimeoutError |
+| RequesterGone | a SendError: no broker has a connection to the client that a reply is for |
 | RequestTimeout | a request was stored, and no reply came in time; also a TimeoutError |
 | TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
 | TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
@@ -29,11 +30,22 @@ from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import Code, ResponseCode
 from pocketmq.remoting.errors import (
     BodyError,
+    ConsumeMsgTimeout,
     ConsumerNotOnline,
+    EncodeError,
+    FilterDataNotExist,
+    FilterDataNotLatest,
     FlowControl,
+    FlushDiskTimeout,
+    FlushSlaveTimeout,
+    GoAway,
+    IllegalOperation,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
+    PullNotFound,
+    PullOffsetMoved,
+    PullRetryImmediately,
     QueryNotFound,
     RemoteSystemError,
     RemotingClosed,
@@ -42,7 +54,10 @@ from pocketmq.remoting.errors import (
     RemotingTimeout,
     RequestCodeNotSupported,
     ServiceNotAvailable,
+    SlaveNotAvailable,
     SubscriptionGroupNotExist,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
     SubscriptionParseFailed,
     SystemBusy,
     TopicNotExist,
@@ -58,8 +73,16 @@ __all__ = [
     "BrokerNotFound",
     "ClientError",
     "ClientErrorCode",
+    "ConsumeMsgTimeout",
     "ConsumerNotOnline",
+    "EncodeError",
+    "FilterDataNotExist",
+    "FilterDataNotLatest",
     "FlowControl",
+    "FlushDiskTimeout",
+    "FlushSlaveTimeout",
+    "GoAway",
+    "IllegalOperation",
     "InvalidMessage",
     "InvalidName",
     "InvalidParameter",
@@ -68,6 +91,9 @@ __all__ = [
     "NoPermission",
     "NoRouteInfo",
     "NotRunning",
+    "PullNotFound",
+    "PullOffsetMoved",
+    "PullRetryImmediately",
     "QueryNotFound",
     "RemoteSystemError",
     "RemotingClosed",
@@ -76,11 +102,15 @@ __all__ = [
     "RemotingTimeout",
     "RequestCodeNotSupported",
     "RequestTimeout",
+    "RequesterGone",
     "SendAttempt",
     "SendError",
     "SendTimeout",
     "ServiceNotAvailable",
+    "SlaveNotAvailable",
     "SubscriptionGroupNotExist",
+    "SubscriptionNotExist",
+    "SubscriptionNotLatest",
     "SubscriptionParseFailed",
     "SystemBusy",
     "TopicNotExist",
@@ -187,7 +217,7 @@ class SendAttempt(NamedTuple):
 
 
 class SendError(ClientError):
-    """A send failed. `tries` has every attempt.
+    """A send failed. `tries` has every attempt; none if the time was over before the first.
 
     `code`, `remark`, `broker` and `retriable` are those of the last one.
 
@@ -197,7 +227,7 @@ class SendError(ClientError):
     def __init__(
         self, topic: str, elapsed: float, tries: Sequence[SendAttempt], last: RemotingError
     ):
-        super().__init__(last.code, last.remark, tries[-1].queue.broker_name)
+        super().__init__(last.code, last.remark, tries[-1].queue.broker_name if tries else None)
         self.topic = topic
         self.elapsed = elapsed
         self.tries = tuple(tries)
@@ -213,6 +243,8 @@ class SendError(ClientError):
             f"{text} ({len(tries)} times)" if len(tries) > 1 else text
             for text, tries in list(failures.items())[-FAILURES_TOLD:]
         )
+        if not self.tries:
+            told = self.remark
         attempts = "1 attempt" if len(self.tries) == 1 else f"{len(self.tries)} attempts"
         return f"send to topic {self.topic} failed after {attempts} in {self.elapsed:.3f} s: {told}"
 
@@ -221,6 +253,13 @@ class SendTimeout(SendError, TimeoutError):
     """A send found no broker that took the message within its `timeout`.
 
     `tries` has every attempt, as of every SendError.
+    """
+
+
+class RequesterGone(SendError):
+    """A reply could not be delivered: no broker has a connection to the client that asked.
+
+    It has given up, or its process ended. Sending the reply again does not help.
     """
 
 

@@ -161,6 +161,7 @@ class ClientInstance:
         if self._list.url is not None:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
         self.spawn(self._poll(), "route poll")
+        self.spawn(self.name_servers.watch(), "name servers")
         self.every(self._heartbeat_interval, self.heartbeat.send_all, "heartbeat")
 
     async def with_name_server(self, ask: Callable[[float], Awaitable[T]]) -> T:

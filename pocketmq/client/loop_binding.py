@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from pocketmq.client.errors import FORKED, OTHER_LOOP
+from pocketmq.client.errors import FORKED, OTHER_LOOP, NotRunning
 
 __all__ = ["LoopBinding"]
 
@@ -33,6 +33,11 @@ class LoopBinding:
         if self._pid != os.getpid():
             return FORKED
         return None if asyncio._get_running_loop() in (None, self.loop) else OTHER_LOOP
+
+    def check_process(self, what: str) -> None:
+        """Raise NotRunning in another process than it was started in; `what` names the client."""
+        if self._pid not in (None, os.getpid()):
+            raise NotRunning(what, FORKED)
 
     @property
     def left_behind(self) -> bool:

@@ -8,11 +8,13 @@ next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
 
+from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import (
     NoNameServer,
     RemotingConnectError,
@@ -34,6 +36,10 @@ log = logging.getLogger(__name__)
 NAMESRV_TIMEOUT = 3.0
 #: The least time one name server gets, seconds.
 LEAST_SHARE = 0.01
+#: One that does not answer is asked again after these pauses, the first and the longest, seconds;
+#: and gets so much time.
+WATCH_PAUSES = (0.5, 5.0)
+WATCH_TIMEOUT = 1.0
 
 
 class NameServers:
@@ -47,8 +53,10 @@ class NameServers:
         self.addresses = addresses
         self._pool = pool
         self._current = random.randrange(1 << 16)
-        #: Those that did not answer last time: each is logged once, until it answers.
-        self._silent: set[str] = set()
+        #: Those that did not answer last time, and since when, monotonic seconds: each is logged
+        #: once, until it answers.
+        self._silent: dict[str, float] = {}
+        self._some_silent = asyncio.Event()
 
     async def request(
         self,
@@ -107,18 +115,47 @@ class NameServers:
         self._tell_silent(silent)
         raise NoNameServer(f"no name server answered: {_reasons(silent)}")
 
+    async def watch(self) -> None:
+        """Ask those that do not answer until they do, for the log; ends by cancellation. Requests
+        go to another one, or are long in coming."""
+        while True:
+            await self._some_silent.wait()
+            self._some_silent.clear()
+            rounds = 0
+            while self._silent:
+                rounds += 1
+                await asyncio.sleep(jittered(backoff(*WATCH_PAUSES, rounds)))
+                await asyncio.gather(*map(self._look_at, tuple(self._silent)))
+
+    async def _look_at(self, address: str) -> None:
+        if address not in self.addresses:
+            self._silent.pop(address, None)
+            return
+        with contextlib.suppress(RemotingError):
+            # Any answer will do, also an error.
+            code = RequestCode.GET_BROKER_CLUSTER_INFO
+            await self._pool.request(address, code, timeout=WATCH_TIMEOUT)
+            self._tell_answering(address)
+
     def _tell_silent(self, errors: Mapping[str, RemotingError]) -> None:
         """Log the servers that do not answer, those that did before."""
         fresh = {address: errors[address] for address in errors if address not in self._silent}
         if fresh:
-            self._silent |= fresh.keys()
+            self._silent.update(dict.fromkeys(fresh, time.monotonic()))
+            self._some_silent.set()
             [some, *_] = fresh.values()
             log.warning("name server does not answer: %s", _reasons(fresh), extra=fields(some))
 
     def _tell_answering(self, address: str) -> None:
-        if address in self._silent:
-            self._silent.discard(address)
-            log.info("name server %s answers", address)
+        since = self._silent.pop(address, None)
+        if since is not None:
+            away = time.monotonic() - since
+            log.info(
+                "name server %s answers again after %.1f s",
+                address,
+                away,
+                extra=fields(broker=address),
+            )
 
     async def request_all(
         self,

@@ -16,13 +16,15 @@ from typing import Any, TypeVar
 from pocketmq.message.message import MessageQueue
 
 __all__ = [
+    "Milliseconds",
     "Seconds",
+    "each_milliseconds",
     "flag",
     "function",
     "functions",
     "instance",
     "message_queue",
-    "numbers",
+    "milliseconds",
     "one_of",
     "point_in_time",
     "seconds",
@@ -39,6 +41,8 @@ __all__ = [
 
 #: A duration: seconds, or a `timedelta`.
 Seconds = float | timedelta
+#: A duration: milliseconds, or a `timedelta`.
+Milliseconds = float | timedelta
 
 #: The longest duration that is accepted, seconds: 100 years. A larger one is a wrong unit.
 LONGEST = 100 * 365.25 * 86_400.0
@@ -59,9 +63,26 @@ def seconds(name: str, value: Seconds, *, above_zero: bool = False) -> float:
 
     `above_zero` refuses 0 as well.
     """
-    allowed = "seconds (a number or a timedelta)"
+    # The timeout of every send may come through here.
+    if type(value) is float and 0.0 < value <= LONGEST:
+        return value
+    return _duration(name, value, "seconds", 1.0, above_zero=above_zero)
+
+
+def milliseconds(name: str, value: Milliseconds, *, above_zero: bool = False) -> float:
+    """Check a duration; return it in milliseconds.
+
+    `above_zero` refuses 0 as well.
+    """
+    return _duration(name, value, "milliseconds", 1000.0, above_zero=above_zero)
+
+
+def _duration(
+    name: str, value: float | timedelta, unit: str, per_second: float, *, above_zero: bool
+) -> float:
+    allowed = f"{unit} (a number or a timedelta)"
     if isinstance(value, timedelta):
-        result = value.total_seconds()
+        result = value.total_seconds() * per_second
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be {allowed}, not {shown(value)}")
     else:
@@ -72,7 +93,7 @@ def seconds(name: str, value: Seconds, *, above_zero: bool = False) -> float:
     bound = "above 0" if above_zero else "0 or more"
     if math.isnan(result) or result < 0 or (above_zero and result == 0):
         raise ValueError(f"{name} must be {bound} {allowed}, not {shown(value)}")
-    if result > LONGEST:
+    if result > LONGEST * per_second:
         raise ValueError(f"{name} must be at most 100 years in {allowed}, not {shown(value)}")
     return result
 
@@ -171,16 +192,11 @@ def texts_by_name(name: str, values: Mapping[str, str]) -> Mapping[str, str]:
     return values
 
 
-def numbers(name: str, values: Sequence[float]) -> Sequence[float]:
-    """Check a list of numbers, each of them 0 or more."""
+def each_milliseconds(name: str, values: Sequence[Milliseconds]) -> list[float]:
+    """Check a list of durations; return them in milliseconds."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-        raise TypeError(f"{name} must be a list of numbers, not {shown(values)}")
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"each of {name} must be a number, not {shown(value)}")
-        if not 0 <= value < math.inf:
-            raise ValueError(f"each of {name} must be a number, 0 or more, not {shown(value)}")
-    return values
+        raise TypeError(f"{name} must be a list of milliseconds, not {shown(values)}")
+    return [milliseconds(f"each of {name}", value) for value in values]
 
 
 def instance(name: str, value: T, kind: type[T]) -> T:

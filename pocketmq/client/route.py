@@ -211,8 +211,7 @@ class RouteTable:
         callers that wait for a topic share one request at a time, with growing pauses.
 
         Raises:
-            NoRouteInfo, NoNameServer: the last answer within `timeout`.
-            RemotingTimeout: a name server did not answer in time.
+            NoRouteInfo, NoNameServer: the last answer within `timeout`, or there was none.
             NotRunning: the client was shut down.
         """
         loop = asyncio.get_running_loop()
@@ -221,10 +220,11 @@ class RouteTable:
         while True:
             try:
                 return await self.for_publish(topic, timeout=max(deadline - loop.time(), 0.0))
-            except RemotingTimeout:
+            except RemotingTimeout as error:
                 if last is not None:
                     raise last from None
-                raise
+                why = f"no name server answered within {timeout:.3g} s"
+                raise NoRouteInfo(topic, why) from error
             except (NoRouteInfo, NoNameServer) as error:
                 left = deadline - loop.time()
                 if left < LEAST_WAIT:

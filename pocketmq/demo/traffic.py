@@ -39,7 +39,7 @@ class Sending:
             namesrv=namesrv,
             send_latency_enable=True,
             start_detector_enable=True,
-            detect_interval=500,
+            detect_interval_ms=500,
             not_available_duration_ms=(0, 0, 500, 1000, 1000, 1000, 1000),
         ) as producer:
             loop = asyncio.get_running_loop()

@@ -189,7 +189,7 @@ class Connection:
                     ssl=tls,
                 )
         except TimeoutError:
-            raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
+            raise RemotingConnectError(f"no connection within {timeout:.3g} s", address) from None
         except OSError as error:
             raise RemotingConnectError(_reason(error), address) from None
         except ValueError as error:  # such as "a..b", which is looked up nowhere

@@ -99,7 +99,7 @@ class FrameStream(asyncio.Protocol):
         return f"{self.peer[0]}:{self.peer[1]}"
 
     def _timed_out(self, timeout: float) -> Exception:
-        return RemotingTimeout(f"no answer within {timeout:g} s", str(self))
+        return RemotingTimeout(f"no answer within {timeout:.3g} s", str(self))
 
     # Life of the connection
 

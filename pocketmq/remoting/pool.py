@@ -168,7 +168,7 @@ class ConnectionPool:
             async with asyncio.timeout(timeout):
                 connection = await self.get(address)
         except TimeoutError:
-            raise RemotingConnectError(f"no connection within {timeout:g} s", address) from None
+            raise RemotingConnectError(f"no connection within {timeout:.3g} s", address) from None
         return connection, deadline - loop.time()
 
     async def close(self) -> None:

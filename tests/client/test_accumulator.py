@@ -20,6 +20,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.producer.accumulator import OVERHEAD, Accumulator, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.message.batch_body import iter_batch
@@ -77,7 +78,12 @@ class Wire:
         self, *, linger: float = LONG, max_bytes: int = 1 << 20, max_buffered: int = 1 << 20
     ) -> Accumulator:
         return Accumulator(
-            self.send, self.spawn, linger=linger, max_bytes=max_bytes, max_buffered=max_buffered
+            self.send,
+            self.spawn,
+            LostPosts("PG"),
+            linger=linger,
+            max_bytes=max_bytes,
+            max_buffered=max_buffered,
         )
 
 
@@ -522,8 +528,10 @@ async def test_nobody_has_to_wait_for_what_fails(
                 lengths.add(len(traceback.extract_tb(error.tb)))
         assert len(lengths) == 1, "no wait adds its way to the error"
     gc.collect()
-    told = [record for record in caplog.records if "posted message" in record.message]
-    assert [record.levelname for record in told] == ["WARNING"] * 4
+    told = [(r.levelname, r.message) for r in caplog.records if "posted message" in r.message]
+    assert [level for level, _ in told] == ["WARNING"] * 2
+    assert "topic T: 1 posted message was not stored, and nobody waits" in told[0][1]
+    assert "topic T: 4 posted messages were not stored in the" in told[1][1]
     assert "never retrieved" not in caplog.text
 
 

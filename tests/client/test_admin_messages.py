@@ -80,6 +80,25 @@ async def test_a_message_is_found_by_its_place(real: RealCluster) -> None:
             await admin.message_at(MessageQueue("nope", "b1", 0), 0)
 
 
+async def test_every_message_of_a_queue_is_iterated_over_up_to_the_end_that_it_had(
+    real: RealCluster,
+) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("orders", broker="b0", queues=1)
+        [queue] = await admin.queues("orders")
+        assert [m async for m in admin.messages(queue)] == []
+        await send(real, *(Message("orders", b"%d" % n) for n in range(100)))
+        seen: list[bytes] = []
+        async for message in admin.messages(queue):
+            if not seen:
+                await send(real, Message("orders", b"later"))
+            seen.append(message.body)
+        assert seen == [b"%d" % n for n in range(100)]
+        assert [m.body async for m in admin.messages(queue, 99)] == [b"99", b"later"]
+        with pytest.raises(TopicNotExist):
+            [m async for m in admin.messages(MessageQueue("nope", "b0", 0))]
+
+
 async def test_a_dead_letter_is_delivered_again_to_its_group_only(real: RealCluster) -> None:
     fail = True
     seen: list[bytes] = []

@@ -85,9 +85,11 @@ async def test_timeouts_are_seconds(cluster: FakeCluster, timeout: Any) -> None:
 
 async def test_a_recall_needs_a_handle(cluster: FakeCluster) -> None:
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        wrong: Any = None
-        with pytest.raises(InvalidMessage, match=r"recall_handle must be .* not None"):
+        wrong: Any = 3
+        with pytest.raises(InvalidMessage, match=r"recall_handle must be .* not 3"):
             await p.recall("T", wrong)
+        with pytest.raises(InvalidMessage, match="recall_handle is None"):
+            await p.recall("T", None)
         with pytest.raises(InvalidName, match="topic must be a text"):
             await p.recall(wrong, "x")
 
@@ -119,12 +121,14 @@ async def test_a_key_is_a_text_or_a_number(cluster: FakeCluster) -> None:
         ({"retries": -1}, "retries must be 0 or more, not -1"),
         ({"retries": "2"}, "retries must be a whole number, 0 or more, not '2'"),
         ({"compression": "gzip"}, "compression must be one of .*'zlib', None, not 'gzip'"),
-        ({"linger_ms": -5}, "linger_ms must be 0 or more"),
+        ({"linger_ms": -5}, "linger_ms must be 0 or more milliseconds"),
         ({"linger_ms": timedelta(seconds=-1)}, "linger_ms must be 0 or more"),
         ({"queue_selector": 3}, r"queue_selector must be a text \(str\), not 3"),
         ({"selection": "best"}, "selection must be one of 'penalised', 'round-robin', not 'best'"),
         ({"filters": ["a"]}, "each of filters must be a function, not 'a'"),
-        ({"latency_max_ms": ["a"]}, "each of latency_max_ms must be a number, not 'a'"),
+        ({"latency_max_ms": ["a"]}, r"each of latency_max_ms must be milliseconds \(a number or"),
+        ({"latency_max_ms": 50}, "latency_max_ms must be a list of milliseconds, not 50"),
+        ({"detect_timeout_ms": 0}, "detect_timeout_ms must be above 0 milliseconds"),
         ({"hooks": [3]}, "each of hooks must have a method before_send or after_send, not 3"),
         ({"trace": 3}, r"trace must be a text \(str\), not 3"),
         ({"tls": "yes"}, "tls must be True, False or an SSLContext, not 'yes'"),
@@ -163,9 +167,19 @@ async def test_durations_and_points_in_time(cluster: FakeCluster) -> None:
         ],
     }
     async with Producer(
-        "PG", namesrv=cluster.namesrv, timeout=timedelta(seconds=5), linger_ms=timedelta(0)
+        "PG",
+        namesrv=cluster.namesrv,
+        timeout=timedelta(seconds=5),
+        linger_ms=timedelta(0),
+        detect_interval_ms=timedelta(seconds=3),
+        detect_timeout_ms=timedelta(milliseconds=150),
+        latency_max_ms=[timedelta(milliseconds=50), 100],
+        not_available_duration_ms=[0, timedelta(seconds=2)],
     ) as p:
         assert p.timeout == 5.0
+        switches = p._selector.switches
+        assert (switches.detect_interval, switches.detect_timeout) == (3000, 150)
+        assert p._selector.tolerance.isolation_for(0.1) == 2.0
         for text, messages in sent.items():
             for message in messages:
                 result = await p.send(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -15,7 +16,10 @@ from pocketmq.testing import RocketMQ
 
 
 @pytest.mark.parametrize(("orderly", "told"), [(False, 3), (True, 1)])
-async def test_a_dead_letter_counts_its_attempts(orderly: bool, told: int) -> None:
+async def test_a_dead_letter_counts_its_attempts(
+    orderly: bool, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.client.consumer")
     attempts: list[int] = []
     last = asyncio.Event()
 
@@ -47,8 +51,21 @@ async def test_a_dead_letter_counts_its_attempts(orderly: bool, told: int) -> No
         async with Admin(namesrv=rocketmq.namesrv) as admin:
             queue = MessageQueue("%DLQ%billing", "broker-a", 0)
             dead = await admin.message_at(queue, 0)
+    lines = [f"{r.levelname} {r.message}" for r in caplog.records if "delivery " in r.message]
+    assert [line.partition(" message")[0] for line in lines] == [
+        "INFO group billing: redelivering",
+        "INFO group billing: redelivering",
+        "WARNING group billing: giving up",
+    ]
+    assert lines[-1].endswith("delivery 3), which goes to the dead letters: never")
     assert attempts == [0, 1, 2]
     assert dead is not None
     assert dead.reconsume_times == told
     assert dead.origin is not None
     assert (dead.origin.topic, dead.origin.group) == ("orders", "billing")
+
+
+@pytest.mark.parametrize("level", [-2, 19, 99])
+def test_delay_levels_that_there_are_not_are_refused(level: int) -> None:
+    with pytest.raises(ValueError, match="delay_level must be a whole number from -1 to 18"):
+        ReconsumeLater("later", delay_level=level)

@@ -274,7 +274,7 @@ async def test_the_switches_are_read_from_the_name_server(real: RealCluster, top
 
 
 async def test_the_detector_finds_a_broker_that_is_back(real: RealCluster, topic: str) -> None:
-    async with Producer("PG", namesrv=real.namesrv, detect_interval=50) as producer:
+    async with Producer("PG", namesrv=real.namesrv, detect_interval_ms=50) as producer:
         await producer.send(Message(topic, b"x"))
         await real.stop_broker("b0")
 

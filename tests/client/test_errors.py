@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from pocketmq import errors
 from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.errors import (
     BatchSendError,
@@ -18,13 +19,16 @@ from pocketmq.client.errors import (
     SendAttempt,
     SendError,
     SendTimeout,
+    error_for,
     once_more,
 )
+from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.result import SendStatus
 from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import SystemBusy
+from tests.client.fake_cluster import FakeCluster
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 
@@ -120,3 +124,23 @@ def test_what_is_not_running_says_what_to_do() -> None:
     assert str(NotRunning("producer", "call start() first")) == (
         "the producer is not running: call start() first"
     )
+
+
+def test_every_error_of_an_answer_has_its_class_in_the_public_module() -> None:
+    for code in ResponseCode:
+        kind = type(error_for(code))
+        assert getattr(errors, kind.__name__) is kind
+
+
+@pytest.mark.parametrize("timeout", [0, 0.000001])
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_send_that_has_no_time_fails_as_the_documentation_says(
+    cluster: FakeCluster, timeout: float, key: str | None
+) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as producer:
+        with pytest.raises(NoRouteInfo, match="no name server answered within"):
+            await producer.send(Message("T", b"x"), timeout=timeout, key=key)
+        await producer.send(Message("T", b"x"))
+        with pytest.raises(SendTimeout, match="to topic T failed after 0 attempts") as caught:
+            await producer.send(Message("T", b"x"), timeout=timeout, key=key)
+        assert caught.value.tries == ()

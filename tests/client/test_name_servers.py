@@ -1,4 +1,5 @@
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 from tests.client.fake_cluster import FakeNameServer
+from tests.client.waiting import until
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
@@ -135,6 +137,26 @@ async def test_an_outage_is_warned_of_once(
             assert len(told) == outages
             await servers[0].start()
             await ask(names)
+
+
+async def test_that_a_server_answers_again_is_told_before_anybody_asks_it(
+    servers: list[FakeNameServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.client.name_servers")
+    async with ConnectionPool() as pool:
+        names = NameServers([server.address for server in servers], pool)
+        await ask(names)
+        first = servers[asked(servers).index(1)]
+        await first.stop()
+        watching = asyncio.create_task(names.watch())
+        await ask(names)  # another one answers, and is kept
+        assert len(caplog.records) == 1
+        await first.start()
+        await until(lambda: len(caplog.records) == 2)
+        watching.cancel()
+    assert asked(servers)[servers.index(first)] == 1
+    told = f"name server {first.address} answers again after "
+    assert caplog.records[1].getMessage().startswith(told)
 
 
 async def test_a_write_goes_to_each_and_its_first_error_is_raised(

@@ -11,7 +11,6 @@ from pocketmq.client.errors import (
     NoRouteInfo,
     NotRunning,
     RemotingClosed,
-    RemotingTimeout,
     SendError,
     SendTimeout,
     SystemBusy,
@@ -159,7 +158,7 @@ async def test_a_broker_that_hangs_costs_its_share_of_the_time(cluster: FakeClus
 async def test_the_detector_brings_a_broker_back(cluster: FakeCluster) -> None:
     cluster["a"].mode = "hang"
     async with producer(
-        cluster, attempt_timeout=0.3, timeout=10, detect_interval=50, detect_timeout=100
+        cluster, attempt_timeout=0.3, timeout=10, detect_interval_ms=50, detect_timeout_ms=100
     ) as p:
         while not unreachable(p):
             await p.send(Message("T", b"x"))
@@ -176,7 +175,7 @@ async def test_the_detector_takes_any_answer(cluster: FakeCluster) -> None:
 
     cluster["a"].dispatcher.wrap(RequestCode.GET_MAX_OFFSET, refused)
     cluster["a"].mode = "hang"
-    async with producer(cluster, attempt_timeout=0.3, timeout=10, detect_interval=50) as p:
+    async with producer(cluster, attempt_timeout=0.3, timeout=10, detect_interval_ms=50) as p:
         seen: set[str] = set()
         while not seen:
             await p.send(Message("T", b"x"))
@@ -375,7 +374,7 @@ async def test_no_more_than_the_limit_are_in_flight(cluster: FakeCluster) -> Non
     async with producer(cluster, max_in_flight=3, timeout=5.0, retries=0) as p:
         hanging = [asyncio.create_task(p.send(Message("T", b"x"))) for _ in range(3)]
         await cluster["a"].arrived.wait()
-        with pytest.raises(RemotingTimeout, match="3 operations"):
+        with pytest.raises(SendTimeout, match="3 operations"):
             await p.send(Message("T", b"x"), timeout=0.05)
         cluster["a"].mode = None
         fourth = asyncio.create_task(p.send(Message("T", b"four")))
@@ -444,7 +443,7 @@ async def test_a_new_connection_is_told_of_the_group(cluster: FakeCluster) -> No
 async def test_the_switches_follow_the_name_server(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with producer(cluster, detect_interval=4000, route_interval=0.01) as p:
+    async with producer(cluster, detect_interval_ms=4000, route_interval=0.01) as p:
         local = p.switches
         assert local.detect_interval == 4000
         cluster.name_server.config[CLIENT_CONFIG_NAMESPACE] = {

@@ -48,6 +48,17 @@ async def all_read_ahead(cluster: FakeCluster) -> None:
     await until(lambda: all(len(broker.held) >= 2 for broker in cluster.brokers.values()))
 
 
+def hold_division(broker: FakeBroker, until_set: asyncio.Event) -> None:
+    """Let the question for a group's clients wait for the event."""
+    answer = broker.consumer_list
+
+    async def answer_later(request: Request[Any]) -> Response:
+        await until_set.wait()
+        return answer(request)
+
+    broker.consumer_list = answer_later  # type: ignore[method-assign, assignment]
+
+
 async def drain(c: PullConsumer, count: int, **options: Any) -> list[MessageExt]:
     messages: list[MessageExt] = []
     async with asyncio.timeout(10):
@@ -223,6 +234,55 @@ async def test_seek(cluster: FakeCluster) -> None:
         await c.seek("end")
         assert await c.poll(timeout=0.02) == []
         assert c.position(A0) == 5
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"), [("end", []), (3, [3, 4]), ("begin", [*range(5)])]
+)
+async def test_a_seek_right_after_subscribe_holds_for_the_first_share(
+    cluster: FakeCluster, position: Any, expected: list[int]
+) -> None:
+    fill(cluster)
+    cluster["a"].offsets["G", "T", 0] = 2
+    divide = asyncio.Event()
+    for broker in cluster.brokers.values():
+        hold_division(broker, divide)
+    async with consumer(cluster) as c:
+        await c.subscribe("T")
+        await c.seek(position)
+        assert c.assignment == []
+        divide.set()
+        await until(lambda: len(c.assignment) == 4)
+        await until(lambda: all(c.position(queue) is not None for queue in c.assignment))
+        messages = await drain(c, 4 * len(expected))
+        for queue in c.assignment:
+            assert [m.queue_offset for m in messages if m.queue == queue] == expected
+        assert await c.poll(timeout=0.02) == []
+
+
+async def test_a_seek_says_nothing_of_queues_that_come_with_a_later_share(
+    cluster: FakeCluster,
+) -> None:
+    fill(cluster)
+    async with consumer(cluster) as first:
+        await first.subscribe("T")
+        await until(lambda: len(first.assignment) == 4)
+        async with consumer(cluster) as second:
+            await second.subscribe("T")
+            await second.seek("end")
+            cluster["a"].notify("G")
+            await until(lambda: len(second.assignment) == len(first.assignment) == 2)
+            later = first.assignment
+            await first.shutdown()
+            cluster["a"].notify("G")
+            await until(lambda: len(second.assignment) == 4)
+            assert {m.queue for m in await drain(second, 10)} == set(later)
+
+
+async def test_a_seek_of_a_consumer_that_reads_nothing_is_refused(cluster: FakeCluster) -> None:
+    async with consumer(cluster) as c:
+        with pytest.raises(NotRunning, match="reads no topic"):
+            await c.seek("begin")
 
 
 async def test_seek_by_time(cluster: FakeCluster) -> None:

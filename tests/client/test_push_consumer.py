@@ -218,7 +218,10 @@ async def test_orderly_keeps_the_order_of_each_queue(cluster: FakeCluster, itera
     assert not cluster["a"].sent_back
 
 
-async def test_orderly_locks_before_it_reads_and_unlocks_at_the_end(cluster: FakeCluster) -> None:
+async def test_orderly_locks_before_it_reads_and_unlocks_at_the_end(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.client.consumer")
     fill(cluster, 8)
     cluster["b"].locks[MessageQueue("T", "b", 1)] = "somebody else"
     seen: list[bytes] = []
@@ -227,6 +230,8 @@ async def test_orderly_locks_before_it_reads_and_unlocks_at_the_end(cluster: Fak
     ) as c:
         await until(lambda: len(seen) == 6)
         assert MessageQueue("T", "b", 1) not in c.assignment
+        [waiting] = [m for m in caplog.messages if "waiting for" in m and "locked" in m]
+        assert waiting.startswith("group G, topic T: waiting for b/1, which another consumer has")
         assert {queue for queue, owner in cluster["a"].locks.items() if owner == c.client_id} == {
             A0,
             MessageQueue("T", "a", 1),

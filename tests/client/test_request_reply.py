@@ -7,19 +7,23 @@ import msgspec
 import pytest
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import (
     BrokerNotFound,
+    IllegalOperation,
     InvalidMessage,
+    NoPermission,
+    NoRouteInfo,
     NotRunning,
     RemoteSystemError,
-    RemotingTimeout,
+    RequesterGone,
     RequestTimeout,
     SendError,
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.recall import decoded
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
@@ -178,6 +182,50 @@ async def test_no_reply_in_time(cluster: FakeCluster, push: Callable[..., None])
         push("", compress(b"x", CompressionType.LZ4), COMPRESSED | CompressionType.LZ4.flag)
 
 
+async def test_a_reply_to_a_requester_that_is_gone_is_tried_once_and_says_so() -> None:
+    async with RocketMQ() as rocketmq, PullConsumer("G", namesrv=rocketmq.namesrv) as consumer:
+        await rocketmq.create_topic("quotes", queues=1)
+        await consumer.assign("quotes")
+        async with Producer("asks", namesrv=rocketmq.namesrv) as requester:
+            with pytest.raises(RequestTimeout):
+                await requester.request(Message("quotes", b"x"), timeout=0.5)
+        [request] = await consumer.poll(timeout=10)
+        async with Producer("replies", namesrv=rocketmq.namesrv) as p:
+            with pytest.raises(RequesterGone, match=r"after 1 attempt .* not found") as caught:
+                await p.reply(request, b"too late")
+    assert not caught.value.retriable
+    assert isinstance(caught.value.__cause__, RemoteSystemError)
+
+
+async def test_a_reply_tries_the_brokers_that_the_requester_may_be_connected_to(
+    cluster: FakeCluster, push: Callable[..., None]
+) -> None:
+    def refuse(request: Request[Any]) -> Response:
+        refused.append(request.header.bname)
+        return Response(
+            ResponseCode.SYSTEM_ERROR, "push reply message fail, channel of <c> not found."
+        )
+
+    refused: list[str] = []
+    cluster["b"].on(RequestCode.SEND_REPLY_MESSAGE_V2, refuse, SendMessageRequestHeaderV2)
+    cluster.put("c_REPLY_TOPIC", "a", "b", queues=1)
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+
+        async def ask(number: int) -> bytes:
+            asked = asyncio.create_task(p.request(Message("T", b"x"), timeout=20.0))
+            await until(lambda: len(received(cluster["a"])) > number)
+            await p.reply(received(cluster["a"])[number], b"re")
+            return (await asked).body
+
+        assert [await ask(number) for number in range(4)] == [b"re"] * 4
+        assert refused
+        refused.clear()
+        cluster["a"].dispatcher.wrap(RequestCode.SEND_REPLY_MESSAGE_V2, lambda _: refuse)
+        with pytest.raises(RequesterGone, match="after 2 attempts"):
+            await p.reply(received(cluster["a"])[0], b"re")
+        assert sorted(refused) == ["a", "b"]
+
+
 async def test_shutdown_ends_the_wait(cluster: FakeCluster, push: Callable[..., None]) -> None:
     p = Producer("PG", namesrv=cluster.namesrv)
     await p.start()
@@ -297,7 +345,7 @@ async def test_a_broker_that_could_not_be_told_is_told_by_a_later_request(
 async def test_the_timeout_of_a_request_is_the_total(cluster: FakeCluster) -> None:
     cluster.name_server.hangs = True
     async with Producer("PG", namesrv=cluster.namesrv) as p:
-        with pytest.raises(RemotingTimeout, match=r"no route of topic T within 0\.\d+ s"):
+        with pytest.raises(NoRouteInfo, match=r"T \(no name server answered within 0\.2 s\)"):
             await p.request(Message("T", b"x"), timeout=0.2)
 
 
@@ -315,10 +363,33 @@ HANDLE = "djEgVCBhIDE3MDAwMDAwMDAwMDAgSUQ="
 
 
 def test_a_recall_handle() -> None:
-    assert broker_of(HANDLE) == "a"
+    assert decoded(HANDLE).broker_name == "a"
     for text in ("", "x", "djE=", "djIgVCBhIDEgSUQ=", "消息", HANDLE[:-4]):
         with pytest.raises(InvalidMessage, match="recall handle"):
-            broker_of(text)
+            decoded(text)
+
+
+async def test_a_late_recall_says_that_the_message_was_delivered() -> None:
+    async with (
+        RocketMQ(properties={"recallMessageEnable": "true"}) as rocketmq,
+        Producer("PG", namesrv=rocketmq.namesrv) as p,
+    ):
+        await rocketmq.create_topic("T", queues=1)
+        result = await p.send(Message("T", b"x", delay=2))
+        await rocketmq.advance(5)
+        with pytest.raises(IllegalOperation, match=r"too late .* it was delivered already"):
+            await p.recall("T", result.recall_handle)
+        at_once = await p.send(Message("T", b"x"))
+        with pytest.raises(InvalidMessage, match="only give one for a message with deliver_at"):
+            await p.recall("T", at_once.recall_handle)
+
+
+async def test_a_broker_that_recalls_nothing_need_not_be_asked_again() -> None:
+    async with RocketMQ() as rocketmq, Producer("PG", namesrv=rocketmq.namesrv) as p:
+        result = await p.send(Message("T", b"x", delay=60))
+        with pytest.raises(NoPermission, match="recallMessageEnable=false") as caught:
+            await p.recall("T", result.recall_handle)
+        assert not caught.value.retriable
 
 
 async def test_recalling(cluster: FakeCluster) -> None:

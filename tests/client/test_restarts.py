@@ -1,6 +1,7 @@
 """A restart is not an outage: what is sent while a server is away is sent when it is back."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -322,3 +323,42 @@ async def test_admin_calls_wait_for_servers(real: RealCluster) -> None:
         await asyncio.sleep(AWAY / 4)
         await real.start_name_server()
         await asking
+
+
+async def test_a_restart_of_all_servers_is_one_warning_and_one_line_for_each_in_a_consumer(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.client")
+    cluster.put("T", "a")
+    seen: list[bytes] = []
+    async with PushConsumer(
+        "G",
+        {"T": "*"},
+        handler=lambda message: seen.append(message.body),
+        namesrv=cluster.namesrv,
+        start="begin",
+    ) as consumer:
+        await until(lambda: len(consumer.assignment) == 2)
+        caplog.clear()
+        await cluster["a"].stop()
+        await cluster.name_server.stop()
+        await until(lambda: "name server does not answer" in caplog.text)
+        await cluster.name_server.start()
+        await cluster["a"].start()
+        cluster["a"].store("T", 0, b"after")
+        await until(lambda: seen)
+        await until(lambda: "works again" in caplog.text and "answers again" in caplog.text)
+    address = cluster.namesrv
+    expected = [
+        f"WARNING group G: the connection to broker a at {cluster['a'].address} is lost;",
+        f"WARNING name server does not answer: {address}: ",
+        "INFO group G: broker a works again after ",
+        f"INFO name server {address} answers again after ",
+    ]
+    told = [
+        f"{record.levelname} {record.message}"
+        for record in caplog.records
+        if "serves no batches" not in record.message
+    ]
+    for line, begin in zip(sorted(told), sorted(expected), strict=True):
+        assert line.startswith(begin)

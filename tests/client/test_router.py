@@ -180,7 +180,7 @@ def test_functions_that_can_not_be_called_are_refused(
         sync.PushConsumer("G", namesrv="127.0.0.1:1"),
     ):
         with pytest.raises(TypeError, match="handler"):
-            made.on("T", **options)(function)  # type: ignore[no-untyped-call]
+            made.on("T", **options)(function)
 
 
 def test_built_in_functions_are_handlers() -> None:

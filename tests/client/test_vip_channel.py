@@ -95,7 +95,12 @@ async def test_pull_consumers(cluster: FakeCluster, vip: FakeBroker) -> None:
 
 async def test_producers(cluster: FakeCluster, vip: FakeBroker) -> None:
     async with Producer(
-        "G", namesrv=cluster.namesrv, vip_channel=True, retries=0, timeout=0.2, detect_interval=50
+        "G",
+        namesrv=cluster.namesrv,
+        vip_channel=True,
+        retries=0,
+        timeout=0.2,
+        detect_interval_ms=50,
     ) as p:
         await p.send(Message("T", b"x"), timeout=10)
         await p.send_batch([Message("T", b"x")] * 2, timeout=10)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import QueryNotFound, RemoteSystemError
+from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import MOST_INT, MOST_OFFSET, instance, text, whole
 from pocketmq.client.route import MASTER_ID
 from pocketmq.client.validation import check_topic_name, consumer_group
@@ -28,6 +31,8 @@ _END_OF_TIME = 2**63 - 1
 
 class MessageAdmin(Servers):
     """What Admin offers for single messages."""
+
+    _offsets: QueueOffsets  # made by Admin
 
     async def messages_by_key(
         self, topic: str, key: str, *, max_messages: int = 64
@@ -90,8 +95,9 @@ class MessageAdmin(Servers):
     async def read(
         self, queue: MessageQueue, offset: int, *, max_messages: int = 32
     ) -> PullResult[MessageExt]:
-        """The messages of a queue from an offset on, without a consumer group: nothing is
-        committed. Go on at the result's next_begin_offset. Raises TopicNotExist."""
+        """The next messages of a queue from an offset on, without a consumer group: nothing is
+        committed. At most `max_messages`, or as many as the broker gives at once (official ones:
+        32). Go on at the result's next_begin_offset; `messages` does that. Raises TopicNotExist."""
         whole("offset", offset, 0, MOST_OFFSET)
         whole("max_messages", max_messages, 1, MOST_INT)
         wrapped = self._queue(queue)
@@ -115,6 +121,26 @@ class MessageAdmin(Servers):
         for message in result.messages:
             message.topic = self._namespace.unwrap(message.topic)
         return result
+
+    async def messages(self, queue: MessageQueue, offset: int = 0) -> AsyncIterator[MessageExt]:
+        """Every message of a queue from an offset up to the end that the queue has now.
+
+            async for message in admin.messages(queue): ...
+
+        They are read as `read` does, some at a time. Raises TopicNotExist.
+        """
+        whole("offset", offset, 0, MOST_OFFSET)
+        wrapped = self._queue(queue)
+        await self.topic_route(queue.topic)
+        end = await self._offsets.max(wrapped)
+        while offset < end:
+            result = await self.read(queue, offset)
+            for message in result.messages:
+                if message.queue_offset < end:
+                    yield message
+            if result.next_begin_offset <= offset:
+                return  # a broker that has less than it said
+            offset = result.next_begin_offset
 
     async def deliver_again(self, group: str, message: MessageExt) -> None:
         """Have a consumer group get a message once more, in about a second; for dead letters.

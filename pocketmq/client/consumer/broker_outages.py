@@ -35,14 +35,16 @@ class BrokerOutages:
         self._since: dict[tuple[str, str, str], float] = {}
 
     def lost(self, address: str) -> None:
-        """Note that the connection to a server is gone."""
+        """Note that the connection to a server is gone. That of a name server is told of when it
+        does not answer (client.name_servers)."""
         broker = self._broker_at(address)
-        if broker is None or self._begins(broker):
+        if broker is not None and self._begins(broker):
             log.warning(
-                "group %s: the connection to %s is lost; connecting again",
+                "group %s: the connection to broker %s at %s is lost; connecting again",
                 self._group,
-                address if broker is None else f"broker {broker} at {address}",
-                extra=fields(group=self._group, broker=broker or address),
+                broker,
+                address,
+                extra=fields(group=self._group, broker=broker),
             )
 
     def failed(self, broker: str, doing: str, error: RemotingError, topic: str = "") -> None:
@@ -66,13 +68,16 @@ class BrokerOutages:
         for key in ((broker, "", ""), (broker, doing, topic)):
             began = self._since.pop(key, None)
             if began is not None:
+                of_one = bool(key[1])  # else it was away, and everything failed
                 log.info(
-                    "group %s: broker %s works again after %.1f s: %s",
+                    "group %s: broker %s works again after %.1f s%s",
                     self._group,
                     broker,
                     self._clock() - began,
-                    _activity(doing, topic),
-                    extra=fields(group=self._group, broker=broker, topic=topic or None),
+                    f": {_activity(doing, topic)}" if of_one else "",
+                    extra=fields(
+                        group=self._group, broker=broker, topic=topic if of_one and topic else None
+                    ),
                 )
 
     def forget(self, topic: str) -> None:

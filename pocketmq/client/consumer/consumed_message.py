@@ -8,25 +8,30 @@ from typing import Any, Protocol, Self
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.parameters import whole
+from pocketmq.message.limits import MAX_DELAY_LEVEL
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["ConsumedMessage", "Outcome", "ReconsumeLater"]
+__all__ = ["DEAD_LETTER", "ConsumedMessage", "Outcome", "ReconsumeLater"]
+
+
+#: The delay level that stands for the dead letters.
+DEAD_LETTER = -1
 
 
 class ReconsumeLater(Exception):
     """Raise this in a handler to have its message redelivered, without a traceback in the log.
 
-    `delay_level`: when, 1…18 (1 s … 2 h); 0 to leave it to the broker, which waits longer each
-    time; below 0 to move it to the dead letters now. An orderly consumer suspends the queue
-    instead.
+    `delay_level`: when, 1 to 18 (1 s to 2 h); 0 to leave it to the broker, which waits longer each
+    time; -1 to move it to the dead letters now. An orderly consumer suspends the queue instead, but
+    for -1.
 
     Raises:
-        TypeError, ValueError: `delay_level` is not a whole number of four bytes.
+        TypeError, ValueError: `delay_level` is not a whole number from -1 to 18.
     """
 
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
         super().__init__(reason)
-        self.delay_level = whole("delay_level", delay_level, -(2**31), 2**31 - 1)
+        self.delay_level = whole("delay_level", delay_level, DEAD_LETTER, MAX_DELAY_LEVEL)
 
 
 class Outcome(Protocol):
@@ -78,6 +83,8 @@ class ConsumedMessage(MessageExt):
     settled: bool = False
     #: How often its broker has answered that it does not take it back.
     refusals: int = 0
+    #: Those of its `reconsume_times` that its broker does not know of: it did not take it back.
+    failures_here: int = 0
     #: Bytes that the pull limiter counts for it, noted before the application can change the body.
     counted: int = 0
 
@@ -96,7 +103,7 @@ class ConsumedMessage(MessageExt):
         outcome.succeeded(self)
 
     async def reconsume(self, delay_level: int = 0) -> None:
-        """Have it redelivered; `delay_level` as in ReconsumeLater."""
+        """Have it redelivered; `delay_level`, and what it raises, as in ReconsumeLater."""
         outcome: Outcome = self.outcome
         await outcome.failed(self, ReconsumeLater(delay_level=delay_level))
 

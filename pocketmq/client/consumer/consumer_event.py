@@ -14,7 +14,7 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ConsumerEvent", "ConsumerEventKind", "ConsumerEvents"]
+__all__ = ["ConsumerEvent", "ConsumerEventKind", "ConsumerEvents", "listed"]
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +119,8 @@ class ConsumerEvents:
             "group %s, topic %s: gained %s, lost %s",
             self._group,
             topic,
-            _listed(gained),
-            _listed(lost),
+            listed(gained),
+            listed(lost),
             extra=fields(group=self._group, topic=topic),
         )
         self.tell(ConsumerEventKind.QUEUES_CHANGED, self._instance.namespace.unwrap(topic))
@@ -131,5 +131,6 @@ class ConsumerEvents:
         self.tell(kind, self._group, error)
 
 
-def _listed(queues: Sequence[MessageQueue]) -> str:
+def listed(queues: Sequence[MessageQueue]) -> str:
+    """Queues in a log line that names their topic."""
     return ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in queues) or "none"

@@ -415,23 +415,27 @@ class PullConsumer:
     async def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None:
         """Go on elsewhere, in one queue or in all; what was read ahead is dropped.
 
+        All are those that are read now, and of a topic that was just subscribed to, those that the
+        first share brings. Queues that come with a later share go on at the group's stored offset.
+
         Args:
             position: an offset, `"begin"`, `"end"`, or a datetime (store time). The broker corrects
                 an offset that does not exist to the nearest one.
             queue: one that is read; None for all.
 
         Raises:
-            NotRunning: the consumer is not running here.
+            NotRunning: the consumer is not running here, or it reads no topic.
             TypeError, ValueError: the position is not one of these, or the queue is not read.
+            RemotingError: a broker could not be asked for a position; nothing has changed.
         """
         check_position(position)
-        session = self._sessions.running()
-        fetchers = session.assignment.fetchers
-        queues = list(fetchers) if queue is None else [self._read_here(queue)]
+        read_here = None if queue is None else [self._read_here(queue)]
+        session = self._reading_session()
+        assignment = session.assignment
+        queues = read_here or [*assignment.fetchers, *assignment.undivided_queues()]
         offsets = await asyncio.gather(*(session.offsets.resolve(q, position) for q in queues))
         for target, offset in zip(queues, offsets, strict=True):
-            if target in fetchers:
-                session.assignment.seek(target, offset)
+            assignment.seek(target, offset)
 
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset of the next message to be handed out; None before it is known.
@@ -516,7 +520,10 @@ class PullConsumer:
         """The same; raises ValueError for one that is not read."""
         wired = self._wire(queue)
         if wired not in self._sessions.running().assignment.fetchers:
-            raise ValueError(f"{queue} is not read by this consumer")
+            raise ValueError(
+                f"{queue} is not read by this consumer: `assignment` lists what is; the share of a "
+                "topic that was subscribed to comes in the background"
+            )
         return wired
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:

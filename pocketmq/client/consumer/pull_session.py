@@ -144,6 +144,7 @@ class PullSession:
         await self.let_go([assignment.remove(queue) for queue in lost])
         if assignment.subscriptions.get(topic) is not subscription:
             return True  # it was given up in the meantime
+        subscription.divided(share)
         assignment.add_all(gained)
         await assignment.start_all()
         self._events.queues_changed(topic, gained, lost)

@@ -133,6 +133,7 @@ class PushSession:
             locks,
             share_again,
             self.events,
+            common.group,
             pauses.lock_renewal,
         )
         self.rebalancer: Rebalancer = Rebalancer(

@@ -16,11 +16,10 @@ class.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from pocketmq.client.consumer.dispatch.handlers import (
     AnyHandler,
-    TypedHandler,
     handler_of,
 )
 from pocketmq.client.consumer.expression import Expression
@@ -30,11 +29,22 @@ from pocketmq.client.validation import check_topic_name
 __all__ = ["Route", "Router", "Routing", "routes_of"]
 
 P = TypeVar("P")
+M = TypeVar("M")
+R = TypeVar("R")
 #: Of asyncio consumers and of those for scripts, whose messages have different types.
 RoutedHandler = Callable[[Any], object]
 RoutedBatchHandler = Callable[[list[Any]], object]
 H = TypeVar("H", bound=RoutedHandler)
 B = TypeVar("B", bound=RoutedBatchHandler)
+
+
+class PayloadDecorator(Protocol[P]):
+    """Decorates a function of a message and its body, decoded as P, and leaves it as it is.
+
+    So it can be awaited, or called, in tests.
+    """
+
+    def __call__(self, function: Callable[[M, P], R], /) -> Callable[[M, P], R]: ...
 
 
 class Route(NamedTuple):
@@ -74,7 +84,7 @@ class Routing:
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
-    ) -> Callable[[TypedHandler[P]], TypedHandler[P]]: ...
+    ) -> PayloadDecorator[P]: ...
 
     @overload
     def on(

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import Enum
 
 import msgspec
@@ -35,7 +36,8 @@ class Kind(Enum):
 class Subscription(msgspec.Struct):
     """A topic that is read. `at_first` holds the queues that existed when it was assigned;
     `version` is that time, ms. `start`: where its queues begin for a group without a stored offset;
-    None for the consumer's own."""
+    None for the consumer's own. `undivided`: SHARED, and no share of it has come yet; `sought` are
+    offsets by queue that a `seek` chose meanwhile."""
 
     topic: str
     kind: Kind
@@ -43,6 +45,14 @@ class Subscription(msgspec.Struct):
     version: int
     at_first: set[MessageQueue] = msgspec.field(default_factory=set)
     start: Position | None = None
+    undivided: bool = False
+    sought: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
+
+    def divided(self, share: Container[MessageQueue]) -> None:
+        """Note this client's share; the first one decides for which queues a `seek` holds."""
+        if self.undivided:
+            self.undivided = False
+            self.sought = {queue: at for queue, at in self.sought.items() if queue in share}
 
     def data(self) -> SubscriptionData:
         """As heartbeats tell it."""

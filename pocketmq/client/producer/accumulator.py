@@ -15,7 +15,6 @@ beyond the limit wait. Reference: ProduceAccumulator.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
@@ -31,8 +30,8 @@ from pocketmq.client.errors import (
     once_more,
 )
 from pocketmq.client.in_flight import InFlight
-from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.batch import BatchPart, batch_properties
+from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
@@ -42,8 +41,6 @@ from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 
 __all__ = ["SMALL_BODY", "Accumulator", "ConcurrentSends", "Posted"]
-
-log = logging.getLogger(__name__)
 
 #: Bytes of a batch body at most. Buffers of less than 128 KiB come from the allocator's heap,
 #: larger ones from fresh pages: a fifth of the CPU time of a message of 1 KiB (bench.sends).
@@ -136,22 +133,27 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
         return batch.results[self._index]
 
 
-class PostedAlone(msgspec.Struct, frozen=True, eq=False):
-    """A message on its way by itself; to be awaited like Posted."""
+class PostedAlone(msgspec.Struct, eq=False):
+    """A message on its way by itself; to be awaited like Posted. `waiters` wait for it now."""
 
-    _task: asyncio.Task[SendResult]
+    task: asyncio.Task[SendResult]
+    waiters: int = 0
 
     def done(self) -> bool:
         """Whether awaiting it would return at once."""
-        return self._task.done()
+        return self.task.done()
 
     def __await__(self) -> Generator[Any, None, SendResult]:
         return self._answer().__await__()
 
     async def _answer(self) -> SendResult:
-        task = self._task
+        task = self.task
         if not task.done():
-            await asyncio.wait((task,))
+            self.waiters += 1
+            try:
+                await asyncio.wait((task,))
+            finally:
+                self.waiters -= 1
         if task.cancelled():
             raise RemotingClosed("the producer was shut down")
         if (error := task.exception()) is not None:
@@ -163,14 +165,16 @@ class Accumulator:
     """The growing batches of one producer.
 
     `send(part, queue)` sends one batch; `spawn` starts a task that the client's shutdown ends.
-    `linger` in seconds, 0 for the rest of this turn of the event loop; `max_bytes` of a batch body,
-    if less than MAX_BATCH_BYTES; `max_buffered` bytes not answered yet.
+    `lost` logs what nobody waits for. `linger` in seconds, 0 for the rest of this turn of the event
+    loop; `max_bytes` of a batch body, if less than MAX_BATCH_BYTES; `max_buffered` bytes not
+    answered yet.
     """
 
     def __init__(
         self,
         send: SendBatch,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        lost: LostPosts,
         *,
         linger: float,
         max_bytes: int,
@@ -179,6 +183,7 @@ class Accumulator:
         self.buffered = 0
         self._send = send
         self._spawn = spawn
+        self._lost = lost
         self._linger = linger
         self._max_bytes = min(max_bytes, MAX_BATCH_BYTES)
         self._max_buffered = max_buffered
@@ -235,11 +240,12 @@ class Accumulator:
             # One wakes the next, so that each finds the others' messages counted.
             asyncio.get_running_loop().call_soon(self._wake)
 
-    def count(self, task: asyncio.Task[SendResult]) -> PostedAlone:
+    def count(self, task: asyncio.Task[SendResult], topic: str) -> PostedAlone:
         """Have `flush` wait for a message that goes by itself, too."""
+        posted = PostedAlone(task)
         self._unanswered.add(task)
-        task.add_done_callback(self._answered_alone)
-        return PostedAlone(task)
+        task.add_done_callback(lambda _: self._answered_alone(posted, topic))
+        return posted
 
     async def flush(self) -> None:
         """Send everything now, and wait until all of it was answered."""
@@ -259,6 +265,7 @@ class Accumulator:
             if batch.timer is not None:
                 batch.timer.cancel()
             self._answered(batch, RemotingClosed("the producer was shut down"))
+        self._lost.end()
 
     def _open(self, key: Key, wait_stored: bool) -> Batch:
         loop = asyncio.get_running_loop()
@@ -312,16 +319,14 @@ class Accumulator:
             self._answered(batch, None if batch.results else error)
 
     def _answered(self, batch: Batch, error: RemotingError | None) -> None:
+        topic, queue = batch.key
         if error is not None:
-            count = len(batch.part.msg_ids)
-            topic, queue = batch.key
-            log.warning(
-                "%d accumulated messages to topic %s were not stored: %s",
-                count,
-                topic,
-                error,
-                extra=fields(error, topic=topic, queue_id=queue and queue.queue_id),
-            )
+            # Whoever waits gets the error.
+            unseen = len(batch.part.msg_ids) - len(batch.waiters)
+            if unseen > 0:
+                self._lost.failed(topic, unseen, error, queue)
+        elif self._lost.known:
+            self._lost.stored(topic)
         batch.error = error
         batch.part.body.clear()
         self.buffered -= batch.weight
@@ -334,10 +339,14 @@ class Accumulator:
         batch.waiters.clear()
         self._wake()
 
-    def _answered_alone(self, task: asyncio.Task[SendResult]) -> None:
+    def _answered_alone(self, posted: PostedAlone, topic: str) -> None:
+        task = posted.task
         self._unanswered.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a posted message: %s", error, extra=fields(error))
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not posted.waiters:
+            self._lost.failed(topic, 1, error)
+        elif error is None and self._lost.known and not task.cancelled():
+            self._lost.stored(topic)
 
     def _wake(self) -> None:
         while self._waiting and self.buffered < self._max_buffered:

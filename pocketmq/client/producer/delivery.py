@@ -127,9 +127,8 @@ class Delivery:
 
         Raises:
             SendError: the attempts are used up, or an answer says that no other can succeed.
-            SendTimeout: the deadline passed.
+            SendTimeout: the deadline passed; without any attempt if it had passed before.
             NoRouteInfo: the topic has no queues.
-            RemotingTimeout: not even the first attempt has any time.
         """
         clock = self._clock
         selector = self._selector
@@ -140,7 +139,7 @@ class Delivery:
             raise NoRouteInfo(topic, "no queue")
         began = now = clock()
         if now >= deadline:
-            raise RemotingTimeout(f"no time was left to send to topic {topic}")
+            raise SendTimeout(topic, 0.0, (), RemotingTimeout("no time was left"))
         elsewhere = queues.broker_count > 1
         failures: list[SendAttempt] = []
         counted = 0
@@ -200,7 +199,7 @@ class Delivery:
         if isinstance(error, BrokerNotFound):
             return True  # nothing was asked of the broker, so nothing was learnt of it
         self._selector.refused(queue.broker_name, elapsed)
-        return error.code in policy.retried_codes
+        return error.retriable and error.code in policy.retried_codes
 
 
 def _pause(failures: Sequence[SendAttempt], broker_name: str) -> float:

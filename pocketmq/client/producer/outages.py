@@ -13,6 +13,7 @@ from typing import Any
 
 from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import RemotingConnectError, RemotingError, once_more
+from pocketmq.client.producer.outage_log import OutageLog
 
 __all__ = ["Outages"]
 
@@ -35,19 +36,21 @@ class Outages:
     """The brokers that one producer cannot connect to, by address.
 
     `connect(address)` connects or raises RemotingConnectError; `spawn` starts a task that the
-    client's shutdown ends; `sleep(seconds)` waits.
+    client's shutdown ends; `told` logs them; `sleep(seconds)` waits.
     """
 
     def __init__(
         self,
         connect: Callable[[str], Awaitable[object]],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        told: OutageLog,
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.known: dict[str, Outage] = {}
         self._connect = connect
         self._spawn = spawn
+        self._told = told
         self._sleep = sleep
 
     def check(self, address: str) -> None:
@@ -61,10 +64,15 @@ class Outages:
         outage = self.known.get(address)
         if outage is None:
             self.known[address] = Outage(error)
+            self._told.away(address, error)
             self._spawn(self._reconnect(address), f"connecting to {address}")
 
-    def end(self, address: str) -> None:
-        """The broker is connected, or no send wants it any more."""
+    def connected(self, address: str) -> None:
+        """Have the sends go on that wait for this broker."""
+        self._told.connected(address)
+        self._end(address)
+
+    def _end(self, address: str) -> None:
         outage = self.known.pop(address, None)
         if outage is not None:
             for waiter in outage.waiting:
@@ -103,4 +111,4 @@ class Outages:
             return  # the client was shut down
         finally:
             if self.known.get(address) is outage:
-                self.end(address)
+                self._end(address)

@@ -24,7 +24,7 @@ from pocketmq.client.validation import (
 )
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, compress
-from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.message.limits import DEFAULT_REGION, MAX_DELAY_LEVEL
 from pocketmq.message.message import Message, MessageQueue, in_milliseconds
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode
@@ -46,8 +46,6 @@ __all__ = [
 #: Bodies from this size on are compressed in a thread: the loop would stand still for longer than
 #: the hand-over costs. Bytes.
 COMPRESS_IN_THREAD = 64 * 1024
-
-MAX_DELAY_LEVEL = 18
 
 #: ASCII properties of so many characters fit into a message, whatever is added to them.
 SHORT = 30_000

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import warnings
 from collections.abc import Awaitable, Sequence
-from datetime import timedelta
 from typing import Self, Unpack
 
 from pocketmq.client.errors import SHUT_DOWN
@@ -27,10 +27,12 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import (
     MOST_INT,
+    Milliseconds,
     Seconds,
+    each_milliseconds,
     flag,
     functions,
-    numbers,
+    milliseconds,
     one_of,
     seconds,
     seconds_or_none,
@@ -42,12 +44,19 @@ from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, Concur
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.delivery import RetryPolicy
 from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
+from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
-from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.recall import checked_handle
 from pocketmq.client.producer.request_reply import RequestReply
 from pocketmq.client.producer.result import SendResult
-from pocketmq.client.producer.send_envelope import SendEnvelope, check_queue, check_target
+from pocketmq.client.producer.send_envelope import (
+    NOWHERE,
+    SendEnvelope,
+    check_queue,
+    check_target,
+    running_loop,
+)
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.remote_switches import RemoteSwitches
 from pocketmq.client.selector.detector import Detector
@@ -78,8 +87,6 @@ from pocketmq.message.message import Message, MessageExt, MessageQueue
 __all__ = ["Producer"]
 
 log = logging.getLogger(__name__)
-
-_running_loop = asyncio.get_running_loop
 
 
 class Producer:
@@ -115,7 +122,7 @@ class Producer:
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
     - `filters`: your own queue filters (`pocketmq.selector`).
-    - `send_latency_enable`, `start_detector_enable`, `detect_interval` and `detect_timeout` (ms):
+    - `send_latency_enable`, `start_detector_enable`, `detect_interval_ms`, `detect_timeout_ms`:
       the switches of RIP-63 (client.selector.switches says how the name server overrides them).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
     - `selection`: "penalised" or "round-robin" (`pocketmq.client.selector.penalty`).
@@ -136,7 +143,7 @@ class Producer:
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
         queue_selector: str | Selector = "hash",
-        linger_ms: float | timedelta = 0,
+        linger_ms: Milliseconds = 0,
         accumulate: bool = True,
         max_buffered_bytes: int = 32 * 1024 * 1024,
         compression: str | None = "zlib",
@@ -152,10 +159,10 @@ class Producer:
         filters: Sequence[QueueFilter] = (),
         send_latency_enable: bool = True,
         start_detector_enable: bool = True,
-        detect_interval: int = 2000,
-        detect_timeout: int = 200,
-        latency_max_ms: Sequence[float] = LATENCY_MAX_MS,
-        not_available_duration_ms: Sequence[float] = NOT_AVAILABLE_DURATION_MS,
+        detect_interval_ms: Milliseconds = 2000,
+        detect_timeout_ms: Milliseconds = 200,
+        latency_max_ms: Sequence[Milliseconds] = LATENCY_MAX_MS,
+        not_available_duration_ms: Sequence[Milliseconds] = NOT_AVAILABLE_DURATION_MS,
         selection: Selection | str = "penalised",
         **client: Unpack[ClientOptions],
     ) -> None:
@@ -163,9 +170,9 @@ class Producer:
         self.group = producer_group(group)
         self.hooks = HookList(hooks)
         timeout = seconds("timeout", timeout)
-        linger = seconds("linger_ms", linger_ms)
-        if not isinstance(linger_ms, timedelta):
-            linger *= 0.001
+        linger = milliseconds("linger_ms", linger_ms) * 0.001
+        detect_interval = milliseconds("detect_interval_ms", detect_interval_ms, above_zero=True)
+        detect_timeout = milliseconds("detect_timeout_ms", detect_timeout_ms, above_zero=True)
         whole("retries", retries)
         one_of("compression", compression, [*COMPRESSIONS, None])
         for name, number in (
@@ -175,8 +182,6 @@ class Producer:
             ("batch_bytes", batch_bytes),
             ("max_in_flight", max_in_flight),
             ("template_queues", template_queues),
-            ("detect_interval", detect_interval),
-            ("detect_timeout", detect_timeout),
         ):
             whole(name, number, 1)
         for name, value in (
@@ -189,8 +194,6 @@ class Producer:
         text("template_topic", template_topic)
         whole("compression_level", compression_level, -MOST_INT, MOST_INT)
         functions("filters", filters)
-        numbers("latency_max_ms", latency_max_ms)
-        numbers("not_available_duration_ms", not_available_duration_ms)
         if not isinstance(selection, Selection):
             one_of("selection", selection, [each.value for each in Selection])
         self._max_message_size = max_message_size
@@ -212,15 +215,17 @@ class Producer:
             switches=Switches(
                 send_latency_enable=send_latency_enable,
                 start_detector_enable=start_detector_enable,
-                detect_interval=detect_interval,
-                detect_timeout=detect_timeout,
+                detect_interval=math.ceil(detect_interval),
+                detect_timeout=math.ceil(detect_timeout),
             ),
             filters=filters,
             selection=Selection(selection),
             tolerance=LatencyFaultTolerance(
                 self._clock,
-                latency_max_ms=latency_max_ms,
-                not_available_duration_ms=not_available_duration_ms,
+                latency_max_ms=each_milliseconds("latency_max_ms", latency_max_ms),
+                not_available_duration_ms=each_milliseconds(
+                    "not_available_duration_ms", not_available_duration_ms
+                ),
             ),
         )
         self._sender = Sender(
@@ -261,6 +266,7 @@ class Producer:
         self._accumulator = Accumulator(
             self._calls.send_accumulated,
             self._instance.spawn,
+            LostPosts(group),
             linger=linger,
             max_bytes=batch_bytes,
             max_buffered=max_buffered_bytes,
@@ -285,7 +291,7 @@ class Producer:
 
     def __del__(self) -> None:
         calls = getattr(self, "_calls", None)  # None where the constructor has failed
-        if calls is None or calls.loop is None:
+        if calls is None or calls.loop is NOWHERE:
             return
         lost = self._accumulator.pending
         warnings.warn(f"{self!r} was never shut down", ResourceWarning, stacklevel=2, source=self)
@@ -356,18 +362,22 @@ class Producer:
         await self._life.start()
 
     async def _begin(self) -> None:
-        self._calls.loop = self._instance.binding.loop
+        self._calls.begin()
         self._instance.spawn(self._detector.run(), "detector")
         if self._trace is not None:
             self._instance.spawn(self._trace.run(), "trace")
 
     async def shutdown(self) -> None:
-        """Take no more sends, wait up to `timeout` for those under way, and close everything."""
+        """Take no more sends, wait up to `timeout` for those under way, and close everything.
+
+        Raises:
+            NotRunning: this process was forked after the start: the connections are the parent's.
+        """
+        self._instance.binding.check_process("producer")
         await self._life.shutdown()
 
     async def _close(self) -> None:
-        self._calls.loop = None
-        self._calls.why_not = SHUT_DOWN
+        self._calls.end(SHUT_DOWN)
         try:
             async with asyncio.timeout(self.timeout):
                 await self._accumulator.flush()
@@ -421,10 +431,10 @@ class Producer:
         deadline = self._clock() + (
             self._calls.timeout if timeout is None else seconds("timeout", timeout)
         )
-        if _running_loop() is not self._calls.loop:
+        if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
         if not self._in_flight.try_enter():
-            await self._calls.enter(deadline)
+            await self._calls.enter(message.topic, deadline)
         try:
             if timeout is None and queue is None and self._concurrent.takes(message):
                 return await self._concurrent.send(message, deadline)
@@ -458,11 +468,12 @@ class Producer:
             check_type(message)
         if goes_alone(message):
             alone = await self._calls.alone(message, queue, key)
-            return self._accumulator.count(self._instance.spawn(alone, "send"))
+            topic = self._namespace.wrap(message.topic)
+            return self._accumulator.count(self._instance.spawn(alone, "send"), topic)
         if not plain:
             return await self._calls.post(self._accumulator, message, queue, key)
         # What it does, without its frame, for what everyone posts.
-        if _running_loop() is not self._calls.loop:
+        if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
         if self._accumulator.full:
             await self._accumulator.room()
@@ -470,7 +481,12 @@ class Producer:
         return self._accumulator.add(message, None)
 
     async def flush(self) -> None:
-        """Send what lingers now, and wait until every message posted so far has its answer."""
+        """Send what lingers now, and wait until every message posted so far has its answer.
+
+        Raises:
+            NotRunning: this process was forked after the start.
+        """
+        self._instance.binding.check_process("producer")
         await self._accumulator.flush()
 
     async def send_oneway(
@@ -543,6 +559,7 @@ class Producer:
         Raises:
             InvalidMessage: the message is not a request.
             TypeError: `request` is not a MessageExt, or `body` is not bytes.
+            RequesterGone: the client that asked is not connected to any broker any more.
             SendError and others: as for `send`.
         """
         if not isinstance(request, MessageExt):
@@ -552,22 +569,26 @@ class Producer:
         return await self._replies.reply(request, body, timeout)
 
     async def recall(
-        self, topic: str, recall_handle: str, *, timeout: Seconds | None = None
+        self, topic: str, recall_handle: str | None, *, timeout: Seconds | None = None
     ) -> str:
         """Take back a message with a timer that is not due yet; return its unique id.
 
         `recall_handle` is that of its SendResult.
 
         Raises:
-            InvalidMessage: the text is not a recall handle.
+            InvalidMessage: it is not a recall handle; None is that of a message without a timer.
+            IllegalOperation: the message was delivered already, or is about to be; or it is not of
+                this topic.
+            NoPermission: the broker has `recallMessageEnable=false`.
+            NoRouteInfo, NoNameServer: the topic had no route within `timeout`.
             BrokerNotFound: no route names the broker of the handle.
-            RemotingError: the broker's answer: it is too late, or `recallMessageEnable` is off.
+            RemotingError: the broker did not answer, or with another error.
         """
         check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
-        broker_of(recall_handle)
+        handle = checked_handle(recall_handle)
         self._instance.check_running()
-        msg_id = await self._sender.recall(self._namespace.wrap(topic), recall_handle, deadline)
+        msg_id = await self._sender.recall(self._namespace.wrap(topic), handle, deadline)
         if self._trace is not None:
             self._trace.append(recalled(self.group, topic, msg_id))
         return msg_id

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from pocketmq.client.options import ClientOptions
-from pocketmq.client.parameters import Seconds
+from pocketmq.client.parameters import Milliseconds, Seconds
 from pocketmq.client.producer.hooks import AnySendHook
 from pocketmq.client.producer.queue_choice import Selector
 from pocketmq.client.selector.filters import QueueFilter
@@ -27,7 +26,7 @@ class ProducerOptions(ClientOptions, total=False):
     retries: int
     attempt_timeout: Seconds | None
     queue_selector: str | Selector
-    linger_ms: float | timedelta
+    linger_ms: Milliseconds
     accumulate: bool
     max_buffered_bytes: int
     compression: str | None
@@ -43,8 +42,8 @@ class ProducerOptions(ClientOptions, total=False):
     filters: Sequence[QueueFilter]
     send_latency_enable: bool
     start_detector_enable: bool
-    detect_interval: int
-    detect_timeout: int
-    latency_max_ms: Sequence[float]
-    not_available_duration_ms: Sequence[float]
+    detect_interval_ms: Milliseconds
+    detect_timeout_ms: Milliseconds
+    latency_max_ms: Sequence[Milliseconds]
+    not_available_duration_ms: Sequence[Milliseconds]
     selection: Selection | str

@@ -1,22 +1,42 @@
 """The handle by which a delayed message can be taken back.
 
-The broker makes it (message.recall_handle); the producer only has to know which broker that was.
+The broker makes it (message.recall_handle); the producer has to know which broker that was, and
+when the message is due.
 """
 
 from __future__ import annotations
 
-from pocketmq.client.errors import InvalidMessage
-from pocketmq.message.recall_handle import RecallHandleError, decode_recall_handle
+import time
+from datetime import datetime
 
-__all__ = ["broker_of"]
+from pocketmq.client.errors import IllegalOperation, InvalidMessage, RemotingError, error_for
+from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.frame import Command
+
+__all__ = ["checked_handle", "decoded", "refusal"]
+
+#: A broker whose clock is ahead delivers messages that are not due here yet, milliseconds.
+CLOCK_DIFFERENCE = 60_000
 
 
-def broker_of(recall_handle: str) -> str:
-    """Name the broker that made the handle.
+def checked_handle(recall_handle: str | None) -> str:
+    """The text, if it is a recall handle.
 
     Raises:
-        InvalidMessage: the text is not a recall handle.
+        InvalidMessage: it is not.
     """
+    decoded(recall_handle)
+    assert recall_handle is not None
+    return recall_handle
+
+
+def decoded(recall_handle: str | None) -> RecallHandle:
+    """What a handle says; raises as `checked_handle`."""
+    if recall_handle is None:
+        raise InvalidMessage(
+            "recall_handle is None: brokers only give one for a message with deliver_at or delay"
+        )
     if not isinstance(recall_handle, str):
         raise InvalidMessage(
             f"recall_handle must be the recall_handle of a SendResult (str), not {recall_handle!r}"
@@ -32,4 +52,23 @@ def broker_of(recall_handle: str) -> str:
         raise InvalidMessage(
             f"recall_handle {recall_handle[:80]!r} is not a recall handle: {error}"
         ) from None
-    return handle.broker_name
+    return handle
+
+
+def refusal(answer: Command, handle: RecallHandle) -> RemotingError:
+    """The error of a broker's answer to RECALL_MESSAGE."""
+    if answer.code == ResponseCode.ILLEGAL_OPERATION and "timestamp invalid" in (
+        answer.remark or ""
+    ):
+        due = int(handle.time)
+        if due < time.time() * 1000 + CLOCK_DIFFERENCE:
+            at = datetime.fromtimestamp(due / 1000).astimezone().isoformat(timespec="seconds")
+            return IllegalOperation(
+                f"it is too late to recall message {handle.message_id} of topic {handle.topic}: it "
+                f"was due at {at}, so it was delivered already, or is about to be",
+                handle.broker_name,
+            )
+    error = error_for(answer.code, answer.remark, handle.broker_name)
+    # A send may go to another broker; this message is on one.
+    error.retriable = error.retriable and error.code != ResponseCode.NO_PERMISSION
+    return error

@@ -9,17 +9,22 @@ The plain send of `Producer.send` leaves out what is not in use.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
 from pocketmq.client.errors import (
+    FORKED,
     NOT_STARTED,
     BatchSendError,
     InvalidMessage,
     NotRunning,
+    RemotingTimeout,
+    SendTimeout,
 )
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.loop_binding import LoopBinding
@@ -38,9 +43,15 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["SendEnvelope", "check_queue", "check_target"]
+__all__ = ["NOWHERE", "SendEnvelope", "check_queue", "check_target", "running_loop"]
 
 R = TypeVar("R")
+
+#: In the place of an event loop: no loop at all. Not None, which `running_loop` may return.
+NOWHERE = object()
+#: The running event loop. Where the public function raises, in the child of a process that was
+#: forked by a coroutine, this one returns None.
+running_loop = asyncio._get_running_loop
 
 
 class SendEnvelope:
@@ -65,8 +76,9 @@ class SendEnvelope:
         timeout: float,
         max_message_size: int,
     ) -> None:
-        #: The event loop that the producer runs in; None before the start and after the shutdown.
-        self.loop: asyncio.AbstractEventLoop | None = None
+        #: The event loop that the producer runs in; NOWHERE before the start, after the shutdown,
+        #: and in a child process.
+        self.loop: object = NOWHERE
         #: Why it does not run, while it does not.
         self.why_not = NOT_STARTED
         self._binding = binding
@@ -80,27 +92,41 @@ class SendEnvelope:
         self._client_id = client_id
         self.timeout = timeout
         self._max_message_size = max_message_size
+        _every.add(self)
+
+    def begin(self) -> None:
+        """Take calls from the event loop that the client was started in."""
+        self.loop = self._binding.loop
+
+    def end(self, why: str) -> None:
+        """Take no more calls; `why` is what callers are told."""
+        self.loop = NOWHERE
+        self.why_not = why
 
     def deadline(self, timeout: Seconds | None) -> float:
         """The end of a call that begins now; raises TypeError, ValueError for its timeout."""
         return time.monotonic() + (self.timeout if timeout is None else seconds("timeout", timeout))
 
-    async def enter(self, deadline: float) -> None:
-        """Take a place among the sends under way; raises NotRunning, RemotingTimeout."""
+    async def enter(self, topic: str, deadline: float) -> None:
+        """Take a place among the sends under way; raises NotRunning, SendTimeout."""
         self.check_running()
-        await self._in_flight.enter(max(deadline - time.monotonic(), 0.0))
-        if self.loop is None:
+        left = max(deadline - time.monotonic(), 0.0)
+        try:
+            await self._in_flight.enter(left)
+        except RemotingTimeout as error:
+            raise SendTimeout(topic, left, (), error) from None
+        if self.loop is NOWHERE:
             self._in_flight.leave()
             raise self.not_running()
 
     def check_running(self) -> None:
         """Raise NotRunning before the start, after the shutdown, and elsewhere than it started."""
-        if asyncio.get_running_loop() is not self.loop:
+        if running_loop() is not self.loop:
             raise self.not_running()
 
     def not_running(self) -> NotRunning:
         """The error for a call that `check_running` refuses."""
-        why = None if self.loop is None else self._binding.why_elsewhere
+        why = None if self.loop is NOWHERE else self._binding.why_elsewhere
         return NotRunning("producer", why or self.why_not)
 
     async def send_one(
@@ -126,11 +152,12 @@ class SendEnvelope:
             outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
             outgoing.code = code
             outgoing.sys_flag |= sys_flag
-            return self._unwrapped([await self._sender.send(outgoing, target, deadline)])
+            deliver = self._sender.reply if kind is SendKind.REPLY else self._sender.send
+            return self._unwrapped([await deliver(outgoing, target, deadline)])
 
         deadline = self.deadline(timeout)
         if not entered:
-            await self.enter(deadline)
+            await self.enter(message.topic, deadline)
         [result] = await self._observed(kind, [message], deadline, work)
         return result
 
@@ -152,7 +179,7 @@ class SendEnvelope:
             return []
 
         deadline = self.deadline(timeout)
-        await self.enter(deadline)
+        await self.enter(message.topic, deadline)
         await self._observed(SendKind.ONEWAY, [message], deadline, work)
 
     async def send_batch(
@@ -178,7 +205,7 @@ class SendEnvelope:
             return self._unwrapped(await self._batches.send(messages, target, deadline))
 
         deadline = self.deadline(timeout)
-        await self.enter(deadline)
+        await self.enter(messages[0].topic if messages else "", deadline)
         try:
             return await self._observed(SendKind.BATCH, messages, deadline, work)
         except BatchSendError as error:
@@ -228,7 +255,7 @@ class SendEnvelope:
         wrapped = self._wrap(message)
         check_message(wrapped, self._max_message_size)
         prepare(wrapped, "", extra=self._namespace.property)
-        await self.enter(self.deadline(None))
+        await self.enter(message.topic, self.deadline(None))
         return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
 
     async def send_plain(self, message: Message) -> SendResult:
@@ -311,6 +338,21 @@ class SendEnvelope:
 
     def _unwrapped(self, results: list[SendResult]) -> list[SendResult]:
         return [self._unwrap(result) for result in results] if self._namespace else results
+
+
+_every: WeakSet[SendEnvelope] = WeakSet()
+
+
+def _end_all_in_child() -> None:
+    # The child may go on with the event loop of its parent, and would write to its connections. A
+    # look at the process id would cost every send what this costs once.
+    for calls in tuple(_every):
+        if calls.loop is not NOWHERE:
+            calls.end(FORKED)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_all_in_child)
 
 
 def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:

@@ -8,21 +8,25 @@ the broker answered.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from pocketmq.client.errors import (
     BrokerNotFound,
+    RemoteSystemError,
     RemotingConnectError,
     RemotingError,
-    error_for,
+    RequesterGone,
+    SendError,
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
+from pocketmq.client.producer.outage_log import OutageLog
 from pocketmq.client.producer.outages import Outages
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
-from pocketmq.client.producer.recall import broker_of
+from pocketmq.client.producer.recall import decoded, refusal
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
 from pocketmq.message.message import MessageQueue
@@ -35,6 +39,9 @@ from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMes
 __all__ = ["Sender"]
 
 R = TypeVar("R")
+
+#: What brokers say when the client that a reply is for is not connected to them.
+_NO_CONNECTION = re.compile("channel of <.*> not found")
 
 
 class Sender:
@@ -64,8 +71,12 @@ class Sender:
         self._template_queues = template_queues
         #: Where sends to a broker go, by its name; raises BrokerNotFound.
         self.address: Callable[[str], str] = instance.master
-        self._outages = Outages(self._pool.get, instance.spawn)
-        self._pool.on_connected.append(self._outages.end)
+        self._outages = Outages(
+            self._pool.get,
+            instance.spawn,
+            OutageLog(instance.namespace.unwrap(group), lambda: instance.routes.brokers),
+        )
+        self._pool.on_connected.append(self._outages.connected)
         self._delivery = Delivery(
             selector, policy, time.monotonic, self._doubt, wait=self._wait_for_broker
         )
@@ -92,6 +103,37 @@ class Sender:
         await compress_body(outgoing, compression)
         attempt = self._asking(outgoing, outgoing.result)
         return await self._attempts(outgoing.topic, queue, attempt, deadline)
+
+    async def reply(
+        self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
+    ) -> SendResult:
+        """Send a reply, which a broker hands to the connection of the client that asked.
+
+        A broker that has no such connection is not asked again. Raises RequesterGone when none has
+        one; SendError, NoRouteInfo.
+        """
+        if self._compression is not None and self._compression.applies(outgoing.body):
+            await compress_body(outgoing, self._compression)
+        ask = self._asking(outgoing, outgoing.result)
+        brokers = (await self._publish_queues(outgoing.topic, deadline)).broker_count
+        without: set[str] = set()
+
+        async def attempt(target: MessageQueue, share: float) -> SendResult:
+            try:
+                return await ask(target, share)
+            except RemoteSystemError as error:
+                if _NO_CONNECTION.search(error.remark):
+                    without.add(target.broker_name)
+                    error.retriable = len(without) < brokers
+                raise
+
+        try:
+            return await self._attempts(outgoing.topic, queue, attempt, deadline)
+        except SendError as error:
+            if len(without) < brokers:
+                raise
+            last = error.tries[-1].error
+            raise RequesterGone(error.topic, error.elapsed, error.tries, last) from last
 
     async def send_oneway(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
@@ -155,10 +197,10 @@ class Sender:
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
         """Take a delayed message back: its unique id. Raises InvalidMessage for what is no handle,
         BrokerNotFound, and the broker's error."""
-        broker = broker_of(recall_handle)
+        handle = decoded(recall_handle)
         await self._publish_queues(topic, deadline)
         answer = await self._pool.request(
-            self._routes.master(broker),
+            self._routes.master(handle.broker_name),
             RequestCode.RECALL_MESSAGE,
             RecallMessageRequestHeader(
                 topic=topic, recall_handle=recall_handle, producer_group=self.group
@@ -166,7 +208,7 @@ class Sender:
             timeout=max(deadline - time.monotonic(), 0.0),
         )
         if answer.code != ResponseCode.SUCCESS:
-            raise error_for(answer.code, answer.remark, broker)
+            raise refusal(answer, handle)
         return RecallMessageResponseHeader.from_ext(answer.ext_fields).msg_id
 
     async def probe(self, address: str, timeout: float) -> bool:

@@ -13,6 +13,7 @@ from pocketmq.client.consumer.dispatch.consume_service import (
     Begun,
     Consume,
     ConsumeService,
+    Fate,
     Queue,
 )
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
@@ -26,7 +27,10 @@ log = logging.getLogger(__name__)
 
 
 class ConsumeConcurrently(ConsumeService):
-    """Hands out messages of all queues in turn, whether or not earlier ones are done."""
+    """Hands out messages of all queues in turn, whether or not earlier ones are done.
+
+    The broker makes what failed after `max_reconsume_times` redeliveries a dead letter.
+    """
 
     def __init__(
         self,
@@ -35,8 +39,11 @@ class ConsumeConcurrently(ConsumeService):
         names: ShownNames,
         send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
         pauses: Pauses,
+        *,
+        max_reconsume_times: int,
     ) -> None:
         super().__init__(limiter, stats, names, send_back)
+        self._max_reconsume_times = max_reconsume_times
         self._pauses = pauses
         self._again: deque[ConsumedMessage] = deque()
 
@@ -129,11 +136,14 @@ class ConsumeConcurrently(ConsumeService):
             return
         message.settled = True
         self._count(message, ok=False)
-        self._say(message, error, dropped=self._send_back is None)
         if self._send_back is None:
+            self._say(message, error, Fate.DROPPED)
             self._finish(message)
             return
         delay_level = error.delay_level if isinstance(error, ReconsumeLater) else 0
+        failures = message.reconsume_times - message.failures_here
+        dead = delay_level < 0 or failures >= self._max_reconsume_times
+        self._say(message, error, Fate.DEAD if dead else Fate.REDELIVERED)
         taken = False
         try:
             taken = await self._send_back(message, delay_level)
@@ -143,6 +153,7 @@ class ConsumeConcurrently(ConsumeService):
                 self._finish(message)
             else:
                 message.reconsume_times += 1
+                message.failures_here += 1
                 # While it is not refused but not answered, the pause stays as it is.
                 times = max(message.refusals, 1)
                 pauses = self._pauses

@@ -7,16 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
+from pocketmq.client.consumer.consumed_message import DEAD_LETTER, ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Fate, Queue
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 
 __all__ = ["ConsumeOrderly"]
-
-#: Straight to the dead letters.
-DEAD_LETTER = -1
 
 
 class ConsumeOrderly(ConsumeService):
@@ -83,10 +80,13 @@ class ConsumeOrderly(ConsumeService):
             self._go_on(message)
             return
         self._count(message, ok=False)
-        self._say(message, error)
         wanted = isinstance(error, ReconsumeLater) and error.delay_level < 0
         limit = self._max_reconsume_times
         over = wanted or (limit is not None and message.reconsume_times >= limit)
+        fate = Fate.REDELIVERED
+        if over:
+            fate = Fate.DROPPED if self._send_back is None else Fate.DEAD
+        self._say(message, error, fate)
         taken = False
         try:
             taken = over and (

@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +23,7 @@ from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.log_fields import fields
 from pocketmq.message.payload import PayloadError
 
-__all__ = ["Begun", "Consume", "ConsumeService", "Queue", "describe"]
+__all__ = ["Begun", "Consume", "ConsumeService", "Fate", "Queue", "describe"]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,14 @@ Queue = ProcessQueue[ConsumedMessage]
 #: Begins the work on a message. None when it has succeeded already, which is not reported; else
 #: what to await, which tells the outcome and raises nothing but a cancellation.
 Consume: TypeAlias = Callable[[ConsumedMessage], Awaitable[None] | None]
+
+
+class Fate(Enum):
+    """What becomes of a message that failed, as the log tells it."""
+
+    REDELIVERED = "group %s: redelivering %s: %s"
+    DROPPED = "group %s: dropping %s, because broadcast mode does not retry: %s"
+    DEAD = "group %s: giving up %s, which goes to the dead letters: %s"
 
 
 class Begun(NamedTuple):
@@ -179,26 +188,23 @@ class ConsumeService(ABC):
             timer = asyncio.get_running_loop().call_later(delay, due)
             self._timers[timer] = message
 
-    def _say(
-        self, message: ConsumedMessage, error: BaseException | None, *, dropped: bool = False
-    ) -> None:
+    def _say(self, message: ConsumedMessage, error: BaseException | None, fate: Fate) -> None:
         """One log line, with a traceback for what was not raised on purpose."""
-        if error is None and not dropped:
+        if error is None and fate is Fate.REDELIVERED:
             return
         traceback = None
         why = str(error)
         level = logging.WARNING
         if error is None or isinstance(error, ReconsumeLater):
             why = (error and str(error)) or "its handler asked for it"
-            level = logging.WARNING if dropped else logging.INFO
+            level = logging.INFO if fate is Fate.REDELIVERED else logging.WARNING
         elif not isinstance(error, PayloadError):  # its traceback would only show the decoder
             why = "its handler failed"
             traceback = error
         log.log(
             level,
-            "dropping %s, because broadcast mode does not retry: %s"
-            if dropped
-            else "redelivering %s: %s",
+            fate.value,
+            self._names.group,
             describe(message),
             why,
             exc_info=traceback,

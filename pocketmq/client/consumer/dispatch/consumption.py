@@ -132,13 +132,15 @@ def _make_service(
     pauses: Pauses,
 ) -> ConsumeService:
     limit = options.max_reconsume_times
+    unlimited = UNLIMITED if options.orderly else MAX_RECONSUME_TIMES
+    most = unlimited if limit is None else limit
     send_back = None
     if not options.broadcast:
-        unlimited = UNLIMITED if options.orderly else MAX_RECONSUME_TIMES
-        most = unlimited if limit is None else limit
         send_back = SendBack(instance, options.group, most, pauses.send_back_timeout)
     if not options.orderly:
-        return ConsumeConcurrently(limiter, stats, names, send_back, pauses)
+        return ConsumeConcurrently(
+            limiter, stats, names, send_back, pauses, max_reconsume_times=most
+        )
     return ConsumeOrderly(
         limiter,
         stats,

@@ -81,7 +81,9 @@ class Outcomes:
             return
         first, *others = unknown
         level = error.delay_level if isinstance(error, ReconsumeLater) else 0
-        together = ReconsumeLater(f"with {first.msg_id}", delay_level=level)
+        together = ReconsumeLater(
+            f"it was in one batch with message {first.msg_id}", delay_level=level
+        )
         await asyncio.gather(
             self._service.failed(first, error),
             *(self._service.failed(message, together) for message in others),

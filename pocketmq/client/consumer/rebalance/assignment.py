@@ -133,7 +133,9 @@ class Assignment(Generic[M]):
         existing = set(route.subscribe) if route is not None else set()
         now = time.time_ns() // 1_000_000
         self._listener.reading_changed(topic)
-        self.subscriptions[topic] = Subscription(topic, kind, expression, now, existing, start)
+        self.subscriptions[topic] = Subscription(
+            topic, kind, expression, now, existing, start, undivided=kind is Kind.SHARED
+        )
         return True
 
     async def _look_for(self, subscription: Subscription) -> None:
@@ -234,12 +236,25 @@ class Assignment(Generic[M]):
         for pq in self.queues:
             pq.committed = None
 
+    def undivided_queues(self) -> list[MessageQueue]:
+        """The queues of the shared topics of which no share has come yet, as far as they exist."""
+        routes = [
+            self._instance.routes.known(subscription.topic)
+            for subscription in self.subscriptions.values()
+            if subscription.undivided
+        ]
+        return [queue for route in routes if route is not None for queue in route.subscribe]
+
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Have a queue go on at another offset."""
-        fetcher = self.fetchers[queue]
-        fetcher.stop()
-        fetcher.seek(offset)
-        self._start([fetcher])
+        """Have a queue go on at another offset, now or when it comes with the first share."""
+        fetcher = self.fetchers.get(queue)
+        subscription = self.subscriptions.get(queue.topic)
+        if fetcher is not None:
+            fetcher.stop()
+            fetcher.seek(offset)
+            self._start([fetcher])
+        elif subscription is not None and subscription.undivided:
+            subscription.sought[queue] = offset
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull and hand out nothing of these queues until `resume`."""
@@ -269,11 +284,13 @@ class Assignment(Generic[M]):
     # For fetchers (fetch/fetcher.py, Reader)
 
     async def first_offset(self, queue: MessageQueue) -> int:
+        subscription = self.subscriptions.get(queue.topic)
+        if subscription is not None and queue in subscription.sought:
+            return subscription.sought.pop(queue)
         stored = await self._store.read(queue)
         if stored is not None:
             return stored
         start = self._options.start
-        subscription = self.subscriptions.get(queue.topic)
         if subscription is not None:
             if subscription.kind is not Kind.FIXED and queue not in subscription.at_first:
                 start = "begin"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents
+from pocketmq.client.consumer.consumer_event import ConsumerEventKind, ConsumerEvents, listed
 from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
 from pocketmq.client.consumer.offsets.committer import Committer
@@ -45,8 +45,10 @@ class QueueOwnership:
         locks: QueueLocks | None,
         again: Callable[[], None],
         events: ConsumerEvents,
+        group: str,
         renewal: float,
     ) -> None:
+        self._group = group
         self._renewal = renewal
         self._instance = instance
         self._assignment = assignment
@@ -62,6 +64,8 @@ class QueueOwnership:
         #: Queues that a broker may have locked, because what it was asked last has no answer (yet);
         #: and until when, clock seconds.
         self._asked: dict[MessageQueue, float] = {}
+        #: Queues of this client's share that another one has locked.
+        self._awaited: set[MessageQueue] = set()
         self._closing = False
 
     async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
@@ -81,8 +85,9 @@ class QueueOwnership:
         if self._locks is not None and gained:
             self._asked.update(dict.fromkeys(gained, monotonic() + LOCK_MEMORY))
             locks = await self._locks.lock(gained)
-            gained = [queue for queue in gained if queue in locks.held]
             until, unknown = locks.until, locks.unknown
+            self._await(topic, [q for q in gained if q not in locks.held and q not in unknown])
+            gained = [queue for queue in gained if queue in locks.held]
         if self._closing:
             return True  # `close` unlocks what was asked for
         for queue in wanted:
@@ -97,6 +102,21 @@ class QueueOwnership:
         await self._assignment.start_all()
         self._events.queues_changed(topic, gained, lost)
         return complete and len(gained) == len(wanted)
+
+    def _await(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Log that these queues of a topic are locked by another client, once for each wait."""
+        fresh = [queue for queue in queues if queue not in self._awaited]
+        self._awaited = {queue for queue in self._awaited if queue.topic != topic}.union(queues)
+        if fresh:
+            log.info(
+                "group %s, topic %s: waiting for %s, which another consumer has locked; a broker "
+                "keeps the locks of one that was killed for %d s",
+                self._group,
+                topic,
+                listed(fresh),
+                LOCK_MEMORY,
+                extra=fields(group=self._group, topic=topic),
+            )
 
     async def _give_back(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         """Unlock what may be locked for this client but is in another's share; False when a broker

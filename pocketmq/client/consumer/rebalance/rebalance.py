@@ -16,7 +16,15 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from pocketmq.client.consumer.rebalance.strategies import Strategy
-from pocketmq.client.errors import ClientError, NoRouteInfo, RemoteSystemError, RemotingError
+from pocketmq.client.errors import (
+    BrokerNotFound,
+    ClientError,
+    NoNameServer,
+    NoRouteInfo,
+    RemoteSystemError,
+    RemotingError,
+    is_silence,
+)
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
@@ -120,8 +128,11 @@ class Rebalancer:
             except NotInGroup as error:
                 missing = error
             except RemotingError as error:
-                # A topic often does not exist yet, so only the first time is logged.
-                level = logging.DEBUG if topic in self._failing else logging.INFO
+                # A topic often does not exist yet, so only the first time is logged. Of a topic
+                # that was divided before, a server that is away is logged by itself.
+                away = is_silence(error) or isinstance(error, BrokerNotFound | NoNameServer)
+                known = topic in self._failing or (away and topic in self._brokers)
+                level = logging.DEBUG if known else logging.INFO
                 told = fields(error, topic=topic, group=self._group)
                 log.log(
                     level,

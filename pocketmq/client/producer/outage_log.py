@@ -1,0 +1,144 @@
+"""What a producer logs while it cannot send: one warning when it begins, one line when it is over.
+
+However many sends wait for a broker, they wait for the same thing. Callers get their errors anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from pocketmq.client.errors import RemotingConnectError
+from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MessageQueue
+
+__all__ = ["LostPosts", "OutageLog"]
+
+log = logging.getLogger(__name__)
+
+#: Brokers that are remembered to be away, at most; the oldest are forgotten.
+MOST_AWAY = 1000
+
+
+class OutageLog:
+    """The brokers that one producer cannot connect to; `clock` gives seconds.
+
+    `brokers`: the addresses of each broker by its name, as they are now.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        brokers: Callable[[], Mapping[str, Mapping[int, str]]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._group = group
+        self._brokers = brokers
+        self._clock = clock
+        #: Since when, by address.
+        self._away: dict[str, float] = {}
+
+    def away(self, address: str, error: RemotingConnectError) -> None:
+        """Note that a broker could not be connected to."""
+        if address in self._away:
+            return
+        if len(self._away) >= MOST_AWAY:
+            del self._away[next(iter(self._away))]
+        self._away[address] = self._clock()
+        log.warning(
+            "producer group %s cannot connect to %s; trying again while sends wait for it: %s",
+            self._group,
+            self._named(address),
+            error.remark,
+            extra=fields(error, group=self._group, broker=address),
+        )
+
+    def connected(self, address: str) -> None:
+        """Note that there is a connection to a broker."""
+        since = self._away.pop(address, None)
+        if since is not None:
+            log.info(
+                "producer group %s is connected to %s again after %.1f s",
+                self._group,
+                self._named(address),
+                self._clock() - since,
+                extra=fields(group=self._group, broker=address),
+            )
+
+    def _named(self, address: str) -> str:
+        for name, addresses in self._brokers().items():
+            if address in addresses.values():
+                return f"broker {name} at {address}"
+        return f"the broker at {address}"
+
+
+class Loss(msgspec.Struct):
+    """Since when messages of a topic are not stored, clock seconds, and how many were not."""
+
+    began: float
+    count: int = 0
+
+
+class LostPosts:
+    """The posted messages of one producer that were not stored. Nobody may ever look at their
+    results, so the log tells. `clock` gives seconds."""
+
+    def __init__(self, group: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._group = group
+        self._clock = clock
+        #: By topic, what was lost since one of its messages was stored.
+        self.known: dict[str, Loss] = {}
+
+    def failed(
+        self, topic: str, count: int, error: BaseException, queue: MessageQueue | None = None
+    ) -> None:
+        """Note that so many messages, whose results nobody waits for, were not stored."""
+        loss = self.known.get(topic)
+        if loss is None:
+            loss = self.known[topic] = Loss(self._clock())
+            log.warning(
+                "producer group %s, topic %s: %s not stored, and nobody waits for the result; "
+                "what follows is counted until a message is stored again: %s",
+                self._group,
+                topic,
+                counted(count),
+                error,
+                extra=fields(
+                    error, group=self._group, topic=topic, queue_id=queue and queue.queue_id
+                ),
+            )
+        loss.count += count
+
+    def stored(self, topic: str) -> None:
+        """Note that a message of the topic was stored."""
+        loss = self.known.pop(topic, None)
+        if loss is not None:
+            log.info(
+                "producer group %s, topic %s: messages are stored again after %.1f s; %s not",
+                self._group,
+                topic,
+                self._clock() - loss.began,
+                counted(loss.count),
+                extra=fields(group=self._group, topic=topic),
+            )
+
+    def end(self) -> None:
+        """Tell what was lost and nothing stored after it, at the end of the producer."""
+        for topic, loss in self.known.items():
+            log.warning(
+                "producer group %s, topic %s: %s not stored in the %.1f s before the shutdown",
+                self._group,
+                topic,
+                counted(loss.count),
+                self._clock() - loss.began,
+                extra=fields(group=self._group, topic=topic),
+            )
+        self.known.clear()
+
+
+def counted(count: int) -> str:
+    """The number of messages, as the subject of what follows."""
+    return "1 posted message was" if count == 1 else f"{count} posted messages were"
