@@ -283,8 +283,8 @@ async def test_a_failing_consume_queue_does_not_move_the_checkpoint(
         flush_interval_commit_log=3_600_000,
     )  # fmt: skip
     bench.put(store)  # the file is made
+    bench.files.broken = True  # before anything can be flushed
     store.start()
-    bench.files.broken = True
     bench.put(store)
     assert await asyncio.to_thread(bench.files.failed.wait, 20)
     assert not any((bench.root / "checkpoint").read_bytes()[:88])

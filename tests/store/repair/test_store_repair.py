@@ -13,7 +13,7 @@ import pytest
 from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import StoreError, StoreLocked
 from pocketmq.store.repair.store_repair import Repair, repair_store
-from tests.store.test_store_check import FILE, contents, filled, patch
+from tests.store.check.test_store_check import FILE, contents, filled, patch
 
 TOPICS = [("Topic", 0), ("Topic", 1), ("Other", 0), ("Other", 1)]
 

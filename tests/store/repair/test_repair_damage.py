@@ -11,8 +11,8 @@ import pytest
 from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import StoreError
 from pocketmq.store.repair.store_repair import repair_store
-from tests.store.test_store_check import FILE, filled
-from tests.store.test_store_repair import TOPICS
+from tests.store.check.test_store_check import FILE, filled
+from tests.store.repair.test_store_repair import TOPICS
 
 Hits = list[tuple[int, int]]
 
