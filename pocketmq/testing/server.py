@@ -103,7 +103,10 @@ class RocketMQ:
     async def drain(self, topic: str) -> list[MessageExt]:
         """Return every message of a topic that was not drained before, queue by queue.
 
-        It does not wait, and does not disturb consumers. A topic that does not exist has none.
+        It does not wait, and does not disturb consumers.
+
+        Raises:
+            TopicNotExist: nobody has created the topic, or sent to it.
         """
         return await self._run(self._servers.drain(topic))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pocketmq.broker.broker import Broker
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import TopicNotExist
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.testing.check_rounds import CheckRounds
@@ -49,7 +50,12 @@ class Servers(EmbeddedServer):
     async def drain(self, topic: str) -> list[MessageExt]:
         messages: list[MessageExt] = []
         async with PullConsumer(GROUP, namesrv=self.namesrv) as consumer:
-            for queue in await consumer.queues(topic):
+            queues = await consumer.queues(topic)
+            if not queues:
+                raise TopicNotExist(
+                    f"topic {topic} does not exist: create it, or send to it, before you drain it"
+                )
+            for queue in queues:
                 end = await consumer.end_offset(queue)
                 while (at := self._drained.get(queue, 0)) < end:
                     pulled = await consumer.pull(queue, at)

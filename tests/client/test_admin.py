@@ -201,7 +201,10 @@ async def test_offsets_of_groups_are_reset_and_cloned(real: RealCluster) -> None
         half = {queue: min(3, end) for queue, end in ends.items()}
         assert await admin.reset_offsets("shop", "t", 3) == half
         assert await admin.lag("shop", "t") == 6 - sum(half.values())
-        assert await admin.reset_offsets("shop", "t", 10**9) == ends
+        with pytest.raises(ValueError, match=r"up to \d, where .* ends, not 1795446077315; pass a"):
+            await admin.reset_offsets("shop", "t", 1795446077315)
+        assert await admin.lag("shop", "t") == 6 - sum(half.values())
+        assert await admin.reset_offsets("shop", "t", max(ends.values())) == ends
         wrong: Any
         for wrong in ("middle", -1, 1.5, True, None):
             with pytest.raises((TypeError, ValueError), match="to must be"):
@@ -213,6 +216,16 @@ async def test_offsets_of_groups_are_reset_and_cloned(real: RealCluster) -> None
         await admin.clone_offsets("shop", "other")
         for queue in queues:
             assert await admin.group_offset("other", queue) == ends[queue]
+
+
+async def test_a_topic_that_does_not_exist_has_no_queues_and_may_be_deleted(
+    real: RealCluster,
+) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        with pytest.raises(TopicNotExist, match="topic nope does not exist"):
+            await admin.queues("nope")
+        await admin.delete_topic("nope")
+        await admin.delete_group("nope")
 
 
 async def test_a_broker_that_can_only_tell_consumers_has_offsets_stored(

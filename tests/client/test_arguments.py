@@ -123,6 +123,10 @@ async def test_a_key_is_a_text_or_a_number(cluster: FakeCluster) -> None:
         ({"compression": "gzip"}, "compression must be one of .*'zlib', None, not 'gzip'"),
         ({"linger_ms": -5}, "linger_ms must be 0 or more milliseconds"),
         ({"linger_ms": timedelta(seconds=-1)}, "linger_ms must be 0 or more"),
+        (
+            {"queue_selector": lambda queues, key: queues[0]},
+            r"queue_selector is called with \(queues, message, key\), which <function",
+        ),
         ({"queue_selector": 3}, r"queue_selector must be a text \(str\), not 3"),
         ({"selection": "best"}, "selection must be one of 'penalised', 'round-robin', not 'best'"),
         ({"filters": ["a"]}, "each of filters must be a function, not 'a'"),
@@ -177,9 +181,8 @@ async def test_durations_and_points_in_time(cluster: FakeCluster) -> None:
         not_available_duration_ms=[0, timedelta(seconds=2)],
     ) as p:
         assert p.timeout == 5.0
-        switches = p._selector.switches
+        switches = p.switches
         assert (switches.detect_interval, switches.detect_timeout) == (3000, 150)
-        assert p._selector.tolerance.isolation_for(0.1) == 2.0
         for text, messages in sent.items():
             for message in messages:
                 result = await p.send(message)

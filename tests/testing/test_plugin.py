@@ -12,6 +12,7 @@ PROJECT = Path(__file__).parents[2]
 SUITE = """
 import pytest
 from pocketmq import Message, Producer
+from pocketmq.errors import TopicNotExist
 
 async def test_one(rocketmq):
     await rocketmq.create_topic("orders", queues=1)
@@ -20,6 +21,9 @@ async def test_one(rocketmq):
     assert [message.body for message in await rocketmq.drain("orders")] == [b"1"]
 
 async def test_another_begins_empty(rocketmq):
+    with pytest.raises(TopicNotExist, match="topic orders does not exist: create it"):
+        await rocketmq.drain("orders")
+    await rocketmq.create_topic("orders")
     assert await rocketmq.drain("orders") == []
 
 class TestOther:

@@ -76,7 +76,7 @@ class GroupAdmin(Servers):
         self, group: str, *, cluster: str | None = None, clean_offsets: bool = False
     ) -> None:
         """Delete a consumer group on every master of `cluster` (of all clusters), with its offsets
-        if asked."""
+        if asked; it is no error when there is none."""
         header = DeleteSubscriptionGroupRequestHeader(
             group_name=self._namespace.wrap(consumer_group(group)),
             clean_offset=flag("clean_offsets", clean_offsets),

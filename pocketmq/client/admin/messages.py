@@ -122,7 +122,7 @@ class MessageAdmin(Servers):
             message.topic = self._namespace.unwrap(message.topic)
         return result
 
-    async def messages(self, queue: MessageQueue, offset: int = 0) -> AsyncIterator[MessageExt]:
+    def messages(self, queue: MessageQueue, offset: int = 0) -> AsyncIterator[MessageExt]:
         """Every message of a queue from an offset up to the end that the queue has now.
 
             async for message in admin.messages(queue): ...
@@ -130,9 +130,12 @@ class MessageAdmin(Servers):
         They are read as `read` does, some at a time. Raises TopicNotExist.
         """
         whole("offset", offset, 0, MOST_OFFSET)
-        wrapped = self._queue(queue)
+        self._queue(queue)
+        return self._messages(queue, offset)
+
+    async def _messages(self, queue: MessageQueue, offset: int) -> AsyncIterator[MessageExt]:
         await self.topic_route(queue.topic)
-        end = await self._offsets.max(wrapped)
+        end = await self._offsets.max(self._queue(queue))
         while offset < end:
             result = await self.read(queue, offset)
             for message in result.messages:

@@ -9,8 +9,8 @@ from typing import Literal
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.offsets import QueueOffsets
-from pocketmq.client.parameters import MOST_OFFSET, one_of, shown, store_time, text, whole
+from pocketmq.client.offsets import QueueOffsets, check_position
+from pocketmq.client.parameters import MOST_OFFSET, store_time, text, whole
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
@@ -59,9 +59,10 @@ class OffsetAdmin(Servers):
         """Let a group, running or not, go on elsewhere in every queue of a topic.
 
         `to` is a store time, "begin", "end", or a queue offset, which is the same number in every
-        queue, within the bounds of each. A broker with `useServerSideResetOffset=false` can only
-        tell connected consumers to go to a time. If none is connected, or `to` is a queue offset,
-        the offsets are stored there instead; a running consumer overwrites those.
+        queue, within the bounds of each. A broker with
+        `useServerSideResetOffset=false` can only tell connected consumers to go to a time. If none
+        is connected, or `to` is a queue offset, the offsets are stored there instead; a running
+        consumer overwrites those.
 
         Returns:
             The new offsets.
@@ -69,21 +70,15 @@ class OffsetAdmin(Servers):
         Raises:
             TopicNotExist: there is no such topic.
             SubscriptionGroupNotExist: there is no such group.
-            TypeError, ValueError: `to` is none of those.
+            TypeError, ValueError: `to` is none of those, or beyond the end of every queue.
         """
         check_topic_name(topic)
         consumer_group(group)
-        if isinstance(to, bool) or not isinstance(to, int | str | datetime):
-            raise TypeError(
-                f"to must be a datetime, a queue offset (int), 'begin' or 'end', not {shown(to)}"
-            )
+        check_position(to, "to")
         if isinstance(to, int):
-            return await self._reset_to(group, topic, whole("to", to, 0, MOST_OFFSET))
-        if isinstance(to, str):
-            one_of("to", to, ["begin", "end"])
-            timestamp = 0 if to == "begin" else -1
-        else:
-            timestamp = store_time("to", to)
+            return await self._reset_to(group, topic, to)
+        ends = {"begin": 0, "end": -1}
+        timestamp = ends[to] if isinstance(to, str) else store_time("to", to)
         header = ResetOffsetRequestHeader(
             topic=self._namespace.wrap(topic),
             group=self._namespace.wrap(consumer_group(group)),
@@ -111,16 +106,26 @@ class OffsetAdmin(Servers):
         }
 
     async def _reset_to(self, group: str, topic: str, offset: int) -> dict[MessageQueue, int]:
-        table: dict[MessageQueue, int] = {}
-        for name, address in (await self._masters_of(topic)).items():
+        masters = await self._masters_of(topic)
+        queues = [queue for queue in await self.queues(topic) if queue.broker_name in masters]
+        bounds = [(await self.min_offset(queue), await self.max_offset(queue)) for queue in queues]
+        end = max((high for _, high in bounds), default=0)
+        if offset > end:
+            raise ValueError(
+                f"to must be a queue offset up to {end}, where the longest queue of topic {topic} "
+                f"ends, not {offset}; pass a time as a datetime"
+            )
+        table = {
+            queue: max(min(offset, high), low)
+            for queue, (low, high) in zip(queues, bounds, strict=True)
+        }
+        for name, address in masters.items():
             settings = await self._each({name: address}, RequestCode.GET_BROKER_CONFIG)
             config = parse_properties(bytes(settings[name].body).decode())
             itself = config.get("useServerSideResetOffset") == "true"
-            for queue in await self.queues(topic):
+            for queue in queues:
                 if queue.broker_name != name:
                     continue
-                low, high = await self.min_offset(queue), await self.max_offset(queue)
-                table[queue] = max(min(offset, high), low)
                 if itself:
                     header = ResetOffsetRequestHeader(
                         topic=self._namespace.wrap(topic),

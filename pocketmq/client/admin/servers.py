@@ -16,6 +16,7 @@ from pocketmq.client.errors import (
     NoNameServer,
     RemotingConnectError,
     RemotingError,
+    TopicNotExist,
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
@@ -72,12 +73,13 @@ class Servers:
         return TopicRouteData.decode(answer.body)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read; none while it does not exist."""
+        """The queues of a topic that can be read; raises TopicNotExist."""
         name = self._topic(topic)
         self._instance.check_running()
         route = await self._instance.routes.for_subscribe(name, timeout=self.timeout)
-        queues = () if route is None else route.subscribe
-        return tuple(map(self._namespace.unwrap_queue, queues))
+        if route is None:
+            raise TopicNotExist(f"topic {topic} does not exist")
+        return tuple(map(self._namespace.unwrap_queue, route.subscribe))
 
     def _queue(self, queue: MessageQueue) -> MessageQueue:
         """The queue as the servers know it; raises TypeError or ValueError if it is not a queue."""

@@ -83,7 +83,10 @@ class TopicAdmin(Servers):
         return list(await self._each(masters, RequestCode.UPDATE_AND_CREATE_TOPIC, header))
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic from every master of `cluster` (of all clusters) and the name servers."""
+        """Delete a topic from every master of `cluster` (of all clusters) and the name servers.
+
+        It is no error when there is none.
+        """
         check_topic_name(topic)
         topic = self._namespace.wrap(topic)
         await self._each(

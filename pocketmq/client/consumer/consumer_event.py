@@ -33,11 +33,11 @@ class ConsumerEventKind(Enum):
 
 
 class ConsumerEvent(msgspec.Struct, frozen=True):
-    """One event. `subject` is an address, a queue, a group or a topic, as the kind implies; `error`
-    says why, where something failed."""
+    """One event. `subject` is a MessageQueue, or the text of an address, a group or a topic, as the
+    kind implies; `error` says why, where something failed."""
 
     kind: ConsumerEventKind
-    subject: str
+    subject: str | MessageQueue
     error: Exception | None = None
 
 
@@ -64,7 +64,12 @@ class ConsumerEvents:
         instance.pool.on_connected.append(self._connected)
         instance.pool.on_disconnected.append(self._disconnected)
 
-    def tell(self, kind: ConsumerEventKind, subject: str, error: Exception | None = None) -> None:
+    def tell(
+        self,
+        kind: ConsumerEventKind,
+        subject: str | MessageQueue,
+        error: Exception | None = None,
+    ) -> None:
         """Say what happened; an error of the listener is logged."""
         if self._listener is None:
             return
@@ -89,7 +94,7 @@ class ConsumerEvents:
             self._outages.failed(queue.broker_name, "reading", error, queue.topic)
         queue = self._instance.namespace.unwrap_queue(queue)
         if times == 1:
-            self.tell(ConsumerEventKind.READING_FAILED, str(queue), error)
+            self.tell(ConsumerEventKind.READING_FAILED, queue, error)
         if self._on_error is not None:
             try:
                 self._on_error(queue, error)
@@ -103,7 +108,7 @@ class ConsumerEvents:
         if not failures:
             return
         queue = self._instance.namespace.unwrap_queue(queue)
-        self.tell(ConsumerEventKind.READING_RECOVERED, str(queue))
+        self.tell(ConsumerEventKind.READING_RECOVERED, queue)
 
     def reading_changed(self, topic: str) -> None:
         """Forget what failed of a topic that is read from now on, or no more."""

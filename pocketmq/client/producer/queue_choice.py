@@ -14,13 +14,14 @@ application chooses. Then sends to a broker that is away fail until it is back.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 
 from pocketmq.client.errors import InvalidMessage
-from pocketmq.client.parameters import text
+from pocketmq.client.parameters import shown, text
 from pocketmq.message.message import Message, MessageQueue
 
 __all__ = ["Selector", "ShardingKey", "by_consistent_hash", "by_hash", "choose", "selector_named"]
@@ -58,9 +59,18 @@ _SELECTORS: dict[str, Selector] = {"hash": by_hash, "consistent": by_consistent_
 
 
 def selector_named(selector: str | Selector) -> Selector:
-    """A selector as it is, or the one named "hash" or "consistent"; raises TypeError,
-    ValueError."""
+    """A selector as it is, or the one named "hash" or "consistent"; raises TypeError, ValueError,
+    also for a function that takes other arguments."""
     if callable(selector):
+        try:
+            inspect.signature(selector).bind([], None, "")
+        except ValueError:
+            pass  # some built-in functions have no signature
+        except TypeError:
+            raise TypeError(
+                "queue_selector is called with (queues, message, key), which "
+                f"{shown(selector)} does not accept"
+            ) from None
         return selector
     try:
         return _SELECTORS[text("queue_selector", selector)]

@@ -203,7 +203,7 @@ class QueueOwnership:
                     continue
             log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
             shown = self._instance.namespace.unwrap_queue(queue)
-            self._events.tell(ConsumerEventKind.LOCK_LOST, str(shown))
+            self._events.tell(ConsumerEventKind.LOCK_LOST, shown)
             self._abandoned.add(queue)
             self._instance.spawn(self._abandon(self._drop(queue)), f"abandon {queue}")
         return not locks.unknown
