@@ -298,6 +298,10 @@ class Files:
             raise FileSizeMismatch(path, actual, f"the size of a {what}", size)
         return self.open(path, 0, size)
 
+    def save_descriptor(self, file: MappedFile) -> None:
+        """Keep no descriptor of one of many files; see `MappedFile.save_descriptor`."""
+        file.save_descriptor()
+
     def allocate(self, fd: int, size: int) -> None:
         """Reserve blocks for the first `size` bytes. Raises OSError, ENOSPC on a full disk."""
         if hasattr(os, "posix_fallocate"):

@@ -44,6 +44,9 @@ class DryFiles(Files):
             os.close(fd)
             raise
 
+    def save_descriptor(self, file: MappedFile) -> None:
+        """Do nothing: it cannot be opened again."""
+
     def allocate(self, fd: int, size: int) -> None:
         """Do nothing."""
 

@@ -85,7 +85,7 @@ class MappedFileQueue:
                 break
             file = self._files.open(path, int(path.name), self.file_size, unsynced_directories)
             if self._many:
-                file.save_descriptor()
+                self._files.save_descriptor(file)
             mapped.append(file)
         for path in reversed(paths[len(mapped) :]):
             self._files.remove(path)
@@ -137,7 +137,7 @@ class MappedFileQueue:
             most_descriptors=descriptors_for_queues() if self._many else None,
         )
         if self._many:
-            file.save_descriptor()
+            self._files.save_descriptor(file)
         self.append(file)
         return file
 
