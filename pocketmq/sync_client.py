@@ -229,6 +229,9 @@ class Later(Generic[T]):
         self._owner = owner
         self._awaitable = awaitable
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._owner!r}: call result()>"
+
     def result(self) -> T:
         """Wait for it; its result, or its exception."""
 

@@ -163,9 +163,11 @@ class NotRunning(ClientError, RuntimeError):
     """The client is not started, or already shut down; `why` says which, and what to do."""
 
     def __init__(self, what: str, why: str = "") -> None:
+        # A client that is shown as it was made, as PushConsumer('billing'), needs no article.
+        named = what if "(" in what else f"the {what}"
         super().__init__(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the {what} is not running" + (f": {why}" if why else ""),
+            f"{named} is not running" + (f": {why}" if why else ""),
         )
 
 
@@ -183,11 +185,13 @@ class NoRouteInfo(ClientError):
 
     retriable = True
 
-    def __init__(self, topic: str, why: str = "") -> None:
-        super().__init__(
-            ClientErrorCode.NOT_FOUND_TOPIC,
-            f"No route info of this topic: {topic}" + (f" ({why})" if why else ""),
+    def __init__(self, topic: str, why: str = "", *, exists: bool = False) -> None:
+        what = (
+            f"topic {topic} has no queue to send to"
+            if exists
+            else f"No route info of this topic: {topic}"
         )
+        super().__init__(ClientErrorCode.NOT_FOUND_TOPIC, what + (f" ({why})" if why else ""))
         self.topic = topic
 
 

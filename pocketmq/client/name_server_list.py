@@ -18,12 +18,12 @@ import asyncio
 import logging
 import os
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http.client import HTTPException
 
 from pocketmq.client.errors import InvalidName, NoNameServer
 from pocketmq.client.log_fields import fields
-from pocketmq.client.parameters import texts
+from pocketmq.client.parameters import shown, texts
 from pocketmq.remoting.connection import split_address
 
 __all__ = ["NAMESRV_ADDR", "NameServerList", "check_namesrv", "parse_addresses"]
@@ -74,6 +74,8 @@ def check_namesrv(namesrv: str | Sequence[str] | None) -> str | Sequence[str] | 
         InvalidName: an address is not `host:port`.
     """
     if namesrv is not None and not isinstance(namesrv, str):
+        if not isinstance(namesrv, Iterable):
+            raise TypeError(f"namesrv must be a str or a list of str, not {shown(namesrv)}")
         texts("namesrv", namesrv)
     if namesrv and not (isinstance(namesrv, str) and namesrv.strip().startswith(_SCHEMES)):
         parse_addresses(namesrv)

@@ -178,7 +178,7 @@ def text_or_none(name: str, value: str | None) -> str | None:
 def texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
     """Check a list, tuple or set of texts, none of them empty."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list of texts, not {shown(values)}")
+        raise TypeError(f"{name} must be a list of str, not {shown(values)}")
     return tuple(text(f"each of {name}", value) for value in values)
 
 
@@ -262,6 +262,8 @@ def shown(value: object) -> str:
     if len(told) > 80:
         told = f"{told[:77]}..."
     if value is None or isinstance(value, str | bytes | int | float | timedelta | datetime):
+        return told
+    if told.startswith(f"{type(value).__name__}("):
         return told
     return f"{told} ({type(value).__name__})"
 

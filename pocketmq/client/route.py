@@ -200,7 +200,9 @@ class RouteTable:
                 f"(autoCreateTopicEnable, {self._template}); create it before you send to it",
             )
         if not route.publish.queues:
-            raise NoRouteInfo(topic, "no writable queue on a broker with a master")
+            raise NoRouteInfo(
+                topic, "none may be written, or their broker has no master", exists=True
+            )
         self._published.add(topic)
         return route
 

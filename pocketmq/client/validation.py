@@ -106,6 +106,10 @@ def check_topic_name(topic: str) -> None:
 def check_trace(trace: bool | str) -> bool | str:
     """Check the option `trace`: a bool, or the name of a topic; raises TypeError, InvalidName."""
     if not isinstance(trace, bool):
+        if not isinstance(trace, str):
+            raise TypeError(
+                f"trace must be True, False or the name of a topic (str), not {shown(trace)}"
+            )
         check_topic_name(text("trace", trace))
     return trace
 
@@ -173,7 +177,7 @@ def check_tags(tags: str) -> None:
 def joined_keys(keys: Sequence[str]) -> str:
     """The index keys as one property; raises InvalidMessage."""
     if isinstance(keys, str | bytes):
-        raise InvalidMessage(f"keys must be a list of texts, not {shown(keys)}: write keys=[...]")
+        raise InvalidMessage(f"keys must be a list of str, not {shown(keys)}: write keys=[...]")
     try:
         joined = names.KEY_SEPARATOR.join(keys)
         wrong = joined.count(names.KEY_SEPARATOR) != len(keys) - 1 or "" in keys
@@ -188,7 +192,7 @@ def joined_keys(keys: Sequence[str]) -> str:
 
 def _refuse_keys(keys: object) -> None:
     if not isinstance(keys, Collection):
-        raise InvalidMessage(f"keys must be a list of texts, not {shown(keys)}")
+        raise InvalidMessage(f"keys must be a list of str, not {shown(keys)}")
     for key in keys:
         if not isinstance(key, str):
             raise InvalidMessage(f"each of keys must be a text (str), not {shown(key)}")

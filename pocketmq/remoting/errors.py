@@ -39,7 +39,9 @@ class RemotingError(Exception):
         self.broker = broker
 
     def __str__(self) -> str:
-        text = f"{_name_of(self.code)}: {self.remark}" if self.remark else _name_of(self.code)
+        # The official servers add the address of a page of advice, in a line of its own.
+        remark = " ".join(self.remark.partition("\nSee http")[0].split("\n"))
+        text = f"{_name_of(self.code)}: {remark}" if remark else _name_of(self.code)
         return f"{text} [{self.broker}]" if self.broker else text
 
 

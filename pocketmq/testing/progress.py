@@ -95,7 +95,7 @@ class GroupProgress:
                 if end and infos and not states:
                     return f"no consumer has queue {queue} yet"
                 if working := sum(state.cached_msg_count for state in states):
-                    return f"consumers have {working} unfinished messages of queue {queue}"
+                    return f"consumers have not finished with queue {queue}: {working} to do"
                 at = min((state.commit_offset for state in states), default=0)
                 if not infos:
                     offsets = self._broker.tables.offsets

@@ -1,6 +1,7 @@
 """What errors tell besides their class."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,32 @@ async def test_a_send_that_has_no_time_fails_as_the_documentation_says(
         with pytest.raises(SendTimeout, match="to topic T failed after 0 attempts") as caught:
             await producer.send(Message("T", b"x"), timeout=timeout, key=key)
         assert caught.value.tries == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (NotRunning("PushConsumer('g')", "start it"), "PushConsumer('g') is not running: start it"),
+        (BrokerNotFound("a"), "no address of broker 'a' in the routes"),
+        (NoRouteInfo("T", "why", exists=True), "topic T has no queue to send to (why)"),
+        (
+            error_for(17, "No topic route info: T\nSee https://somewhere for details.", "a:1"),
+            "TOPIC_NOT_EXIST(17): No topic route info: T [a:1]",
+        ),
+    ],
+)
+def test_texts_of_errors(error: RemotingError, text: str) -> None:
+    assert str(error) == text
+
+
+async def test_a_topic_that_may_not_be_written_is_said_to_exist(cluster: FakeCluster) -> None:
+    cluster.put("T", perm=4)
+    async with Producer("PG", namesrv=cluster.namesrv) as producer:
+        with pytest.raises(NoRouteInfo, match="topic T has no queue to send to"):
+            await producer.send(Message("T", b"x"), timeout=0.05)
+
+
+def test_name_servers_of_a_wrong_type_are_told_what_is_allowed() -> None:
+    wrong: Any = 9876
+    with pytest.raises(TypeError, match="namesrv must be a str or a list of str, not 9876"):
+        Producer("PG", namesrv=wrong)

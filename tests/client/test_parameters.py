@@ -15,11 +15,13 @@ from pocketmq.client.parameters import (
     point_in_time,
     seconds,
     seconds_or_none,
+    shown,
     text,
     texts,
     unknown_option,
     whole,
 )
+from pocketmq.message.message import MessageQueue
 
 
 @pytest.mark.parametrize(
@@ -93,13 +95,14 @@ def test_whole_numbers_have_bounds() -> None:
 def test_texts_are_texts() -> None:
     assert text("topic", "orders") == "orders"
     assert text("tag", "", empty=True) == ""
+    assert shown(MessageQueue("T", "a", 0)).endswith("queue_id=0)")
     with pytest.raises(TypeError, match=r"topic must be a text \(str\), not 3"):
         text("topic", 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="topic must not be empty"):
         text("topic", "")
     assert texts("topics", ["a", "b"]) == ("a", "b")
     for wrong in ("a", b"a", 3, None):
-        with pytest.raises(TypeError, match="topics must be a list of texts"):
+        with pytest.raises(TypeError, match="topics must be a list of str"):
             texts("topics", wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="each of topics must be a text"):
         texts("topics", ["a", 2])  # type: ignore[list-item]

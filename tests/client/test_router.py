@@ -120,7 +120,7 @@ async def test_handlers_of_a_consumer_do_not_reach_its_router(cluster: FakeClust
     consumer = PushConsumer("G", shared, namesrv=cluster.namesrv)
     consumer.on("T2")(handle)
     assert repr(shared) == "Router(T)"
-    with pytest.raises(ValueError, match="topic T is subscribed to already"):
+    with pytest.raises(ValueError, match="topic T is subscribed to already: a topic has one"):
         consumer.on("T")(lambda message: None)
 
 

@@ -125,7 +125,7 @@ def test_tags_and_keys_obey_the_same_rules() -> None:
     for fields in ({"tags": ""}, {"tags": "a\x02"}, {"keys": ["a\x01b"]}, {"keys": ["", ""][:1]}):
         with pytest.raises(InvalidMessage):
             message_properties(message(**fields), "ID")
-    with pytest.raises(InvalidMessage, match="list of texts"):
+    with pytest.raises(InvalidMessage, match="list of str"):
         message_properties(message(keys="abc"), "ID")
 
 

@@ -39,7 +39,15 @@ from pocketmq.client.consumer.offsets.local_offset_store import default_director
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push_session import PushOptions, PushSession
 from pocketmq.client.consumer.rebalance.strategies import Strategy, average
-from pocketmq.client.consumer.router import Route, Router, Routing, checked_route, merged, routes_of
+from pocketmq.client.consumer.router import (
+    Route,
+    Router,
+    Routing,
+    already_subscribed,
+    checked_route,
+    merged,
+    routes_of,
+)
 from pocketmq.client.consumer.running_info import MIB
 from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.stop_signals import StopSignals
@@ -245,7 +253,7 @@ class PushConsumer(Routing):
         if self._is_running:
             raise ValueError("a running consumer takes new topics by subscribe()")
         if any(route.topic == other.topic for other in self._routers[0]):
-            raise ValueError(f"topic {route.topic} is subscribed to already")
+            raise ValueError(already_subscribed(route.topic))
         self._adapt(route.function)  # raises for a function of the wrong kind
         self._own_routes._take(route)
 

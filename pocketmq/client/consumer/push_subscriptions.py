@@ -9,6 +9,7 @@ from pocketmq.client.consumer.expression import EVERYTHING, Expression
 from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
 from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.router import already_subscribed
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import Position
@@ -46,7 +47,7 @@ class PushSubscriptions:
         if old is not None:
             if old == expression and self._handlers.get(topic) == handler:
                 return
-            raise ValueError(f"topic {topic} is subscribed to already")
+            raise ValueError(already_subscribed(topic))
         self._expressions[topic] = expression
         if handler is not None:
             self._handlers[topic] = handler

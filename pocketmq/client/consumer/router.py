@@ -165,7 +165,15 @@ class Router(Routing):
     def _take(self, route: Route) -> None:
         """Add one route. Raises ValueError when the topic has another one already."""
         if self._routes.setdefault(route.topic, route) != route:
-            raise ValueError(f"topic {route.topic} is subscribed to already")
+            raise ValueError(already_subscribed(route.topic))
+
+
+def already_subscribed(topic: str) -> str:
+    """The text of the error for a second handler of a topic."""
+    return (
+        f"topic {topic} is subscribed to already: a topic has one handler; subscribe to all of its "
+        'tags, as "paid || refunded", and look at message.tags there'
+    )
 
 
 def _some(function: Any) -> Any:

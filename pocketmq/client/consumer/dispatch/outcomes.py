@@ -147,7 +147,7 @@ class Outcomes:
         late = sum(task not in closers for task in self._entered.values())
         if late:
             told = fields(group=self._names.group)
-            log.warning("%d messages are still in work; they will be redelivered", late, extra=told)
+            log.warning("messages that are still in work will be redelivered: %d", late, extra=told)
 
     def hurry(self) -> None:
         """Have `drain`, now or later, wait no longer."""

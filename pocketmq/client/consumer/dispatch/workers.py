@@ -176,8 +176,8 @@ class Workers:
             worker.task.cancel()
         if late:
             log.warning(
-                "%d handlers did not end in time and are cancelled; their messages will be "
-                "redelivered",
+                "handlers that have not ended are cancelled, and their messages will be "
+                "redelivered: %d",
                 len(late),
             )
             await asyncio.wait([worker.task for worker in late], timeout=self._cancel_timeout)
