@@ -146,7 +146,7 @@ async def test_a_key_is_a_text_or_a_number(cluster: FakeCluster) -> None:
         ({"credential": None}, r"no option 'credential'; did you mean 'credentials'\?"),
         ({"start_timeout": -1}, "start_timeout must be 0 or more"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_options_are_checked(options: dict[str, Any], text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
