@@ -163,13 +163,6 @@ def test_texts_of_errors(error: RemotingError, text: str) -> None:
     assert str(error) == text
 
 
-async def test_a_topic_that_may_not_be_written_is_said_to_exist(cluster: FakeCluster) -> None:
-    cluster.put("T", perm=4)
-    async with Producer("PG", namesrv=cluster.namesrv) as producer:
-        with pytest.raises(NoRouteInfo, match="topic T has no queue to send to"):
-            await producer.send(Message("T", b"x"), timeout=0.05)
-
-
 def test_name_servers_of_a_wrong_type_are_told_what_is_allowed() -> None:
     wrong: Any = 9876
     with pytest.raises(TypeError, match="namesrv must be a str or a list of str, not 9876"):

@@ -112,7 +112,7 @@ async def test_a_topic_without_route_or_template(cluster: FakeCluster) -> None:
 async def test_a_topic_that_may_not_be_written(cluster: FakeCluster) -> None:
     cluster.put("readonly", perm=4)
     async with producer(cluster) as p:
-        with pytest.raises(NoRouteInfo, match="no writable queue"):
+        with pytest.raises(NoRouteInfo, match="topic readonly has no queue to send to"):
             await p.send(Message("readonly", b"x"), timeout=0.1)
 
 
