@@ -12,11 +12,10 @@ from .disk import Lie
 from .power_loss import PowerLoss
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_what_a_power_cut_leaves(tmp_path: Path, flush: str, seed: int) -> None:
-    campaign = PowerLoss(tmp_path / "power", seed, sync=flush == "SYNC_FLUSH")
-    await campaign.run(100)
+async def test_what_a_power_cut_leaves(tmp_path: Path, flush: str) -> None:
+    campaign = PowerLoss(tmp_path / "power", 1, sync=flush == "SYNC_FLUSH")
+    await campaign.run(150)
     assert campaign.faults == []
 
 
