@@ -1,6 +1,4 @@
-"""Handle messages as they arrive, eight at a time. A message whose handler fails is redelivered.
-
-Run send.py first."""
+"""Handle messages as they arrive, eight at a time; a failed one comes back. Run send.py first."""
 
 import asyncio
 

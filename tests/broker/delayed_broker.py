@@ -124,7 +124,7 @@ async def broker(tmp_path: Path, time: FakeTime) -> AsyncIterator[DelayedBroker]
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list, to be changed, of topics (or topic/queue) whose queues can not get a file: Stuck."""
+    """A list, to be changed, of topics (or topic/queue) whose queues cannot get a file: Stuck."""
     components = ["Stuck"]
 
     def create(files: FastFiles, path: Path, *rest: Any, **more: Any) -> MappedFile:

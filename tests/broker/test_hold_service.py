@@ -344,7 +344,7 @@ async def test_properties_decide_who_wakes(holding: Holding, connection: FakeCon
     holding.store.append()
     await next_turn()
     assert holding.executed == requests[:2]
-    # One that can not be read is for the pull to judge.
+    # One that cannot be read is for the pull to judge.
     holding.store.append()
     await next_turn()
     assert holding.executed == requests

@@ -1,4 +1,4 @@
-"""Delayed messages whose destination can not be written: they wait longer, the others do not."""
+"""Delayed messages whose destination cannot be written: they wait longer, the others do not."""
 
 from __future__ import annotations
 

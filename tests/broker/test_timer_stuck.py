@@ -1,4 +1,4 @@
-"""Timed messages that can not be delivered as they are: they do not hold up the others, and what
+"""Timed messages that cannot be delivered as they are: they do not hold up the others, and what
 was accepted is not lost."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server commands as processes: their line, their signals, what they say when they can not."""
+"""The server commands as processes: their line, their signals, what they say when they cannot."""
 
 from __future__ import annotations
 

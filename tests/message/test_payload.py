@@ -111,5 +111,5 @@ def test_what_is_not_a_type(kind: Any) -> None:
 
 
 def test_what_json_has_no_form_for() -> None:
-    with pytest.raises(TypeError, match="object can not be sent as JSON"):
+    with pytest.raises(TypeError, match="object cannot be sent as JSON"):
         Message.of("orders", object())

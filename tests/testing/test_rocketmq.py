@@ -11,7 +11,7 @@ import pytest
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
-from pocketmq.client.errors import RemotingTimeout, SendError, SystemBusy
+from pocketmq.client.errors import RemotingTimeout, SendError, SystemBusy, TopicNotExist
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
 from pocketmq.message.message import Message, MessageExt
@@ -57,7 +57,8 @@ async def test_topics_are_created_and_drained(rocketmq: RocketMQ) -> None:
     assert await drained(rocketmq) == []
     await send(rocketmq, b"more")
     assert await drained(rocketmq) == [b"more"]
-    assert await drained(rocketmq, "unknown") == []
+    with pytest.raises(TopicNotExist, match="topic unknown does not exist"):
+        await drained(rocketmq, "unknown")
 
 
 async def test_a_restarted_broker_has_its_port_and_its_messages(rocketmq: RocketMQ) -> None:

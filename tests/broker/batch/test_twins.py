@@ -286,7 +286,7 @@ def pull_without_wait(child: Child) -> Child:
 
 
 def foreign_to(code: int) -> tuple[int, str]:
-    """The answer's code and remark of what can not go with `code`."""
+    """The answer's code and remark of what cannot go with `code`."""
     return ResponseCode.SYSTEM_ERROR, f"request code {FOREIGN} in a batch of {code:d}"
 
 
