@@ -86,7 +86,7 @@ class StoreCounters(msgspec.Struct):
     """Counts since the store was made; they only grow.
 
     Attributes not obvious from their names:
-        entries_rebuilt: damaged consume-queue entries that were made anew from the log.
+        entries_rebuilt: damaged consume-queue entries that were rebuilt from the log.
         messages_passed_over: messages that no reader can be given, since they are damaged.
     """
 

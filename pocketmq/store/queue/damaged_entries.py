@@ -1,4 +1,4 @@
-"""Entries of a consume queue that are damaged: made anew from the commit log, or passed over.
+"""Entries of a consume queue that are damaged: rebuilt from the commit log, or skipped.
 
 The log has every message in the order of its physical offset. So the message whose entry is damaged
 lies behind the one before it in the queue, and it says itself which queue offset it has.
@@ -92,7 +92,7 @@ class DamagedEntries:
         queue.replace(offset, found)
         self._counters.entries_rebuilt += 1
         self._log.warning(
-            "the damaged entry of %s/%d offset %d is made anew from the commit log: %s",
+            "the damaged entry of %s/%d offset %d is rebuilt from the commit log: %s",
             queue.topic,
             queue.queue_id,
             offset,
@@ -103,7 +103,7 @@ class DamagedEntries:
     def _pass_over(self, queue: ConsumeQueue, offset: int, reason: str) -> None:
         self._counters.messages_passed_over += 1
         self._log.error(
-            "%s/%d offset %d cannot be read, consumers go on behind it: %s",
+            "%s/%d offset %d cannot be read, so consumers skip it: %s",
             queue.topic,
             queue.queue_id,
             offset,
