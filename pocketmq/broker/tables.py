@@ -23,7 +23,7 @@ from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
-from pocketmq.store.files import Files, make_directories
+from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,10 @@ class Tables:
 
         Raises ConfigFileError, OSError.
         """
-        # Also after a crash, which may have come between making the directory and this.
-        for changed in {*make_directories(self.directory), self.directory.parent}:
-            Files().sync_directory(changed)
+        files = Files()
+        files.make_directory(self.directory)
+        # Once more: a crash may have come between the two steps of that.
+        files.sync_directory(self.directory.parent)
         if in_use:
             self._note_missing()
         for table in (self.groups, self.offsets, self.topics, self.filters):

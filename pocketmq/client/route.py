@@ -143,6 +143,11 @@ class RouteTable:
         """Broker name to broker id to address, over all routes."""
         return self._brokers
 
+    def broker_at(self, address: str) -> str | None:
+        """The name of the broker at an address; None for any other server."""
+        brokers = self._brokers.items()
+        return next((name for name, addresses in brokers if address in addresses.values()), None)
+
     def masters(self) -> dict[str, str | None]:
         """Every broker of the routes with its master's address, None while it has none."""
         return {name: addresses.get(MASTER_ID) for name, addresses in self._brokers.items()}

@@ -329,6 +329,12 @@ class Files:
         finally:
             os.close(fd)
 
+    def make_directory(self, directory: Path) -> None:
+        """Create a directory and what is missing above it, and wait until their names are on the
+        disk. Does nothing when it is there. Raises OSError."""
+        for changed in make_directories(directory):
+            self.sync_directory(changed)
+
     def modified_ms(self, path: Path) -> int:
         """Return when a file was last written to, Unix ms. Raises OSError."""
         return path.stat().st_mtime_ns // 1_000_000

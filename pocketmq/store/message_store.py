@@ -21,7 +21,6 @@ from pocketmq.store.files import (
     Retirement,
     check_directories,
     is_full,
-    make_directories,
     raise_descriptor_limit,
 )
 from pocketmq.store.index.index_pace import USUAL_PACE, IndexPace
@@ -267,8 +266,7 @@ class MessageStore:
             raise StoreClosed(f"the store {self.config.root} was closed")
         config, root = self.config, self.config.root
         check_directories(config.directories)
-        for directory in make_directories(root):
-            self._files.sync_directory(directory)
+        self._files.make_directory(root)
         raise_descriptor_limit()
         self._lock.acquire()
         try:

@@ -88,7 +88,7 @@ class StoreReader:
         reads beyond the consume-queue file that `offset` lies in.
 
         Each entry is compared with the head of its record, and with checkCRCOnRead with all of it.
-        A damaged entry is made anew from the log; a message that cannot be read is left out, and
+        A damaged entry is rebuilt from the log; a message that cannot be read is left out, and
         the next offset is behind it.
         """
         self._settle()
@@ -115,7 +115,11 @@ class StoreReader:
         memory: int,
     ) -> GetResult | None:
         """Read as most reads are: all entries are sound, of messages that lie in one file and count
-        as in memory. None where that is not so: then nothing was read."""
+        as in memory. None where that is not so: then nothing was read.
+
+        A copy of what `_get_one_by_one` does, for speed: a pull of 32 costs 0.5 µs a message this
+        way, and 1.7 µs that way (bench.stages).
+        """
         log = self._log
         offsets: Sequence[int]
         physicals: Sequence[int]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.store.errors import StoreLocked
-from pocketmq.store.files import Files, is_full, make_directories
+from pocketmq.store.files import Files, is_full
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ class StoreLock:
 
     def _acquire_log(self) -> None:
         directory = self._log_directory
-        for changed in make_directories(directory):
-            self._files.sync_directory(changed)
+        self._files.make_directory(directory)
         fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,20 +17,11 @@ from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.record import Record, iter_records
-from pocketmq.store.files import Files, MappedFile
+from pocketmq.store.files import MappedFile
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
 from tests.fake_time import FakeTime
-
-
-class FastFiles(Files):
-    """Without waiting for the disk: what ends here are processes, not machines."""
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def sync_directory(self, directory: Path) -> None:
-        pass
+from tests.fast_files import FastFiles
 
 
 class DelayedBroker:

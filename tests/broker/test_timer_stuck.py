@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from pocketmq.message.limits import TIMER_TOPIC
-from tests.broker.delayed_broker import DelayedBroker, FastFiles, broker, time, unwritable
+from tests.broker.delayed_broker import DelayedBroker, broker, time, unwritable
 from tests.fake_time import START, FakeTime
+from tests.fast_files import FastFiles
 
 __all__ = ["broker", "time", "unwritable"]
 

@@ -35,22 +35,12 @@ from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_T
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.remoting.request import Request
-from pocketmq.store.files import Files
 from pocketmq.store.message_store import MessageStore
+from tests.fast_files import FastFiles
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 COMMIT, ROLLBACK = 8, 12
 TIMEOUT, CHECK_MAX = 6_000, 3
-
-
-class FastFiles(Files):
-    """Without waiting for the disk: these crashes are of processes, not of machines."""
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def sync_directory(self, directory: Path) -> None:
-        pass
 
 
 class Transaction:

@@ -87,7 +87,7 @@ async def test_posts_that_nobody_waits_for_are_one_warning_and_counted(
 
 
 def test_the_brokers_that_are_remembered_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    log = OutageLog("PG", dict, lambda: 0.0)
+    log = OutageLog("PG", lambda address: None, lambda: 0.0)
     for number in range(3000):
         log.away(f"h:{number}", RemotingConnectError("no"))
     caplog.clear()

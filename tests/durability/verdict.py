@@ -9,18 +9,9 @@ from pocketmq.message.record import RecordError, decode
 from pocketmq.store.errors import RecordNotFound, StoreError
 from pocketmq.store.files import Files
 from pocketmq.store.message_store import MessageStore
+from tests.fast_files import FastFiles
 
 from .traffic import Acknowledged, Ledger, configuration
-
-
-class HastyFiles(Files):
-    """Does not wait for the disk: nothing happens to it while the verdict is found."""
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def sync_directory(self, directory: Path) -> None:
-        pass
 
 
 class Verdict:
@@ -35,7 +26,7 @@ class Verdict:
         self._config = configuration(root, sync=sync)
         self._ledger = ledger
         self._sync = sync
-        self._files = files or HastyFiles()
+        self._files = files or FastFiles()
 
     async def find(self) -> None:
         """Open the store, look, and close it."""

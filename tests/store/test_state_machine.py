@@ -16,8 +16,8 @@ from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import iter_records
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.files import Files
 from pocketmq.store.message_store import MessageStore
+from tests.fast_files import FastFiles
 
 FILE_SIZE = 4096
 QUEUE_FILE_SIZE = 200
@@ -29,16 +29,6 @@ TAGS = st.sampled_from(["", "one", "two"])
 
 def properties_of(tag: str) -> str:
     return f"TAGS\x01{tag}\x02" if tag else ""
-
-
-class FastFiles(Files):
-    """Without waiting for the disk: these crashes are of processes, not of machines."""
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def sync_directory(self, directory: Path) -> None:
-        pass
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -35,9 +35,9 @@ class BrokerOutages:
         self._since: dict[tuple[str, str, str], float] = {}
 
     def lost(self, address: str) -> None:
-        """Note that the connection to a server is gone. That of a name server is told of when it
-        does not answer (client.name_servers)."""
-        broker = self._broker_at(address)
+        """Note that the connection to a server is gone. Name servers are left out: one that does
+        not answer is logged by client.name_servers."""
+        broker = self._routes.broker_at(address)
         if broker is not None and self._begins(broker):
             log.warning(
                 "group %s: the connection to broker %s at %s is lost; connecting again",
@@ -91,10 +91,6 @@ class BrokerOutages:
             return False
         self._since[broker, doing, topic] = self._clock()
         return True
-
-    def _broker_at(self, address: str) -> str | None:
-        brokers = self._routes.brokers.items()
-        return next((name for name, of in brokers if address in of.values()), None)
 
 
 def _activity(doing: str, topic: str) -> str:

@@ -1,13 +1,13 @@
 """What a producer logs while it cannot send: one warning when it begins, one line when it is over.
 
-However many sends wait for a broker, they wait for the same thing. Callers get their errors anyway.
+However many sends wait for a broker, they wait for the same thing, and callers get their errors.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -26,17 +26,17 @@ MOST_AWAY = 1000
 class OutageLog:
     """The brokers that one producer cannot connect to; `clock` gives seconds.
 
-    `brokers`: the addresses of each broker by its name, as they are now.
+    `broker_at`: the name of the broker at an address, if a route has one (`Routes.broker_at`).
     """
 
     def __init__(
         self,
         group: str,
-        brokers: Callable[[], Mapping[str, Mapping[int, str]]],
+        broker_at: Callable[[str], str | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
-        self._brokers = brokers
+        self._broker_at = broker_at
         self._clock = clock
         #: Since when, by address.
         self._away: dict[str, float] = {}
@@ -69,10 +69,8 @@ class OutageLog:
             )
 
     def _named(self, address: str) -> str:
-        for name, addresses in self._brokers().items():
-            if address in addresses.values():
-                return f"broker {name} at {address}"
-        return f"the broker at {address}"
+        name = self._broker_at(address)
+        return f"the broker at {address}" if name is None else f"broker {name} at {address}"
 
 
 class Loss(msgspec.Struct):
@@ -83,8 +81,8 @@ class Loss(msgspec.Struct):
 
 
 class LostPosts:
-    """The posted messages of one producer that were not stored. Nobody may ever look at their
-    results, so the log tells. `clock` gives seconds."""
+    """The posted messages of one producer that were not stored. Their results may never be awaited,
+    so they are logged. `clock` gives seconds."""
 
     def __init__(self, group: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._group = group
@@ -95,13 +93,13 @@ class LostPosts:
     def failed(
         self, topic: str, count: int, error: BaseException, queue: MessageQueue | None = None
     ) -> None:
-        """Note that so many messages, whose results nobody waits for, were not stored."""
+        """Note that so many messages, whose results nothing awaits, were not stored."""
         loss = self.known.get(topic)
         if loss is None:
             loss = self.known[topic] = Loss(self._clock())
             log.warning(
                 "producer group %s, topic %s: %s not stored, and nobody waits for the result; "
-                "what follows is counted until a message is stored again: %s",
+                "further ones are only counted until a message is stored again: %s",
                 self._group,
                 topic,
                 counted(count),
@@ -126,7 +124,7 @@ class LostPosts:
             )
 
     def end(self) -> None:
-        """Tell what was lost and nothing stored after it, at the end of the producer."""
+        """Log the losses that no stored message has ended, at the end of the producer."""
         for topic, loss in self.known.items():
             log.warning(
                 "producer group %s, topic %s: %s not stored in the %.1f s before the shutdown",

@@ -36,21 +36,21 @@ class Outages:
     """The brokers that one producer cannot connect to, by address.
 
     `connect(address)` connects or raises RemotingConnectError; `spawn` starts a task that the
-    client's shutdown ends; `told` logs them; `sleep(seconds)` waits.
+    client's shutdown ends; `outage_log` logs them; `sleep(seconds)` waits.
     """
 
     def __init__(
         self,
         connect: Callable[[str], Awaitable[object]],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
-        told: OutageLog,
+        outage_log: OutageLog,
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.known: dict[str, Outage] = {}
         self._connect = connect
         self._spawn = spawn
-        self._told = told
+        self._log = outage_log
         self._sleep = sleep
 
     def check(self, address: str) -> None:
@@ -64,12 +64,12 @@ class Outages:
         outage = self.known.get(address)
         if outage is None:
             self.known[address] = Outage(error)
-            self._told.away(address, error)
+            self._log.away(address, error)
             self._spawn(self._reconnect(address), f"connecting to {address}")
 
     def connected(self, address: str) -> None:
         """Have the sends go on that wait for this broker."""
-        self._told.connected(address)
+        self._log.connected(address)
         self._end(address)
 
     def _end(self, address: str) -> None:

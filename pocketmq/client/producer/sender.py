@@ -74,7 +74,7 @@ class Sender:
         self._outages = Outages(
             self._pool.get,
             instance.spawn,
-            OutageLog(instance.namespace.unwrap(group), lambda: instance.routes.brokers),
+            OutageLog(instance.namespace.unwrap(group), instance.routes.broker_at),
         )
         self._pool.on_connected.append(self._outages.connected)
         self._delivery = Delivery(

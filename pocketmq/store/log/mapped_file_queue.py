@@ -148,7 +148,9 @@ class MappedFileQueue:
     def truncate(self, end: int) -> None:
         """Remove the files that begin at `end` or later, except that the first one stays."""
         while len(self.mapped) > 1 and self.mapped[-1].base_offset >= end:
-            self._remove(self.mapped[-1])
+            last = self.mapped[-1]
+            self.mapped = self.mapped[:-1]
+            self.discard(last)
 
     def take_first(self) -> MappedFile:
         """Take the oldest file out of the run, for `discard`. Not the last one: where the run goes
@@ -168,16 +170,17 @@ class MappedFileQueue:
         self.retired.add(file)
 
     def remove_all(self) -> None:
-        """Remove every file; slices that readers still hold stay valid."""
+        """Remove every file; slices that readers still hold stay valid. Raises OSError."""
+        removed = bool(self.mapped)
         for file in self.mapped:
-            self._remove(file)
+            self.mapped = self.mapped[1:]
+            self._files.remove(file.path)
+            self.retired.add(file)
+        if removed:
+            self._files.sync_directory(self.directory)
 
     def close(self) -> None:
         """Close every file, as soon as its last reader is gone."""
         for file in self.mapped:
             self.retired.add(file)
         self.mapped = ()
-
-    def _remove(self, file: MappedFile) -> None:
-        self.mapped = tuple(other for other in self.mapped if other is not file)
-        self.discard(file)

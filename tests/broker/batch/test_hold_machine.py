@@ -33,8 +33,8 @@ from pocketmq.remoting.headers import BatchRequestHeader
 from pocketmq.remoting.request import Buffer, Request, RequestDecoder, Response
 from pocketmq.store.message_store import MessageStore
 from tests.broker.batch.batches import PULL, Child, body_of, pull
-from tests.broker.delayed_broker import FastFiles
 from tests.broker.virtual_loop import VirtualRunner
+from tests.fast_files import FastFiles
 
 TOPIC = "T"
 QUEUES = 2
