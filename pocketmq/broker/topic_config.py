@@ -29,6 +29,7 @@ from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import RequestConnection
+from pocketmq.store.config_file import DELETED_TOPICS
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,6 @@ BENCHMARK_QUEUES: Final = 1024
 REVIVE_QUEUES: Final = 8
 CLUSTER_TOPIC_QUEUES: Final = 16
 
-#: A key of topics.json that only this broker knows; the official one ignores it.
-DELETED: Final = "pocketmqDeletedTopics"
 MOST_DELETED: Final = 10_000
 _MOST_NAMED: Final = 20  # in a log line
 
@@ -126,11 +125,11 @@ class TopicConfigs:
 
         for name, topic in self.table.items():
             self._file.changed(name, topic)
-        deleted = self._file.document.pop(DELETED, {})
+        deleted = self._file.document.pop(DELETED_TOPICS, {})
         try:
             self._deleted = msgspec.convert(deleted, dict[str, int])
         except msgspec.ValidationError as error:
-            log.warning("topics.json: %s is ignored: %s", DELETED, error)
+            log.warning("topics.json: %s is ignored: %s", DELETED_TOPICS, error)
         if self._file.stale:
             self._writer.changed()
 
@@ -172,7 +171,7 @@ class TopicConfigs:
             if revision > self._writer.written:
                 break
             del self._new[name]
-        others = {DELETED: self._deleted} if self._deleted else {}
+        others = {DELETED_TOPICS: self._deleted} if self._deleted else {}
         return self._file.encode(self.data_version, **others)
 
     def is_saved(self, name: str) -> bool:

@@ -19,6 +19,10 @@ from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
 
+DELETED_TOPICS: Final = "pocketmqDeletedTopics"
+"""A key of topics.json that only this broker writes, and the official one ignores: the topics that
+were deleted. After a crash the store finds their messages again, as long as the log has them."""
+
 _MISSING: Final = "is missing"
 _EMPTY: Final = "is empty"
 _WITHOUT: Final = (_MISSING, _EMPTY)

@@ -18,7 +18,7 @@ from pocketmq.store.check.log_check import LogCheck, common_size
 from pocketmq.store.check.queue_check import QueueCheck, queue_directories, queue_file_size
 from pocketmq.store.check.report import Part, Problem, Report, State
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.config_file import ConfigFile
+from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import FileSizeMismatch, StoreError
 from pocketmq.store.files import Retirement
@@ -266,16 +266,17 @@ def table_problem(path: Path) -> str:
 
 
 def lost_topics(root: Path, queues: QueueCheck) -> dict[str, int]:
-    """Return the topics with queues on the disk that topics.json lacks, and how many queues they
-    have at least."""
+    """Return the topics with queues on the disk that topics.json lacks, though nobody deleted them,
+    and how many queues they have at least."""
     lost: dict[str, int] = {}
     path = root / "config" / "topics.json"
     if not path.exists() and not path.with_name(path.name + ".bak").exists():
         return lost  # a store without a broker's tables
     try:
-        known = ConfigFile(path, "topics", DryFiles()).load().get("topicConfigTable", {})
+        document = ConfigFile(path, "topics", DryFiles()).load()
     except StoreError:
         return lost
+    known = {*document.get("topicConfigTable", ()), *document.get(DELETED_TOPICS, ())}
     for topic, queue_id in queues.queues:
         if topic not in known and not is_system_topic(topic):
             lost[topic] = max(lost.get(topic, 0), queue_id + 1)

@@ -253,6 +253,17 @@ async def test_tables_of_the_broker(bench: Any) -> None:
     assert "consumerOffset.json" in report.refusal
 
 
+async def test_a_topic_that_was_deleted_is_not_lost(bench: Any) -> None:
+    """A start after a kill makes its queues again, as long as the log has its messages."""
+    await filled(bench)
+    config = bench.root / "config"
+    config.mkdir()
+    (config / "topics.json").write_text(
+        '{"topicConfigTable": {"Topic": {}}, "pocketmqDeletedTopics": {"Other": 100000}}'
+    )
+    assert check(bench).problems == []
+
+
 @pytest.mark.parametrize("name", ["short", "wrong"])
 async def test_the_checkpoint(bench: Any, name: str) -> None:
     await filled(bench)
