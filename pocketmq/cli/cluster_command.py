@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.options import name_servers
+from pocketmq.cli.output import complain
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.name_server_list import NAMESRV_ADDR
 from pocketmq.remoting.service import ExitCode, StopEvent
@@ -143,9 +144,3 @@ async def check_cluster(admin: Admin, cluster: str | None) -> None:
         raise CommandError(
             f"there is no cluster {cluster}; the clusters are: {names}", ExitCode.UNAVAILABLE
         )
-
-
-def complain(text: str, code: ExitCode) -> ExitCode:
-    """Print what is wrong, and return the exit code for it."""
-    print(f"error: {text}", file=sys.stderr)
-    return code

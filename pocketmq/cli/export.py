@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.cli.cluster_command import complain
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.options import directory, moment
-from pocketmq.cli.output import counted
+from pocketmq.cli.output import complain, counted
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreError

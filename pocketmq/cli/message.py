@@ -9,12 +9,12 @@ from pocketmq.cli.cluster_command import (
     CommandError,
     add_json_option,
     add_name_server_option,
-    complain,
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.message_text import json_line, shown
 from pocketmq.cli.options import count, key, queue_offset
+from pocketmq.cli.output import complain
 from pocketmq.client.admin import Admin
 from pocketmq.message.message import MessageExt
 from pocketmq.remoting.service import ExitCode

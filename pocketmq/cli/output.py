@@ -1,4 +1,4 @@
-"""What commands print for people and for scripts: tables and JSON lines."""
+"""What commands print for people and for scripts: tables, JSON lines, and complaints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+from pocketmq.remoting.service import ExitCode
 
 
 def print_json(value: Any) -> None:
@@ -114,3 +116,9 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_text, value))
     return printable(str(value))
+
+
+def complain(text: str, code: ExitCode) -> ExitCode:
+    """Print what is wrong, and return the exit code for it."""
+    print(f"error: {text}", file=sys.stderr)
+    return code

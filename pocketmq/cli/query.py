@@ -16,6 +16,7 @@ import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, directory
+from pocketmq.cli.output import complain
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
@@ -89,9 +90,9 @@ def run(options: argparse.Namespace) -> int:
         log_level = "ERROR" if options.verbose else "OFF"
         spark = session("pocketmq query", config={"spark.log.level": log_level})
     except SparkUnavailable as error:
-        return _complain(str(error), ExitCode.UNAVAILABLE)
+        return complain(str(error), ExitCode.UNAVAILABLE)
     except StoreError as error:
-        return _complain(str(error), exit_code_of(error))
+        return complain(str(error), exit_code_of(error))
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
@@ -111,14 +112,14 @@ def run(options: argparse.Namespace) -> int:
         discard_output()
     except AnalysisException as error:
         if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
-            return _complain(_plain(error), ExitCode.USAGE)
+            return complain(_plain(error), ExitCode.USAGE)
         topics = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
-        return _complain(_plain(error) + topics, ExitCode.UNAVAILABLE)
+        return complain(_plain(error) + topics, ExitCode.UNAVAILABLE)
     # The latter where rows come a partition at a time, as for JSON.
     except (PySparkException, Py4JJavaError) as error:
         text = _plain(error)
         corrupt = text.startswith(StoreCorrupt.__name__)
-        return _complain(text, ExitCode.STORE_CORRUPT if corrupt else ExitCode.FAILURE)
+        return complain(text, ExitCode.STORE_CORRUPT if corrupt else ExitCode.FAILURE)
     finally:
         spark.stop()
     return ExitCode.OK
@@ -288,8 +289,3 @@ def _plain(error: PySparkException | Py4JJavaError) -> str:
     if causes:
         return str(causes[-1])
     return text.partition("\n\nJVM stacktrace")[0].partition("\n'")[0].strip()
-
-
-def _complain(text: str, code: ExitCode) -> ExitCode:
-    print(f"error: {text}", file=sys.stderr)
-    return code

@@ -8,13 +8,12 @@ from pocketmq.cli.cluster_command import (
     CommandError,
     add_json_option,
     add_name_server_option,
-    complain,
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.groups import existing_group, online
 from pocketmq.cli.options import position
-from pocketmq.cli.output import counted, print_rows
+from pocketmq.cli.output import complain, counted, print_rows
 from pocketmq.client.admin import Admin
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.service import ExitCode

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
-    complain,
     run_command,
     telling_what_is_awaited,
 )
@@ -22,7 +21,7 @@ from pocketmq.cli.line_sender import LineSender, Tally
 from pocketmq.cli.lines import STDIN, LineReader, total_size
 from pocketmq.cli.message_lines import LineFormat, MessageTemplate
 from pocketmq.cli.options import count, duration, key, message_property, tag
-from pocketmq.cli.output import counted
+from pocketmq.cli.output import complain, counted
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.result import SendResult

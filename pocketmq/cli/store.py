@@ -12,7 +12,7 @@ import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import directory
-from pocketmq.cli.output import counted, print_json, print_rows
+from pocketmq.cli.output import complain, counted, print_json, print_rows
 from pocketmq.cli.server_command import add_config_options, read_config
 from pocketmq.remoting.properties_file import ConfigError, ConfigErrors
 from pocketmq.remoting.service import ExitCode
@@ -76,14 +76,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         config = read_config(load_broker_config, options)
     except (ConfigErrors, ConfigError) as error:
-        return _complain(str(error), ExitCode.CONFIG)
+        return complain(str(error), ExitCode.CONFIG)
     config.store_path_root_dir = str(options.store)
     try:
         check_directories(config.directories)
     except NotADirectory as error:
-        return _complain(str(error), ExitCode.UNAVAILABLE)
+        return complain(str(error), ExitCode.UNAVAILABLE)
     if not config.commit_log_directory.is_dir():
-        return _complain(
+        return complain(
             f"{config.commit_log_directory} is missing: {options.store} is not the directory of a "
             "store, or its commit log lies elsewhere (--set storePathCommitLog=DIR)",
             ExitCode.UNAVAILABLE,
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return int(options.action(config, options))
     except OSError as error:
-        return _complain(str(error), ExitCode.FAILURE)
+        return complain(str(error), ExitCode.FAILURE)
 
 
 def _check(config: StoreConfig, options: argparse.Namespace) -> int:
@@ -116,9 +116,9 @@ def _repair(config: StoreConfig, options: argparse.Namespace) -> int:
         with _progress(config, "checking") as advanced:
             repair = repair_store(config, dry_run=options.dry_run, advanced=advanced)
     except StoreLocked as error:
-        return _complain(str(error), ExitCode.STORE_LOCKED)
+        return complain(str(error), ExitCode.STORE_LOCKED)
     except StoreError as error:
-        return _complain(str(error), ExitCode.STORE_CORRUPT)
+        return complain(str(error), ExitCode.STORE_CORRUPT)
     if options.json:
         print_json(repair)
         return ExitCode.OK
@@ -172,8 +172,3 @@ def _progress(config: StoreConfig, what: str) -> Iterator[Callable[[int], None]]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda count: progress.advance(task, count)
-
-
-def _complain(text: str, code: ExitCode) -> ExitCode:
-    print(f"error: {text}", file=sys.stderr)
-    return code

@@ -9,7 +9,6 @@ from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import QueryNotFound, RemoteSystemError
-from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import MOST_INT, MOST_OFFSET, instance, text, whole
 from pocketmq.client.route import MASTER_ID
 from pocketmq.client.validation import check_topic_name, consumer_group
@@ -31,8 +30,6 @@ _END_OF_TIME = 2**63 - 1
 
 class MessageAdmin(Servers):
     """What Admin offers for single messages."""
-
-    _offsets: QueueOffsets  # made by Admin
 
     async def messages_by_key(
         self, topic: str, key: str, *, max_messages: int = 64

@@ -9,7 +9,7 @@ from typing import Literal
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.offsets import QueueOffsets, check_position
+from pocketmq.client.offsets import check_position
 from pocketmq.client.parameters import MOST_OFFSET, store_time, text, whole
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
@@ -23,8 +23,6 @@ __all__ = ["OffsetAdmin"]
 
 class OffsetAdmin(Servers):
     """What Admin offers for offsets."""
-
-    _offsets: QueueOffsets  # made by Admin
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The oldest offset still stored; 0 for an unknown queue."""

@@ -21,6 +21,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.namespace import Namespace
+from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import message_queue, text, text_or_none
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
@@ -42,6 +43,7 @@ class Servers:
     _instance: ClientInstance
     _namespace: Namespace
     _life: Lifecycle
+    _offsets: QueueOffsets
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(client_id={self._instance.client_id!r})"
