@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK)
+_MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
+_USUAL_MAP_COUNT: Final = 65_530
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -48,13 +50,15 @@ class MappedFile:
         path: where it lies.
         base_offset: the offset of its first byte within the run of files it belongs to.
         size: bytes.
-        map: the mapping; writing into it is writing the file.
+        map: the mapping; writing into it is writing the file. Not there while it is unmapped.
         view: a memoryview of `map`, to take slices from that share it without a copy.
+        used: mapped, and used since this was last set to False; see `queue.queue_mappings`. Always
+            true of a file that is never unmapped.
+        closed: whether `close` has worked.
     """
 
-    __slots__ = ("_closed", "_fd", "_files", "_sync_failure", "_sync_lock",
-                 "_unsynced_directories", "base_offset", "map", "path", "size",
-                 "view")  # fmt: skip
+    __slots__ = ("_fd", "_files", "_sync_failure", "_sync_lock", "_unsynced_directories",
+                 "base_offset", "closed", "map", "path", "size", "used", "view")  # fmt: skip
 
     def __init__(
         self,
@@ -73,7 +77,8 @@ class MappedFile:
         self.view = memoryview(self.map)
         self._files = files
         self._fd = fd
-        self._closed = False
+        self.used = True
+        self.closed = False
         self._unsynced_directories = unsynced_directories
         self._sync_failure: OSError | None = None
         # Held while syncing and closing, which different threads do; never on the way of a message.
@@ -96,6 +101,42 @@ class MappedFile:
             os.close(self._fd)
             self._fd = -1
 
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether it keeps a descriptor besides the mapping's own."""
+        return self._fd >= 0
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `map` and `view` are there."""
+        return hasattr(self, "map")
+
+    def unmap(self) -> bool:
+        """Give up the mapping and its descriptor until `map_again`, after `save_descriptor`. What
+        was written stays written, and slices that are in use keep the mapping for themselves.
+        Return False, and do nothing, while the file is being synced."""
+        if not self._sync_lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.closed and self.is_mapped:
+                del self.view, self.map
+            self.used = False
+            return True
+        finally:
+            self._sync_lock.release()
+
+    def map_again(self) -> None:
+        """Undo `unmap`. Raises OSError."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            # Of its size as it was: a shorter file would be a SIGBUS.
+            if os.fstat(fd).st_size < self.size:
+                raise OSError(errno.EIO, "the file has been cut short", str(self.path))
+            self.map = mmap(fd, self.size)
+        finally:
+            os.close(fd)
+        self.view = memoryview(self.map)
+
     @contextlib.contextmanager
     def _descriptor(self) -> Iterator[int]:
         if self._fd >= 0:
@@ -116,7 +157,7 @@ class MappedFile:
         says so only once, so another try would prove nothing: it raises the same error.
         """
         with self._sync_lock:
-            if self._closed:
+            if self.closed:
                 return
             if self._sync_failure is not None:
                 raise self._sync_failure
@@ -189,15 +230,16 @@ class MappedFile:
         if not self._sync_lock.acquire(blocking=False):
             return False
         try:
-            if self._closed:
+            if self.closed:
                 return True
-            try:
-                self.view.release()
-                self.map.close()
-            except BufferError:
-                return False
+            if self.is_mapped:
+                try:
+                    self.view.release()
+                    self.map.close()
+                except BufferError:
+                    return False
             self.save_descriptor()
-            self._closed = True
+            self.closed = True
             return True
         finally:
             self._sync_lock.release()
@@ -343,6 +385,16 @@ class Files:
         """How full the file system of a directory is, as `df` shows it. Raises OSError."""
         usage = shutil.disk_usage(directory)
         return -(-100 * usage.used // max(1, usage.used + usage.free))
+
+    def most_mappings(self) -> int:
+        """Return how many files of queues may be mapped at a time: half of the descriptors that
+        this process may have, and a quarter of the kernel's maps, since the log, the index and
+        connections need some as well."""
+        try:
+            maps = int(_MAX_MAP_COUNT.read_text())
+        except (OSError, ValueError):
+            maps = _USUAL_MAP_COUNT
+        return min(descriptor_limit() // 2, maps // 4)
 
     def boot_id(self) -> bytes:
         """Return 16 bytes that are others after each start of the machine; zeros where the system

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from .failing_disk import drawn_fault, try_fault
@@ -22,6 +23,9 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=0, help="that power cuts leave, in all")
     parser.add_argument("--faults", type=int, default=0, help="of failing disks, in all")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument(
+        "--mappings", type=int, help="keep only so many consume-queue files mapped (power cuts)"
+    )
     options = parser.parse_args()
     if not options.states and not options.faults:
         parser.error("say how many: --states, --faults or both")
@@ -31,7 +35,7 @@ def main() -> int:
     for sync in (True, False):
         mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
         for kind, run, count in (
-            ("power cuts", power_cuts, options.states // 2),
+            ("power cuts", partial(power_cuts, options.mappings), options.states // 2),
             ("failing disks", failing_disks, options.faults // 2),
         ):
             if count:
@@ -48,8 +52,10 @@ def main() -> int:
     return 0
 
 
-async def power_cuts(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
-    campaign = PowerLoss(root, seed, sync=sync)
+async def power_cuts(
+    most_mappings: int | None, root: Path, seed: int, count: int, sync: bool
+) -> tuple[str, list[str]]:
+    campaign = PowerLoss(root, seed, sync=sync, most_mappings=most_mappings)
     await campaign.run(count)
     return f"{campaign.states} states of {campaign.lives} lives", campaign.faults
 

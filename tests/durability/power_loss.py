@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest import mock
 
 from pocketmq.broker.broker import Broker
 from pocketmq.store.files import Files
@@ -76,7 +78,9 @@ class PowerLoss:
         *,
         sync: bool,
         lie: Lie | None = None,
+        most_mappings: int | None = None,
     ) -> None:
+        """`most_mappings`: how many files of consume queues the brokers keep mapped."""
         self.states = 0
         self.lives = 0
         self.faults: list[str] = []
@@ -84,6 +88,7 @@ class PowerLoss:
         self._random = random.Random(seed)
         self._sync = sync
         self._lie = lie
+        self._most_mappings = most_mappings
 
     async def run(self, states: int, per_life: int = 40) -> None:
         """Try at least so many states, or until one is wrong, which is left in the directory."""
@@ -108,7 +113,7 @@ class PowerLoss:
 
         moments = Moments(ledger, self._random, MOMENTS, log_begin)
         disk = Disk(root, self._random, watcher=moments, lie=self._lie)
-        with disk.recording():
+        with disk.recording(), self._few_mappings():
             async with broker:
                 traffic = Traffic(ledger, self._random, self.lives)
                 await traffic.run(broker, STEPS)
@@ -123,11 +128,13 @@ class PowerLoss:
         moments = Moments(moment.ledger, self._random, 3)
         if self._random.random() < CUT_AGAIN:
             verdict = Verdict(opened, moment.ledger, sync=self._sync, files=Files())
-            with Disk(opened, self._random, watcher=moments, lie=self._lie).recording():
+            disk = Disk(opened, self._random, watcher=moments, lie=self._lie)
+            with disk.recording(), self._few_mappings():
                 await verdict.find()
         else:
             verdict = Verdict(opened, moment.ledger, sync=self._sync)
-            await verdict.find()
+            with self._few_mappings():
+                await verdict.find()
         shutil.rmtree(opened)
         self._note(verdict, root, how)
         for again in moments.kept:
@@ -139,6 +146,14 @@ class PowerLoss:
         messages = moment.ledger.messages
         kept = [message for message in messages if message.physical_offset < verdict.end]
         return root, Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
+
+    @contextlib.contextmanager
+    def _few_mappings(self) -> Iterator[None]:
+        if self._most_mappings is None:
+            yield
+            return
+        with mock.patch.object(Files, "most_mappings", return_value=self._most_mappings):
+            yield
 
     def _draw(self, moment: Moment) -> tuple[Path, str]:
         self.states += 1

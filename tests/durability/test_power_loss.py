@@ -19,6 +19,13 @@ async def test_what_a_power_cut_leaves(tmp_path: Path, flush: str) -> None:
     assert campaign.faults == []
 
 
+async def test_what_a_power_cut_leaves_while_queues_are_unmapped(tmp_path: Path) -> None:
+    """Fewer files of queues are mapped than are written to between two flushes."""
+    campaign = PowerLoss(tmp_path / "power", 2, sync=False, most_mappings=2)
+    await campaign.run(40)
+    assert campaign.faults == []
+
+
 def of_file(directory: str) -> Lie:
     return lambda kind, path: kind == "file" and path.parent.name == directory
 

@@ -39,15 +39,20 @@ class Clock:
 
 
 class FailingFiles(Files):
-    """A disk that can be told to be full, or to fail when it is synced."""
+    """A disk that can be told to be full, or to fail when it is synced, and a system that can be
+    told how many files of queues it maps."""
 
     def __init__(self) -> None:
         self.full = False
         self.full_for: Path | None = None
         self.broken = False
+        self.mappings: int | None = None
         self.synced: list[str] = []
         self.failed = threading.Event()
         self._watched: dict[str, threading.Event] = {}
+
+    def most_mappings(self) -> int:
+        return super().most_mappings() if self.mappings is None else self.mappings
 
     def allocate(self, fd: int, size: int) -> None:
         if self.full or self.full_for == Path(os.readlink(f"/proc/self/fd/{fd}")):

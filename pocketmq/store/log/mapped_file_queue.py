@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
 from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
+from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +38,18 @@ class MappedFileQueue:
         file_size: int,
         setting: str,
         retired: Retirement,
-        *,
-        many: bool = False,
+        mappings: QueueMappings | None = None,
     ) -> None:
-        """`setting` is the name of the property behind `file_size`, for error messages. With `many`
-        this is one of many runs, and its files save descriptors."""
+        """`setting` is the name of the property behind `file_size`, for error messages. With
+        `mappings` this is one of many runs: its files save descriptors, and only those are mapped
+        that `find` or `use` was lately called for."""
         self.directory = directory
         self.file_size = file_size
         self.retired = retired
         self.mapped: tuple[MappedFile, ...] = ()
         self._files = files
         self._setting = setting
-        self._many = many
+        self._mappings = mappings
 
     @property
     def first_offset(self) -> int:
@@ -83,13 +85,23 @@ class MappedFileQueue:
                     raise
                 log.warning("%s; from here on the files are made again", error)
                 break
-            file = self._files.open(path, int(path.name), self.file_size, unsynced_directories)
-            if self._many:
-                self._files.save_descriptor(file)
-            mapped.append(file)
+            mapped.append(self._open(path, unsynced_directories))
         for path in reversed(paths[len(mapped) :]):
             self._files.remove(path)
         self.mapped = tuple(mapped)
+
+    def _open(self, path: Path, unsynced_directories: tuple[Path, ...]) -> MappedFile:
+        def open_file() -> MappedFile:
+            return self._files.open(path, int(path.name), self.file_size, unsynced_directories)
+
+        return open_file() if self._mappings is None else self._shared(open_file, self._mappings)
+
+    def _shared(self, make: Callable[[], MappedFile], mappings: QueueMappings) -> MappedFile:
+        """Make one of the files that may be unmapped."""
+        file = mappings.without_exhaustion(make)
+        self._files.save_descriptor(file)
+        mappings.add(file)
+        return file
 
     def _check(self, path: Path, before: int | None, paths: list[Path]) -> None:
         """Raise what is wrong with a file of `paths` behind the one at offset `before`."""
@@ -111,12 +123,23 @@ class MappedFileQueue:
             raise StoreCorrupt(path, 0, f"the file {expected:020d} before it is missing")
 
     def find(self, offset: int) -> MappedFile | None:
-        """Return the file that holds the byte at `offset`."""
+        """Return the file that holds the byte at `offset`, mapped. Raises OSError when it was not
+        and cannot be."""
         mapped = self.mapped
         if not mapped:
             return None
         index = (offset - mapped[0].base_offset) // self.file_size
-        return mapped[index] if 0 <= index < len(mapped) else None
+        if not 0 <= index < len(mapped):
+            return None
+        file = mapped[index]
+        if not file.used:
+            self.use(file)
+        return file
+
+    def use(self, file: MappedFile) -> None:
+        """Have one of the files mapped. Raises OSError."""
+        if self._mappings is not None:
+            self._mappings.use(file)
 
     def path_of(self, base_offset: int) -> Path:
         """Return where the file that begins at `base_offset` lies."""
@@ -129,15 +152,18 @@ class MappedFileQueue:
 
         Raises DiskFull.
         """
-        file = self._files.create(
-            self.path_of(base_offset),
-            base_offset,
-            self.file_size,
-            allocated=allocated,
-            most_descriptors=descriptors_for_queues() if self._many else None,
-        )
-        if self._many:
-            self._files.save_descriptor(file)
+        mappings = self._mappings
+
+        def create() -> MappedFile:
+            return self._files.create(
+                self.path_of(base_offset),
+                base_offset,
+                self.file_size,
+                allocated=allocated,
+                most_descriptors=None if mappings is None else descriptors_for_queues(),
+            )
+
+        file = create() if mappings is None else self._shared(create, mappings)
         self.append(file)
         return file
 

@@ -10,7 +10,6 @@ derived from the commit log: recovery rebuilds what a crash took. Reference: Con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +25,7 @@ from pocketmq.store.queue.queue_entry import (
     unpack_entries,
     unpack_entry,
 )
+from pocketmq.store.queue.queue_mappings import QueueMappings
 
 if TYPE_CHECKING:
     from pocketmq.store.queue.entry_array import EntryArray
@@ -60,12 +60,12 @@ class ConsumeQueue:
 
     def __init__(
         self, files: Files, directory: Path, topic: str, queue_id: int, file_size: int,
-        retired: Retirement,
+        retired: Retirement, mappings: QueueMappings,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.queue_id = queue_id
         self.topic_field = TopicField.of(topic)
-        self.files = MappedFileQueue(files, directory, file_size, _SETTING, retired, many=True)
+        self.files = MappedFileQueue(files, directory, file_size, _SETTING, retired, mappings)
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
@@ -75,9 +75,9 @@ class ConsumeQueue:
         self.listeners: tuple[ArrivalListener, ...] = ()
         self.removed = False
         self.delayed = topic == SCHEDULE_TOPIC
-        self._map: mmap | None = None
-        self._map_begin = 0  # the queue offsets that the current file holds
-        self._map_end = 0
+        self._file: MappedFile | None = None  # the one that is appended to
+        self._file_begin = 0  # the queue offsets that it holds
+        self._file_end = 0
         self._files_end = 0  # the queue offset at which the last file ends
         self._flushed = 0  # entries below this are on the disk
         # With offsets skipped at the end: what `room` is once they have their fillers.
@@ -117,15 +117,20 @@ class ConsumeQueue:
 
     def append(self, entries: bytes) -> None:
         """Enter the next messages, at least one, as `pack_entries` gives them; `make_room` has been
-        called."""
+        called.
+
+        Raises OSError when the file was unmapped and cannot be mapped again. Then the messages
+        before `max_offset` are entered, and the others can be entered later.
+        """
         offset = self.max_offset
         length = len(entries)
         end = offset + length // UNIT
-        if end > self._map_end:
+        file = self._file
+        if end > self._file_end or not file.used:  # type: ignore[union-attr]
             self._append_by_file(entries)
             return
-        at = (offset - self._map_begin) * UNIT
-        self._map[at : at + length] = entries  # type: ignore[index]
+        at = (offset - self._file_begin) * UNIT
+        file.map[at : at + length] = entries  # type: ignore[union-attr]
         physical_offset, size, _ = unpack_entry(entries, length - UNIT)
         self.max_offset = end
         self.max_physical = physical_offset + size
@@ -133,7 +138,7 @@ class ConsumeQueue:
     def _append_by_file(self, entries: bytes) -> None:
         while entries:
             self._switch(self.max_offset)
-            room = (self._map_end - self.max_offset) * UNIT
+            room = (self._file_end - self.max_offset) * UNIT
             self.append(entries[:room])
             entries = entries[room:]
 
@@ -190,6 +195,7 @@ class ConsumeQueue:
             return
         self.files.truncate(offset * UNIT)
         file = self.files.mapped[-1]
+        self.files.use(file)
         file.zero_from(offset * UNIT - file.base_offset)
         self._set_end(offset)
         self.min_offset = min(self.min_offset, offset)
@@ -201,7 +207,7 @@ class ConsumeQueue:
         self.room = self._files_end = 0
         self._room_behind = None
         self.max_physical = -1
-        self._map_begin = self._map_end = 0
+        self._file_begin = self._file_end = 0
         self.start_at(0)
 
     # --- reading ------------------------------------------------------------------------------
@@ -305,6 +311,7 @@ class ConsumeQueue:
 
     def _end_after_stop(self) -> int:
         for file in reversed(self.files.mapped):
+            self.files.use(file)
             count = _count_by_halving(file)
             if count:  # else made ahead, but not yet written to
                 return file.base_offset // UNIT + count
@@ -316,6 +323,7 @@ class ConsumeQueue:
         end = self.min_offset
         seen = 0
         for file in reversed(self.files.mapped):
+            self.files.use(file)
             run = EntryRun.of(file.view)
             begin = file.base_offset // UNIT
             if not seen and not run.behind_last_valid:
@@ -389,9 +397,10 @@ class ConsumeQueue:
     def _switch(self, offset: int) -> None:
         """Append to the file that holds `offset` from now on."""
         file = self._file_of(offset)
-        self._map = file.map
-        self._map_begin = file.base_offset // UNIT
-        self._map_end = (file.base_offset + file.size) // UNIT
+        file.expect_random()
+        self._file = file
+        self._file_begin = file.base_offset // UNIT
+        self._file_end = (file.base_offset + file.size) // UNIT
 
     def _set_end(self, end: int) -> None:
         """Make `end` the end of the entries: the next append goes there."""
@@ -409,7 +418,7 @@ class ConsumeQueue:
                     file.allocate()
             self.room = self._files_end
         self.max_offset = self.next_offset = end
-        self._map_begin = self._map_end = 0
+        self._file_begin = self._file_end = 0
         self.max_physical = -1
         for offset in range(end - 1, self.files.first_offset // UNIT - 1, -1):
             entry = next(self.read(offset, 1))

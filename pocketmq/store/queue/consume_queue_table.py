@@ -11,6 +11,7 @@ from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
+from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class ConsumeQueueTable:
         self._directory = directory
         self._file_size = file_size
         self._retired = retired
+        self._mappings = QueueMappings(files)
         # Topics whose queues are of another kind: an entry of ours would keep the official broker
         # from opening the store.
         self._batch_topics: frozenset[str] = frozenset()
@@ -84,8 +86,9 @@ class ConsumeQueueTable:
                 raise ValueError(f"topic {topic!r} is a light queue, which is not served")
             directory = self._directory / topic / str(queue_id)
             queue = ConsumeQueue(
-                self._files, directory, topic, queue_id, self._file_size, self._retired
-            )
+                self._files, directory, topic, queue_id, self._file_size, self._retired,
+                self._mappings,
+            )  # fmt: skip
             queue.listeners = self._listeners.get((topic, queue_id), ())
             self.by_topic.setdefault(topic, {})[queue_id] = queue
             self.all = (*self.all, queue)

@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections import deque
 
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.queue_entry import iter_entries
@@ -40,6 +41,7 @@ class PendingEntries:
         # timestamp.
         self._arrivals: deque[tuple[ConsumeQueue, int, bytes, int]] = deque()
         self._announcing = False
+        self._failure: OSError | None = None  # why the last call of `enter` left something
 
     def add(
         self,
@@ -60,20 +62,41 @@ class PendingEntries:
             return
         if self._waiting:
             self.enter(self._log.written)
+            if self._failure is not None:
+                raise self._failure
         else:
             self.entered = self._log.written
 
     def enter(self, end: int) -> None:
-        """Let everything up to the physical offset `end` be read."""
+        """Let everything up to the physical offset `end` be read.
+
+        If the file of a queue cannot be opened, its entries, and all behind them, wait for the next
+        call. The failure is told as one of the log.
+        """
         waiting = self._waiting
+        self._failure = None
+        entered = self.entered
         while waiting and waiting[0][0] <= end:
-            _, queue, queue_offset, entries, timestamp = waiting.popleft()
+            until, queue, queue_offset, entries, timestamp = waiting.popleft()
             if queue.removed:
                 continue
-            queue.append(entries)
-            if queue.listeners:
+            try:
+                queue.append(entries)
+            except OSError as error:
+                # A part of them may be entered; the others have their places behind it.
+                done = (queue.max_offset - queue_offset) * UNIT
+                waiting.appendleft((until, queue, queue.max_offset, entries[done:], timestamp))
+                self._failure = error
+                entries = entries[:done]
+            if queue.listeners and entries:
                 self._arrivals.append((queue, queue_offset, entries, timestamp))
-        self.entered = end
+            if self._failure is not None:
+                self._log.on_failed(self._failure)
+                break
+            entered = until
+        else:
+            entered = end
+        self.entered = entered
         if self._arrivals and not self._announcing:
             self._announce()
 

@@ -14,13 +14,16 @@ from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.entry_array import EntryRun
 from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
+from pocketmq.store.queue.queue_mappings import QueueMappings
 
 PER_FILE = 20
 
 
 def make(bench: Any, directory: Path | None = None) -> ConsumeQueue:
     where = directory or bench.root / "Topic" / "0"
-    return ConsumeQueue(bench.files, where, "Topic", 0, PER_FILE * 20, Retirement())
+    return ConsumeQueue(
+        bench.files, where, "Topic", 0, PER_FILE * 20, Retirement(), QueueMappings(bench.files)
+    )
 
 
 def append(queue: ConsumeQueue, count: int, start: int = 0) -> None:

@@ -16,6 +16,7 @@ from pocketmq.store.files import MappedFile, Retirement
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.queue_entry import pack_entry
+from pocketmq.store.queue.queue_mappings import QueueMappings
 from pocketmq.store.results import PutResult, PutStatus
 from tests.store.conftest import FailingFiles, StoreBench
 
@@ -178,7 +179,9 @@ async def test_a_full_disk_while_a_queue_grows_is_an_answer(bench: StoreBench) -
 def test_a_queue_that_begins_late_grows_too(bench: StoreBench) -> None:
     """Its file begins with fillers."""
     directory = bench.root / "queue"
-    queue = ConsumeQueue(bench.files, directory, "Topic", 0, 6_000_000, Retirement())
+    queue = ConsumeQueue(
+        bench.files, directory, "Topic", 0, 6_000_000, Retirement(), QueueMappings(bench.files)
+    )
     queue.start_at(100_000)
     for n in range(20_000):
         queue.make_room()
@@ -190,11 +193,15 @@ def test_a_queue_that_begins_late_grows_too(bench: StoreBench) -> None:
     queue.files.close()
 
 
-# --- descriptors --------------------------------------------------------------------------------
+# --- descriptors and maps -----------------------------------------------------------------------
 
 
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd")) - 1  # that of the directory itself
+
+
+def mapped_queues() -> int:
+    return Path("/proc/self/maps").read_text().count("/consumequeue/")
 
 
 async def test_a_queue_needs_one_descriptor(bench: StoreBench) -> None:
@@ -210,19 +217,119 @@ async def test_a_queue_needs_one_descriptor(bench: StoreBench) -> None:
     assert [bench.put(store, f"T{n}").queue_offset for n in range(30)] == [1] * 30
 
 
+async def test_many_queues_take_few_descriptors_and_maps(bench: StoreBench) -> None:
+    bench.files.mappings = 5
+    store = bench.open(mapped_file_size_commit_log=1 << 20)
+    assert bench.put(store).ok
+    before = open_descriptors()
+    for n in range(45):  # the files of a queue hold twenty
+        for queue in range(30):
+            assert bench.put(store, f"T{queue}", body=b"%d" % n).queue_offset == n
+    assert open_descriptors() <= before + 5
+    assert mapped_queues() <= 5
+    for queue in range(30):
+        assert bench.bodies(store, f"T{queue}") == [b"%d" % n for n in range(45)]
+    assert mapped_queues() <= 5
+    crashed = bench.copy("crashed")
+    await store.close()
+    for bench_again in (bench, crashed):
+        bench_again.files.mappings = 5
+        again = bench_again.open(mapped_file_size_commit_log=1 << 20)
+        for queue in range(30):
+            assert len(bench_again.bodies(again, f"T{queue}")) == 45
+            assert bench_again.put(again, f"T{queue}").queue_offset == 45
+        assert mapped_queues() <= 5
+        await again.close()
+
+
+async def test_arrays_outlive_the_mapping_of_their_file(bench: StoreBench) -> None:
+    bench.files.mappings = 1
+    store = bench.open()
+    for _ in range(3):
+        assert bench.put(store).ok
+    ((_, entries),) = store.queues["Topic"][0].entries(0, 3)
+    before = entries["physical"].tolist()
+    for n in range(10):
+        assert bench.put(store, f"T{n}").ok
+    assert mapped_queues() == 2, "the one that is used, and the one that the array holds"
+    assert bench.put(store).ok
+    assert entries["physical"].tolist() == before
+    del entries
+    assert mapped_queues() == 1
+
+
+async def test_what_is_unmapped_is_flushed_all_the_same(bench: StoreBench) -> None:
+    bench.files.mappings = 1
+    store = bench.open()
+    for n in range(10):
+        assert bench.put(store, f"T{n}").ok
+    synced: list[str] = []
+    sync = bench.files.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    bench.files.fdatasync = fdatasync  # type: ignore[method-assign]
+    await store.close()
+    assert {str(bench.queue_file(f"T{n}", 0)) for n in range(10)} <= set(synced)
+
+
+async def test_an_entry_waits_for_a_file_that_cannot_be_opened(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message is in the log already: it must neither be lost nor entered twice."""
+    bench.disk_retry = 0.0
+    bench.files.mappings = 1
+    store = bench.open(mapped_file_size_commit_log=1 << 20)
+    store.start()
+    assert bench.put(store, body=b"first").ok
+    store.settle()
+    assert bench.put(store, "Other").ok
+    store.settle()
+    map_again = MappedFile.map_again
+
+    def fail(file: MappedFile) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(file.path))
+
+    monkeypatch.setattr(MappedFile, "map_again", fail)
+    assert bench.put(store, body=b"second").ok
+    with pytest.raises(OSError, match="Input/output error"):
+        store.settle()
+    refused = bench.put(store, "Third")
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert str(bench.queue_file("Topic", 0)) in refused.remark
+    monkeypatch.setattr(MappedFile, "map_again", map_again)
+    assert bench.put(store, body=b"third").queue_offset == 2
+    store.settle()
+    assert bench.bodies(store) == [b"first", b"second", b"third"]
+
+
 async def test_queues_leave_descriptors_for_connections(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More queues than descriptors: queues are unmapped, and a quarter stays free."""
+    store = bench.open(mapped_file_size_commit_log=1 << 20)
+    assert bench.put(store).ok
+    limit = (open_descriptors() + 10) * 4 // 3
+    bench.files.mappings = limit  # more than there can be
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    for n in range(200):
+        assert bench.put(store, f"T{n}").ok
+        assert open_descriptors() <= limit - limit // 4
+    assert all(len(bench.bodies(store, f"T{n}")) == 1 for n in range(200))
+
+
+async def test_a_queue_is_refused_when_others_have_the_descriptors(
     bench: StoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bench.open(mapped_file_size_commit_log=1 << 20)
     assert bench.put(store).ok
-    limit = (open_descriptors() + 10) * 4 // 3  # a quarter is kept for connections
+    limit = open_descriptors()  # of which the queue has one
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
-    stored = 0
-    while (result := bench.put(store, f"T{stored}")).ok:
-        stored += 1
-    assert 5 <= stored <= 15
+    result = bench.put(store, "New")
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "kept for connections" in result.remark
-    assert not bench.queue_file(f"T{stored}", 0).exists()
+    assert not bench.queue_file("New", 0).exists()
     # Those that are there go on.
-    assert bench.put(store, "T0").queue_offset == 1
+    assert bench.put(store).queue_offset == 1
