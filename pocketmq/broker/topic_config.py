@@ -143,9 +143,12 @@ class TopicConfigs:
         """
         self._deleted = {name: end for name, end in self._deleted.items() if end > log_begin}
         adopted = []
-        for name, of_topic in queues.items():
-            end = max(queue.max_physical for queue in of_topic.values())
-            if name not in self.table and end > max(self._deleted.get(name, 0), log_begin):
+        for name in queues:
+            if name in self.table:
+                continue  # its queues need not be opened
+            of_topic = queues[name]
+            end = max((queue.max_physical for queue in of_topic.values()), default=-1)
+            if end > max(self._deleted.get(name, 0), log_begin):
                 self._add(_new_topic(name, max(of_topic) + 1, PERM_READ_WRITE))
                 adopted.append(name)
         if adopted:

@@ -37,6 +37,7 @@ from pocketmq.store.log.recovery import Recovery
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.queue.queue_view import QueuesByTopic
 from pocketmq.store.reader import StoreReader
 from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreCounters
 from pocketmq.store.store_lock import StoreLock
@@ -107,7 +108,7 @@ class MessageStore:
         self._table = table = ConsumeQueueTable(
             files, config.consume_queue_directory, config.consume_queue_file_size, self._retired
         )
-        self._queues: Mapping[str, Mapping[int, ConsumeQueue]] = table.view
+        self._queues: Mapping[str, Mapping[int, ConsumeQueue]] = QueuesByTopic(table)
         self.commit_log = commit_log = CommitLog(
             MappedFileQueue(
                 files,
@@ -187,7 +188,8 @@ class MessageStore:
 
     @property
     def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
-        """Topic → queue id → consume queue, of every queue that has or had a message."""
+        """Topic → queue id → consume queue, of every queue that has or had a message. One that is
+        asked for is opened, which raises StoreCorrupt, FileSizeMismatch or OSError if it fails."""
         self._writer.try_settle()
         return self._queues
 

@@ -60,6 +60,7 @@ class StoreReader:
     ) -> None:
         self._log = commit_log
         self._settle = settle
+        self._table = table
         self._by_topic = table.by_topic
         self._counters = counters
         self._config = config
@@ -94,7 +95,7 @@ class StoreReader:
         self._settle()
         queues = self._by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
-        if queue is None:
+        if queue is None and (queue := self._table.find(topic, queue_id)) is None:
             return self._missed(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
@@ -348,8 +349,7 @@ class StoreReader:
 
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         self._settle()
-        queues = self._by_topic.get(topic)
-        return queues.get(queue_id) if queues is not None else None
+        return self._table.find(topic, queue_id)
 
     def _out_of_range(self, offset: int, low: int, high: int) -> GetResult:
         if high == 0:

@@ -37,7 +37,7 @@ from pocketmq.store.encoding.record_encoder import (
     head_size,
     pack_length,
 )
-from pocketmq.store.errors import DiskFull
+from pocketmq.store.errors import DiskFull, StoreError
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
@@ -193,6 +193,8 @@ class StoreWriter:
                 queue = self._table.find_or_create(topic, queue_id)
             except ValueError as error:
                 return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
+            except (StoreError, OSError) as error:
+                return self._unusable_queue(topic, queue_id, error)
         property_bytes = properties.encode("utf-8", "replace")
         sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
         if len(born_host) != _IPV4_HOST:
@@ -269,6 +271,8 @@ class StoreWriter:
             queue = self._table.find_or_create(topic, queue_id)
         except ValueError as error:
             return self._refused(PutStatus.MESSAGE_ILLEGAL, str(error))
+        except (StoreError, OSError) as error:
+            return self._unusable_queue(topic, queue_id, error)
         sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
         if len(born_host) != _IPV4_HOST:
             sys_flag |= BORN_HOST_V6
@@ -473,6 +477,17 @@ class StoreWriter:
         if isinstance(error, DiskFull):
             return self._no_room(error)
         reason = f"queue {queue.topic}/{queue.queue_id} cannot get a file: {error.strerror}"
+        self._lines.error("a message is refused: %s", reason)
+        return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+
+    def _unusable_queue(self, topic: str, queue_id: int, error: StoreError | OSError) -> PutResult:
+        """A queue on the disk cannot be opened; others can be."""
+        if isinstance(error, DiskFull):
+            return self._no_room(error)
+        reason = (
+            f"queue {topic}/{queue_id} cannot be opened: {error}; if this goes on, stop the broker "
+            "and type: pocketmq store repair DIR"
+        )
         self._lines.error("a message is refused: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 

@@ -3,8 +3,8 @@
 It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
 the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
 Behind the 40 bytes, which that broker leaves alone, there are these once more,
-`entered_offset`, and the boot id of the machine: as long as the 40 bytes and their copy are equal,
-no other broker has written to the store since.
+`entered_offset`, the boot id of the machine, and `last_write`: as long as the 40 bytes and their
+copy are equal, no other broker has written to the store since.
 Reference: StoreCheckpoint.
 """
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">5q")
-_OURS: Final = Struct(">40s40sq16s")
+_OURS: Final = Struct(">40s40sq16sq")
 _NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
@@ -39,6 +39,9 @@ class Checkpoint:
             broker reads it in controller mode only, where what lies behind waits to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
             consume queues; not of the official broker.
+        last_write: physical offset at which the write into the commit log began that ends at
+            `confirm_physical_offset`, or an earlier one; a record begins there. A start looks
+            whether what is there can be read. 0 when it is not known. Not of the official broker.
         holds_logics: whether `logics_timestamp` stays as it is: there may be messages that only the
             official broker can enter into their queues, and it looks for them from that time on.
         exact: whether the file, when it was opened, was as we had written it, so that the two
@@ -57,6 +60,7 @@ class Checkpoint:
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
         self.entered_offset = 0
+        self.last_write = 0
         self.holds_logics = False
         self.exact = False
         self.same_boot = False
@@ -72,7 +76,7 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         ) = _FIELDS.unpack_from(self._file.map)
-        fields, copy, self.entered_offset, boot = _OURS.unpack_from(self._file.map)
+        fields, copy, self.entered_offset, boot, self.last_write = _OURS.unpack_from(self._file.map)
         self.exact = fields == copy
         self._boot = self._files.boot_id()
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
@@ -93,7 +97,9 @@ class Checkpoint:
                 self.master_flushed_offset,
                 self.confirm_physical_offset,
             )
-            _OURS.pack_into(self._file.map, 0, fields, fields, self.entered_offset, self._boot)
+            _OURS.pack_into(
+                self._file.map, 0, fields, fields, self.entered_offset, self._boot, self.last_write
+            )
 
     def sync(self) -> None:
         """Save, and wait until it is on the disk; off the event loop. Raises OSError."""

@@ -54,6 +54,8 @@ class CommitLog:
         end: physical offset of the next record.
         written: what lies before this physical offset is in the files. Other threads look at this,
             never at `end`.
+        last_write: physical offset at which the last write began: what lies between it and
+            `written` is whole records.
         max_record_size: bytes of the largest record (or batch) that fits into a file.
         store_timestamp: of the last record written (ms); moves on after `written` does.
         long_waits: for the files, and how many bytes had to wait.
@@ -72,6 +74,7 @@ class CommitLog:
         self.max_record_size = files.file_size - MIN_BLANK
         self.end = 0
         self.written = 0
+        self.last_write = 0
         self.store_timestamp = 0
         self._allocator = allocator
         self._file: MappedFile | None = None  # the one that is appended to
@@ -100,11 +103,13 @@ class CommitLog:
         """Bytes of records that can be appended without a write or a new file."""
         return self._limit - self.end
 
-    def resume(self, end: int) -> None:
-        """Go on appending at `end`, which recovery found. What lies behind it is removed, so that
-        no later recovery takes remains of an earlier life for messages. Raises DiskFull."""
+    def resume(self, end: int, last_write: int) -> None:
+        """Go on appending at `end`, which recovery found, behind the record at `last_write`. What
+        lies behind `end` is removed, so that no later recovery takes remains of an earlier life for
+        messages. Raises DiskFull."""
         self.files.truncate(end)
         self.end = self.written = end
+        self.last_write = last_write
         file = self.files.find(end)
         if file is not None:
             file.allocate()
@@ -176,6 +181,7 @@ class CommitLog:
             self.on_failed(error)
             raise
         self.long_waits.note(self._clock() - began, length)
+        self.last_write = self.written
         self.written = self.end
         self.store_timestamp = self._last_timestamp
         if len(self._buffer) > _BUFFER:

@@ -149,8 +149,9 @@ class CommitLogFlusher:
 
         For the flush thread, and for a store whose threads do not run. Raises OSError.
         """
-        # In this order: the timestamp is that of a record before `end`.
+        # In this order: the timestamp is that of a record before `end`, and the write ended there.
         timestamp = self._log.store_timestamp
+        last_write = self._log.last_write
         end = self._log.written
         for file in self._log.dirty_files(self.flushed, end):
             file.sync()
@@ -158,6 +159,7 @@ class CommitLogFlusher:
         if timestamp:
             self._checkpoint.physic_timestamp = timestamp
         self._checkpoint.confirm_physical_offset = end
+        self._checkpoint.last_write = last_write
         # At once: a start refuses a log that is shorter than what was acknowledged.
         self._checkpoint.save()
         return end

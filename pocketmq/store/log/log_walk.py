@@ -41,6 +41,7 @@ class LogWalk:
 
     Attributes:
         end: physical offset behind the last good record; right when the iteration is over.
+        last: physical offset of the last good record; `start` without one.
         reached: what was read, physical offset: `end`, or the end of the last file if nothing more
             was written into it.
         store_timestamp: of the last record met (ms).
@@ -48,7 +49,7 @@ class LogWalk:
     """
 
     def __init__(self, files: MappedFileQueue, start: int, timestamp: int = 0) -> None:
-        self.end = self.reached = start
+        self.end = self.reached = self.last = start
         self.store_timestamp = timestamp
         self.reason: RecordError | None = None
         self._files = files
@@ -62,6 +63,7 @@ class LogWalk:
                     record = decode(file.view, at)
                     if record.physical_offset != self.end:
                         raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
+                    self.last = self.end
                     self.end += record.size
                     self.store_timestamp = record.store_timestamp
                     yield record

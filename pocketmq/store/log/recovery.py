@@ -3,13 +3,20 @@
 The log is the truth. Recovery finds its end, enters into the queues what they miss, and cuts from
 them what the log does not have.
 
-After a clean stop everything is on the disk, so the walk through the log begins where the queues
-end. After a crash it begins at the file up to which the checkpoint knows log and queues to be
-flushed, and every record from there on is entered anew: of an entry that was not flushed, a power
-failure may have left a part, or what stood in its place before. If another broker had the store
-last, only the checkpoint's timestamps are known: the walk begins at the last file whose first
-record is older. Reference: CommitLog.recoverNormally, recoverAbnormally; unlike there, what is cut
-is always logged, and a bad record in what had been flushed is an error, not the end of the log.
+After a clean stop everything is on the disk, so the walk through the log begins at its last write,
+to see whether that can be read. After a crash it begins where the checkpoint knows log and queues
+to be flushed, and every record from there on is entered anew: of an entry that was not flushed, a
+power failure may have left a part, or what stood in its place before. If another broker had the
+store last, only the checkpoint's timestamps are known: the walk begins at the last file whose first
+record is older.
+
+How long that takes depends on what lies behind the checkpoint, not on the size of the store: queues
+that nothing behind it concerns are opened when they are first used (`QueueTail.settle`). All queues
+are opened only where any of them may have entries of messages that the log has not: after a power
+failure, or if another broker had the store last.
+
+Reference: CommitLog.recoverNormally, recoverAbnormally; unlike there, what is cut is always logged,
+and a bad record in what had been flushed is an error, not the end of the log.
 """
 
 from __future__ import annotations
@@ -28,9 +35,11 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
 from pocketmq.store.log.padding import stands_for_message
-from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
+from pocketmq.store.log.recovery_progress import RecoveryProgress
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_entry import pack_entry
+from pocketmq.store.queue.queue_tail import QueueTail, log_cut
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +63,7 @@ class Recovery:
         *,
         clean: bool,
         rebuild: bool = False,
+        progress: RecoveryProgress | None = None,
     ) -> None:
         """With `rebuild`, build the queues from the whole log, whatever they hold."""
         self._log = commit_log
@@ -62,13 +72,18 @@ class Recovery:
         self._delay_levels = delay_levels
         self._clean = clean and not rebuild
         self._rebuild = rebuild
+        self._progress = progress or RecoveryProgress()
+        self._tail = QueueTail(commit_log)
         self._start = 0  # where the walk began
+        self._enter_from = 0  # records before this are known to have their entries
+        self._whole = False  # the walk began where the log does
         # Up to where the checkpoint knows the log to be on the disk; None when it does not.
         self._flushed: int | None = None
         self._ends: dict[ConsumeQueue, int] = {}  # max_offset of the queues as they were found
         # Entries that were cut off, with the queue offset of the first one.
         self._kept: dict[ConsumeQueue, tuple[int, bytes]] = {}
         self._keep_most = _KEPT_BYTES
+        self._prepared: set[ConsumeQueue] = set()  # entries of records of the walk are cut off
         self._anew: set[ConsumeQueue] = set()  # those without an entry from before the walk
         self._entered = 0
         self._replaced = 0
@@ -82,8 +97,10 @@ class Recovery:
         if checkpoint.exact:
             self._flushed = checkpoint.confirm_physical_offset
         if not files.mapped:
+            self._open_all()
             self._without_log()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = 0
+            checkpoint.last_write = 0
             return
         # Until the walk is over, everything in the files may be looked at.
         end = files.mapped[-1].base_offset + files.file_size
@@ -95,9 +112,6 @@ class Recovery:
                 f"been flushed up to {self._flushed}; nothing was changed; if an older log was put "
                 "in place on purpose, remove the file checkpoint",
             )  # fmt: skip
-        self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
-        for queue in self._queues.all:
-            self._cut(queue, end)
         try:
             walk = self._walk()
             self._judge(walk)
@@ -105,10 +119,11 @@ class Recovery:
             self._put_back()
             raise
         self._note_flushed(walk)
-        self._log.resume(walk.end)
+        self._log.resume(walk.end, walk.last)
         self._log.store_timestamp = walk.store_timestamp
         for queue in self._queues.all:
             queue.correct_min_offset(self._log.min_offset)
+        self._queues.settled(self._tail.settle)
         self._report(walk)
 
     def _without_log(self) -> None:
@@ -134,12 +149,30 @@ class Recovery:
         start, timestamp = self._first_place()
         try:
             walk = self._walk_from(start, timestamp)
+            if self._clean:
+                self._check_last(walk)
             if start != self._log.min_offset:
                 self._check_nothing_lost(start)
             return walk
         except _EntriesLost as lost:
             log.warning("%s: building the consume queues from the whole commit log", lost)
+            self._progress.because(f"{lost}; the consume queues are built from the whole log")
+            self._open_all()
+            self._enter_from = 0
             return self._walk_from(self._log.min_offset, 0)
+
+    def _check_last(self, walk: LogWalk) -> None:
+        """Raise if the last message is not in its queue after a clean stop."""
+        with contextlib.suppress(RecordNotFound, RecordError):
+            record = decode(self._log.record_at(walk.last), check_crc=False)
+            if not has_queue_entry(record.sys_flag):
+                return
+            queue = self._queues.find(record.topic, record.queue_id)  # None: deleted
+            if queue is not None and 0 <= queue.max_physical <= record.physical_offset:
+                raise _EntriesLost(
+                    f"{record.topic}/{record.queue_id} ends at {queue.max_offset}, but the log has "
+                    f"its message {record.queue_offset}"
+                )
 
     def _check_nothing_lost(self, start: int) -> None:
         for queue in self._queues.all:
@@ -150,26 +183,66 @@ class Recovery:
 
     def _first_place(self) -> tuple[int, int]:
         """Return where the walk begins, and the store timestamp (ms) of the record before it, if
-        known."""
-        files = self._log.files.mapped
-        if not self._queues.all or self._rebuild:
-            return files[0].base_offset, 0
+        known. Opens all queues unless the walk will meet those that may have to be changed."""
+        checkpoint, begin = self._checkpoint, self._log.min_offset
+        if self._rebuild or self._queues.is_empty:
+            self._progress.because("the consume queues are built from the whole log")
+            self._open_all()
+            return begin, 0
+        # Up to here everything is on the disk and has its entry.
+        certain = min(checkpoint.confirm_physical_offset, checkpoint.entered_offset)
+        place = min(checkpoint.last_write, certain)
         if self._clean:
-            newest = max(self._queues.all, key=lambda queue: queue.max_physical)
-            record = self._newest_record(newest)
-            if record is not None:
-                return newest.max_physical, record.store_timestamp
-        elif self._flushed is not None:
-            certain = min(self._flushed, self._checkpoint.entered_offset, self._log.end - 1)
-            file = self._log.files.find(certain)
-            return file.base_offset if file is not None else files[0].base_offset, 0
-        else:
-            for file in reversed(files):
-                with contextlib.suppress(RecordError):
-                    timestamp = decode(file.view, check_crc=False).store_timestamp
-                    if 0 < timestamp <= self._checkpoint.recover_from:
-                        return file.base_offset, 0
-        return files[0].base_offset, 0
+            if checkpoint.exact and begin < place and self._log.files.find(place) is not None:
+                self._progress.because("stopped cleanly")
+                self._enter_from = certain
+                return place, checkpoint.physic_timestamp
+            self._progress.because("stopped cleanly, but the checkpoint is not of this broker")
+            return self._behind_newest_entry()
+        if self._flushed is None:
+            self._progress.because("not stopped cleanly by another broker")
+            self._open_all()
+            return self._by_timestamps(), 0
+        self._progress.because(
+            "not stopped cleanly; the checkpoint knows everything to be on the disk up to physical "
+            f"offset {certain}"
+        )
+        if not checkpoint.last_write:
+            place = certain - certain % self._log.file_size
+        if self._log.files.find(place) is None:
+            # It expired, or the next file was lost before anything was written to it.
+            place = begin if place < begin else self._log.files.mapped[-1].base_offset
+        if place == begin or not checkpoint.same_boot:
+            # Else nothing that was written is lost, so a queue that has changed since then has
+            # messages behind this place.
+            self._open_all()
+        return place, 0
+
+    def _behind_newest_entry(self) -> tuple[int, int]:
+        self._open_all()
+        for queue in self._queues.all:
+            self._ends[queue] = queue.max_offset
+            self._cut(queue, self._log.end)
+        newest = max(self._queues.all, key=lambda queue: queue.max_physical)
+        record = self._newest_record(newest)
+        if record is None:
+            return self._log.min_offset, 0
+        self._enter_from = newest.max_physical
+        return record.physical_offset, record.store_timestamp
+
+    def _by_timestamps(self) -> int:
+        for file in reversed(self._log.files.mapped):
+            with contextlib.suppress(RecordError):
+                timestamp = decode(file.view, check_crc=False).store_timestamp
+                if 0 < timestamp <= self._checkpoint.recover_from:
+                    return file.base_offset
+        return self._log.min_offset
+
+    def _open_all(self) -> None:
+        unopened = self._queues.unopened()
+        for number, (topic, queue_id) in enumerate(unopened):
+            self._progress.queues(number, len(unopened))
+            self._queues.find(topic, queue_id)
 
     def _newest_record(self, queue: ConsumeQueue) -> Record | None:
         """Return the record that the last entry of `queue` points at; None when it is not whole."""
@@ -181,35 +254,40 @@ class Recovery:
 
     def _walk_from(self, start: int, timestamp: int) -> LogWalk:
         self._start = start
-        whole = start == self._log.min_offset
+        self._whole = start == self._log.min_offset
+        self._prepared.clear()
         for queue in self._queues.all:
-            self._cut(queue, start)
-            # One that was found empty may have lost more than the walk will see.
-            if queue.max_physical < 0 and (whole or queue in self._ends):
-                self._anew.add(queue)
+            self._prepare(queue)
         walk = LogWalk(self._log.files, start, timestamp)
         for record in walk:
+            self._progress.log(start, walk.end, self._data_end)
+            if record.physical_offset < self._enter_from:
+                continue
             if has_queue_entry(record.sys_flag):
-                self._enter(record, whole=whole)
+                self._enter(record)
             elif record.sys_flag & INNER_BATCH:
                 self._skipped += 1
             elif stands_for_message(record):
                 self._enter_lost(record)
         return walk
 
+    def _data_end(self) -> int:
+        """Return the physical offset behind the last block that has data."""
+        last = self._log.files.mapped[-1]
+        return last.base_offset + max((end for _, end in last.data_extents(0)), default=0)
+
+    def _prepare(self, queue: ConsumeQueue) -> None:
+        """Cut off what the walk enters."""
+        self._prepared.add(queue)
+        if queue.max_offset:
+            self._ends.setdefault(queue, queue.max_offset)
+        self._cut(queue, max(self._start, self._enter_from))
+        # One that was found empty may have lost more than the walk will see.
+        if queue.max_physical < 0 and (self._whole or queue in self._ends):
+            self._anew.add(queue)
+
     def _cut(self, queue: ConsumeQueue, start: int) -> None:
-        """Cut off the entries of records from `start` on, which the walk enters, and those that do
-        not point at their message: the reference leaves remains of earlier lives behind the end of
-        its files."""
-        end = offset = queue.max_offset
-        while offset > queue.min_offset:
-            entry = queue.entry(offset - 1)
-            assert entry is not None
-            if entry[1] != FILLER_SIZE:
-                if entry[0] < start and self._fits(queue, offset - 1, entry):
-                    break
-                end = offset - 1
-            offset -= 1
+        end = self._tail.good_end(queue, start)
         if end < queue.max_offset:
             self._keep(queue, end)
             queue.truncate(end)
@@ -243,22 +321,8 @@ class Recovery:
                     queue.topic, queue.queue_id, begin, error,
                 )  # fmt: skip
 
-    def _fits(self, queue: ConsumeQueue, offset: int, entry: tuple[int, int, int]) -> bool:
-        physical, size, _ = entry
-        before = queue.entry(offset - 1)
-        if before is not None and before[1] != FILLER_SIZE and before[0] >= physical:
-            return False
-        if physical < self._log.min_offset:
-            return True  # it has expired
-        with contextlib.suppress(RecordNotFound, RecordError):
-            record = decode(self._log.record_at(physical), check_crc=False)
-            return (record.topic, record.queue_id, record.queue_offset, record.size) == (
-                queue.topic, queue.queue_id, offset, size,
-            )  # fmt: skip
-        return False
-
-    def _enter(self, record: Record, *, whole: bool) -> None:
-        """Make sure that the record has its entry; `whole`: the walk began where the log does.
+    def _enter(self, record: Record) -> None:
+        """Make sure that the record has its entry.
 
         A topic that was deleted and made anew begins again at queue offset 0, with the records of
         its earlier life still in the log. The later life wins.
@@ -268,6 +332,8 @@ class Recovery:
         except ValueError:
             self._skipped += 1
             return
+        if queue not in self._prepared:
+            self._prepare(queue)
         offset = record.queue_offset
         if queue.max_offset < queue.next_offset:  # the messages at its end are lost ...
             if offset < queue.next_offset:
@@ -290,7 +356,7 @@ class Recovery:
                     record.topic, record.queue_id, queue.max_offset,
                 )  # fmt: skip
                 return
-            elif whole:
+            elif self._whole:
                 self._lost += offset - queue.max_offset
                 queue.fill_until(offset)
             else:
@@ -309,6 +375,8 @@ class Recovery:
         """Have the offset of a message that a repair could not save not given again."""
         with contextlib.suppress(ValueError):
             queue = self._queues.find_or_create(record.topic, record.queue_id)
+            if queue not in self._prepared:
+                self._prepare(queue)
             if record.queue_offset >= queue.next_offset:
                 queue.skip_until(record.queue_offset + 1)
 
@@ -379,22 +447,20 @@ class Recovery:
         else:
             flushed = self._start
         self._checkpoint.confirm_physical_offset = flushed
-        self._checkpoint.entered_offset = self._start
+        self._checkpoint.entered_offset = max(self._start, self._enter_from)
+        self._checkpoint.last_write = self._start
         if flushed < before:
             self._checkpoint.sync()
 
     def _report(self, walk: LogWalk) -> None:
         log.info(
-            "recovered after a %s: the log ends at %d, %d queues, %d entries added",
+            "recovered after a %s: the log ends at %d, %d queues looked at, %d entries added",
             "clean stop" if self._clean else "crash", walk.end, len(self._queues.all),
             self._entered,
         )  # fmt: skip
         for queue, end in self._ends.items():
             if queue.max_offset < end:
-                log.warning(
-                    "%s/%d: cut %d entries without a message",
-                    queue.topic, queue.queue_id, end - queue.max_offset,
-                )  # fmt: skip
+                log_cut(queue, end)
         if self._lost:
             log.error("%d messages are missing in the log; their offsets stay empty", self._lost)
         if self._replaced:

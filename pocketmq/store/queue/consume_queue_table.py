@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Set
 from pathlib import Path
-from types import MappingProxyType
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
 from pocketmq.store.files import Files, Retirement
@@ -19,9 +19,13 @@ log = logging.getLogger(__name__)
 class ConsumeQueueTable:
     """Finds, makes and removes queues.
 
+    A queue on the disk is opened when it is first asked for: a start that opened all of them would
+    take the longer the more there are.
+
     Attributes:
-        by_topic: topic → queue id → queue.
-        all: every queue. Replaced, never changed in place: a flush thread may walk through it.
+        by_topic: topic → queue id → queue, of those that are open. `find` has the others.
+        all: every queue that is open. Replaced, never changed in place: a flush thread may walk
+            through it.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int, retired: Retirement) -> None:
@@ -32,6 +36,11 @@ class ConsumeQueueTable:
         self._file_size = file_size
         self._retired = retired
         self._mappings = QueueMappings(files)
+        # Topics with queues on the disk that are not open, and the ids of these; None while the
+        # topic's directory has not been listed.
+        self._unopened: dict[str, set[int] | None] = {}
+        self._clean = True  # whether queues on the disk are as after a clean stop
+        self._settle: Callable[[ConsumeQueue], None] | None = None
         # Topics whose queues are of another kind: an entry of ours would keep the official broker
         # from opening the store.
         self._batch_topics: frozenset[str] = frozenset()
@@ -39,64 +48,148 @@ class ConsumeQueueTable:
         self._listeners: dict[tuple[str, int], tuple[ArrivalListener, ...]] = {}
 
     @property
-    def view(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
-        """`by_topic`, read-only."""
-        return MappingProxyType(self.by_topic)
-
-    @property
     def has_foreign(self) -> bool:
         """Whether there are queues that only the official broker can fill."""
         light = self._directory.glob(f"{LIGHT_QUEUE_PREFIX}*/")
         return bool(self._batch_topics) or next(light, None) is not None
 
-    def load(self, *, clean: bool) -> None:
-        """Open the queues on disk, `clean` after a clean stop.
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no queue, neither open nor on the disk."""
+        return not self.all and not any(self.queue_ids(topic) for topic in self.topics())
 
-        Raises as `ConsumeQueue.load`, and ConfigFileError.
+    def topics(self) -> list[str]:
+        """Return the topics with queues. One whose directory is empty may be among them."""
+        return [*self.by_topic, *(topic for topic in self._unopened if topic not in self.by_topic)]
+
+    def queue_ids(self, topic: str) -> set[int]:
+        """Return the ids of a topic's queues, open or not."""
+        return {*self.by_topic.get(topic, ()), *self._ids_on_disk(topic)}
+
+    def unopened(self) -> list[tuple[str, int]]:
+        """Return topic and queue id of each queue that is on the disk but not open."""
+        return [
+            (topic, queue_id)
+            for topic in sorted(self._unopened)
+            for queue_id in sorted(self._ids_on_disk(topic))
+        ]
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def load(self, *, clean: bool) -> None:
+        """Look which topics are on the disk, whose queues are as after a clean stop, or not.
+
+        Raises ConfigFileError, OSError.
         """
+        self._clean = clean
         self._batch_topics = batch_topics(self._directory.parent)
         if not self._directory.is_dir():
             return
-        for path in sorted(self._directory.glob("*/*/")):
+        with os.scandir(self._directory) as found:
+            names = sorted(entry.name for entry in found if entry.is_dir())
+        for name in names:
             try:
-                queue = self.find_or_create(path.parent.name, int(path.name))
+                self._check(name, 0)
             except ValueError as error:
-                log.warning("%s is ignored: %s", path, error)
+                log.warning("%s is ignored: %s", self._directory / name, error)
             else:
-                queue.load(clean=clean)
+                self._unopened[name] = None
+
+    def settled(self, settle: Callable[[ConsumeQueue], None]) -> None:
+        """Take the queues that are not open yet for whole from now on: the store is recovered.
+        `settle` is called for each of them once it is open."""
+        self._clean = True
+        self._settle = settle
+
+    def _ids_on_disk(self, topic: str) -> Set[int]:
+        if topic not in self._unopened:
+            return frozenset()
+        ids = self._unopened[topic]
+        if ids is None:
+            self._unopened[topic] = ids = set()
+            with os.scandir(self._directory / topic) as found:
+                entries = [entry for entry in found if entry.is_dir()]
+            for entry in entries:
+                if entry.name.isdecimal() and entry.name == str(int(entry.name)):
+                    ids.add(int(entry.name))
+                else:
+                    log.warning("%s is ignored: a queue is named by its number", entry.path)
+        return ids
+
+    def _open(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        if queue_id not in self._ids_on_disk(topic):
+            return None
+        queue = self._make(topic, queue_id)
+        try:
+            queue.load(clean=self._clean)
+            if self._settle is not None:
+                self._settle(queue)
+        except BaseException:
+            queue.files.close()
+            raise
+        self._add(queue)
+        return queue
+
+    # --- finding and making -------------------------------------------------------------------
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, if it has or had a message."""
+        """Return the queue, if it has or had a message.
+
+        Raises as `ConsumeQueue.load` when it is on the disk and cannot be opened.
+        """
         queues = self.by_topic.get(topic)
-        return queues.get(queue_id) if queues is not None else None
+        queue = queues.get(queue_id) if queues is not None else None
+        if queue is None and topic in self._unopened:
+            return self._open(topic, queue_id)
+        return queue
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; a new one has no file before its first message.
 
-        Raises ValueError for a topic that cannot name a directory, or that is not served.
+        Raises as `find`, and ValueError for a topic that cannot name a directory, or that is not
+        served.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
-            if TOPIC_PATTERN.fullmatch(topic) is None or queue_id < 0:
-                raise ValueError(f"topic {topic!r} with queue {queue_id} cannot have a queue")
-            if topic in self._batch_topics:
-                raise ValueError(f"topic {topic!r} has batch consume queues, which are not served")
-            if topic.startswith(LIGHT_QUEUE_PREFIX):
-                # Its entries point at the records of other topics.
-                raise ValueError(f"topic {topic!r} is a light queue, which is not served")
-            directory = self._directory / topic / str(queue_id)
-            queue = ConsumeQueue(
-                self._files, directory, topic, queue_id, self._file_size, self._retired,
-                self._mappings,
-            )  # fmt: skip
-            queue.listeners = self._listeners.get((topic, queue_id), ())
-            self.by_topic.setdefault(topic, {})[queue_id] = queue
-            self.all = (*self.all, queue)
+            self._check(topic, queue_id)
+            queue = self._make(topic, queue_id)
+            self._add(queue)
         return queue
+
+    def _check(self, topic: str, queue_id: int) -> None:
+        if TOPIC_PATTERN.fullmatch(topic) is None or queue_id < 0:
+            raise ValueError(f"topic {topic!r} with queue {queue_id} cannot have a queue")
+        if topic in self._batch_topics:
+            raise ValueError(f"topic {topic!r} has batch consume queues, which are not served")
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
+            # Its entries point at the records of other topics.
+            raise ValueError(f"topic {topic!r} is a light queue, which is not served")
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(
+            self._files, self._directory / topic / str(queue_id), topic, queue_id, self._file_size,
+            self._retired, self._mappings,
+        )  # fmt: skip
+        queue.listeners = self._listeners.get((topic, queue_id), ())
+        return queue
+
+    def _add(self, queue: ConsumeQueue) -> None:
+        self.by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
+        self.all = (*self.all, queue)
+        unopened = self._unopened.get(queue.topic)
+        if unopened is not None:
+            unopened.discard(queue.queue_id)
+            if not unopened:
+                del self._unopened[queue.topic]
+
+    # --- removing -----------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> bool:
         """Remove all queues of a topic; False when it has none. Its records stay in the commit
-        log until they expire. Raises OSError."""
+        log until they expire. Raises OSError, and as `find`."""
+        for queue_id in sorted(self._ids_on_disk(topic)):
+            self._open(topic, queue_id)
+        self._unopened.pop(topic, None)
         queues = self.by_topic.pop(topic, None)
         if queues is None:
             return False
@@ -110,7 +203,9 @@ class ConsumeQueueTable:
 
     def delete_expired(self, min_physical: int) -> None:
         """Remove the queues whose every message the commit log no longer has, except those of
-        system topics; their next message gets queue offset 0. Raises OSError."""
+        system topics; their next message gets queue offset 0. Raises OSError, and as `find`."""
+        for topic, queue_id in self.unopened():
+            self._open(topic, queue_id)
         for queue in self.all:
             # One with messages that wait for a flush is alive.
             if (
@@ -147,6 +242,7 @@ class ConsumeQueueTable:
             queue.files.close()
         self.all = ()
         self.by_topic.clear()
+        self._unopened.clear()
 
     def _of(self, topic: str, queue_id: int) -> tuple[ArrivalListener, ...]:
         return self._listeners.get((topic, queue_id), ())
@@ -158,6 +254,6 @@ class ConsumeQueueTable:
             self._listeners[topic, queue_id] = listeners
         else:
             self._listeners.pop((topic, queue_id), None)
-        queue = self.find(topic, queue_id)
+        queue = self.by_topic.get(topic, {}).get(queue_id)
         if queue is not None:
             queue.listeners = listeners

@@ -344,6 +344,9 @@ class _Repairing:
             for queue in table.all:
                 queue.flush()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = log.end
+            # The next start looks at every queue: messages that are lost are only known to the
+            # padding behind the last entries.
+            checkpoint.last_write = 0
             checkpoint.physic_timestamp = log.store_timestamp
             if not table.has_foreign:  # whose entries only the official broker can make
                 checkpoint.logics_timestamp = log.store_timestamp

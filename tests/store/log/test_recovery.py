@@ -208,8 +208,9 @@ async def test_damage_in_flushed_messages_is_an_error(bench: Any, damage: str) -
     """Good records follow, and the checkpoint says they were on the disk: this is no torn tail."""
     store = bench.open()
     results = fill(bench, store, 30)
-    await store.close()
-    (bench.root / "abort").write_text("1")
+    store.start()
+    assert await store.all_flushed()
+    bench = bench.copy("crashed")
     at = results[10].physical_offset
     place, content = {
         "body": (at + 95, b"?"),
@@ -246,8 +247,8 @@ async def test_damage_with_good_records_only_in_the_next_file(bench: Any) -> Non
 
 
 async def test_an_old_store_is_not_walked_from_its_begin(bench: Any) -> None:
-    """After a crash the walk begins at the last file that is older than the checkpoint, so damage
-    before it stays undiscovered, as with the reference."""
+    """After a crash the walk begins at the checkpoint, so damage before it stays undiscovered, as
+    with the reference."""
     store = bench.open()
     results = fill(bench, store, 300)
     bench.clock.now += 10_000
@@ -300,6 +301,7 @@ async def test_entries_lost_before_the_checkpoint_need_the_whole_log(
     expected = bench.bodies(store, "Quiet")
     await store.close()
     (bench.root / "abort").write_text("1")
+    bench.files.boot_id = lambda: b"another boot id."
     patch(bench.queue_file("Quiet", 0), 80, bytes(20 if not later else 320))
     opened = bench.open()
     assert "from the whole commit log" in caplog.text

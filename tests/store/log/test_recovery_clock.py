@@ -62,13 +62,14 @@ async def test_damage_in_what_was_flushed(bench: Any, place: int) -> None:
     """9 is the last message before the clock went back: what follows it is older."""
     store = bench.open()
     results = fill(bench, store, 10)
-    store = await reopened(bench, store, by=-HOUR)
+    bench.clock.now -= HOUR
     results += fill(bench, store, 10)
-    await store.close()
-    (bench.root / "abort").write_text("1")
-    patch(bench.segment(), results[place].physical_offset + 100, b"\xff")
+    store.start()
+    assert await store.all_flushed()
+    crashed = bench.copy("crashed")
+    patch(crashed.segment(), results[place].physical_offset + 100, b"\xff")
     with pytest.raises(StoreCorrupt, match=f"{19 - place} good ones follow") as caught:
-        bench.open()
+        crashed.open()
     assert caught.value.offset == results[place].physical_offset
 
 

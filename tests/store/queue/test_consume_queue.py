@@ -15,6 +15,7 @@ from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.entry_array import EntryRun
 from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
 from pocketmq.store.queue.queue_mappings import QueueMappings
+from pocketmq.store.queue.queue_view import QueuesByTopic
 
 PER_FILE = 20
 
@@ -197,7 +198,7 @@ def test_the_table_finds_and_refuses(bench: Any) -> None:
     assert table.find_or_create("Topic", 3) is queue
     assert table.find("Topic", 3) is queue
     assert table.find("Topic", 4) is None
-    assert table.view["Topic"][3] is queue
+    assert QueuesByTopic(table)["Topic"][3] is queue
     for topic, queue_id in (("a/b", 0), ("..", 0), ("", 0), ("Topic", -1)):
         with pytest.raises(ValueError, match="cannot have a queue"):
             table.find_or_create(topic, queue_id)

@@ -190,7 +190,7 @@ async def test_a_record_that_says_it_is_another_message(bench: Any, field: str) 
 async def test_the_refusal_names_the_command(bench: Any) -> None:
     results = await filled(bench)
     (bench.root / "abort").write_text("1")
-    patch(bench.segment(3 * FILE), results[298].physical_offset % FILE + 95, b"????")
+    patch(bench.segment(3 * FILE), results[299].physical_offset % FILE + 95, b"????")
     with pytest.raises(StoreError, match=f"type: pocketmq store repair {bench.root} "):
         bench.open()
     repaired(bench)

@@ -1,0 +1,184 @@
+"""`python -m bench.starts`: how long our broker takes from its start until it listens.
+
+For stores of several sizes: with files of 1 GiB that are whole but sparse (a message and a blank
+each), with many queues, after a clean stop, and after a SIGKILL with messages behind the
+checkpoint. Prints the median of several starts, in seconds, what the broker has open then, and what
+the queues take up on the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pocketmq
+from pocketmq.message import record as records
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.checksum import body_crc
+from pocketmq.message.identity import pack_host
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
+from tests.interop.harness import ours
+from tests.interop.harness.official import Server
+
+from .contenders import SEGMENT, resident_megabytes
+from .work_directory import work_directory
+
+HOST: Final = pack_host("127.0.0.1", 10911)
+ENTRY: Final = struct.Struct(">qiq")
+BODY: Final = b"." * 1024
+RECENT: Final = 100_000
+"""Messages in the last file of the log that are flushed, ..."""
+PER_TOPIC: Final = 8
+
+
+class Case(NamedTuple):
+    """A store to start from."""
+
+    gigabytes: int  # files of the commit log
+    queues: int
+
+
+CASES: Final = (Case(1, 8), Case(10, 8), Case(200, 8), Case(10, 10_000))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.starts", description=__doc__)
+    parser.add_argument("--starts", type=int, default=3, help="starts of each kind (3)")
+    parser.add_argument(
+        "--tail", type=int, default=20_000, help="messages before each SIGKILL (20000)"
+    )
+    parser.add_argument(
+        "--case", type=int, nargs=2, metavar=("GB", "QUEUES"), help="only a store of this size"
+    )
+    parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
+    options = parser.parse_args()
+    cases = CASES if options.case is None else (Case(*options.case),)
+    with work_directory("pocketmq-starts-", options.keep) as directory:
+        namesrv = ours.start_name_server(directory)
+        print(f"{'GB':>5} {'queues':>7} {'clean':>7} {'killed':>7}  behind the checkpoint", end="")
+        print(f" {'MB':>7} {'fds':>6} {'maps':>6} {'KiB a queue':>12}")
+        for case in cases:
+            home = directory / f"{case.gigabytes}-{case.queues}"
+            store = home / "broker-ours" / "store"
+            make_store(store, case)
+            print(measured(home, namesrv, store, case, options.starts, options.tail), flush=True)
+
+
+def measured(home: Path, namesrv: Server, store: Path, case: Case, starts: int, tail: int) -> str:
+    """Return the line of one store."""
+
+    def seconds() -> tuple[float, Server]:
+        settings = {"mappedFileSizeCommitLog": SEGMENT}
+        server = ours.start_broker(home, namesrv.address, store=store, settings=settings)
+        return server.process.waited, server
+
+    with stopped(seconds()[1]):
+        pass  # the tables of topics are written
+    clean, killed = [], []
+    for _ in range(starts):
+        took, server = seconds()
+        clean.append(took)
+        with stopped(server):
+            figures = (
+                f"{resident_megabytes(server.process.pid):7.1f} "
+                f"{len(list(Path(f'/proc/{server.process.pid}/fd').iterdir())):6} "
+                f"{Path(f'/proc/{server.process.pid}/maps').read_text().count(chr(10)):6}"
+            )
+    for _ in range(starts):
+        _, server = seconds()
+        asyncio.run(send(server.address, namesrv.address, tail, case.queues))
+        server.process.kill()
+        took, server = seconds()
+        killed.append(took)
+        with stopped(server):
+            pass
+    queue_files = list((store / "consumequeue").glob("T*/*/*"))
+    blocks = sum(path.stat().st_blocks * 512 for path in queue_files) / max(1, len(queue_files))
+    return (
+        f"{case.gigabytes:5} {case.queues:7} {statistics.median(clean):7.2f} "
+        f"{statistics.median(killed):7.2f}  {tail:13} messages {figures} {blocks / 1024:12.0f}"
+    )
+
+
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """Stop a broker at the end."""
+    yield
+    server.process.terminate()
+
+
+async def send(broker: str, namesrv: str, count: int, queues: int) -> None:
+    """Send messages over all queues."""
+    async with pocketmq.Producer("starts", namesrv) as producer:
+        topics = max(1, queues // PER_TOPIC)
+        for begin in range(0, count, 100):
+            topic = f"T{begin // 100 % topics}"
+            await producer.send([pocketmq.Message(topic, BODY) for _ in range(100)])
+
+
+def make_store(root: Path, case: Case) -> None:
+    """Write a store that was stopped cleanly."""
+    entries = bytearray()
+    for number in range(case.gigabytes - 1):
+        entries += write_sparse(root / "commitlog", number)
+    if entries:
+        path = root / "consumequeue" / "old" / "0" / f"{0:020d}"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(entries)
+        with path.open("r+b") as file:
+            file.truncate(StoreConfig().consume_queue_file_size)
+    asyncio.run(fill(root, case.queues))
+
+
+def write_sparse(directory: Path, number: int) -> bytes:
+    """Write a file of the log with one message and a blank; return the message's entry."""
+    directory.mkdir(parents=True, exist_ok=True)
+    topic, base = b"old", number * SEGMENT
+    size = records.record_size(len(BODY), len(topic), 0, 0, 1)
+    content = bytearray(size + 8)
+    now = 1_700_000_000_000 + number
+    records.encode_into(
+        content, 0, size=size, magic=records.MAGIC_V1, body_crc=body_crc(BODY), queue_id=0, flag=0,
+        queue_offset=number, physical_offset=base, sys_flag=0, born_timestamp=now, born_host=HOST,
+        store_timestamp=now, store_host=HOST, reconsume_times=0, prepared_transaction_offset=0,
+        body=BODY, topic=topic, properties=b"",
+    )  # fmt: skip
+    content[size:] = struct.pack(">iI", SEGMENT - size, records.BLANK_MAGIC)
+    path = directory / f"{base:020d}"
+    path.write_bytes(content)
+    with path.open("r+b") as file:
+        file.truncate(SEGMENT)
+    return ENTRY.pack(base, size, 0)
+
+
+async def fill(root: Path, queues: int) -> None:
+    """Put a message into each queue, and as many as there shall be in the last file."""
+    store = MessageStore(StoreConfig(store_path_root_dir=str(root)), store_host=HOST)
+    store.open()
+    store.start()
+    batch = encode_batch([(0, BODY, b"")] * 100)
+    for number in range(RECENT // 100):
+        store.put_batch("recent", 0, batch, "", born_timestamp=1, born_host=HOST)
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+    for number in range(queues):
+        result = store.put(
+            f"T{number // PER_TOPIC}", number % PER_TOPIC, BODY, "", born_timestamp=1,
+            born_host=HOST, tags_code=0,
+        )  # fmt: skip
+        assert result.ok, result.remark
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+    await store.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The end of a consume queue that agrees with the commit log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from pocketmq.message.record import RecordError, decode
+from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
+from pocketmq.store.queue.queue_entry import Entry
+
+log = logging.getLogger(__name__)
+
+
+class QueueTail:
+    """Finds where the last entries of a queue stop to agree with the log."""
+
+    def __init__(self, commit_log: CommitLog) -> None:
+        self._log = commit_log
+
+    def good_end(self, queue: ConsumeQueue, start: int) -> int:
+        """Return the offset from which on entries are of records from the physical offset `start`
+        on, or do not point at their message: the reference leaves remains of earlier lives behind
+        the end of its files."""
+        end = offset = queue.max_offset
+        while offset > queue.min_offset:
+            entry = queue.entry(offset - 1)
+            assert entry is not None
+            if entry[1] != FILLER_SIZE:
+                if entry[0] < start and self._fits(queue, offset - 1, entry):
+                    break
+                end = offset - 1
+            offset -= 1
+        return end
+
+    def settle(self, queue: ConsumeQueue) -> None:
+        """Bring a queue in line with the log that is opened after the log was recovered, since
+        nothing in it has changed after the checkpoint. Raises DiskFull, OSError."""
+        end = queue.max_offset
+        good = self.good_end(queue, self._log.end)
+        if good < end:
+            queue.truncate(good)
+            log_cut(queue, end)
+        queue.correct_min_offset(self._log.min_offset)
+
+    def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
+        physical, size, _ = entry
+        before = queue.entry(offset - 1)
+        if before is not None and before[1] != FILLER_SIZE and before[0] >= physical:
+            return False
+        if physical < self._log.min_offset:
+            return True  # it has expired
+        with contextlib.suppress(RecordNotFound, RecordError):
+            record = decode(self._log.record_at(physical), check_crc=False)
+            return (record.topic, record.queue_id, record.queue_offset, record.size) == (
+                queue.topic, queue.queue_id, offset, size,
+            )  # fmt: skip
+        return False
+
+
+def log_cut(queue: ConsumeQueue, end: int) -> None:
+    """Say that a queue that ended at `end` was cut."""
+    log.warning(
+        "%s/%d: cut %d entries without a message",
+        queue.topic,
+        queue.queue_id,
+        end - queue.max_offset,
+    )

@@ -1,0 +1,203 @@
+"""Queues that a start leaves closed: they are opened, and are right, when they are asked for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.message.batch_body import encode_batch
+from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.files import MappedFile
+from pocketmq.store.results import PutStatus
+from tests.store.conftest import FailingFiles, StoreBench
+
+OTHER_BOOT = b"another boot id."
+
+
+def opened_queues(bench: StoreBench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics whose queue files were opened since, one after the other."""
+    opened: list[str] = []
+
+    def open_file(path: Path, *rest: Any, **more: Any) -> MappedFile:
+        if "consumequeue" in path.parts:
+            opened.append(path.parts[-3])
+        return FailingFiles.open(bench.files, path, *rest, **more)
+
+    monkeypatch.setattr(bench.files, "open", open_file)
+    return opened
+
+
+def fill(bench: StoreBench, store: Any, topic: str, count: int) -> None:
+    for n in range(count):
+        bench.clock.now += 1
+        assert bench.put(store, topic, body=b"%05d" % n + b"." * 100).ok
+
+
+def crash(bench: StoreBench) -> StoreBench:
+    """A copy of the store as a killed process leaves it."""
+    return bench.copy("crashed")
+
+
+async def test_a_start_after_a_clean_stop_opens_one_queue(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open()
+    for topic in ("A", "B", "C"):
+        fill(bench, store, topic, 100)
+    await store.close()
+    opened = opened_queues(bench, monkeypatch)
+    store = bench.open()
+    assert set(opened) == {"C"}, "that of the last message, which is looked at"
+    assert set(store.queues) == {"A", "B", "C"}
+    assert set(opened) == {"C"}
+    assert (store.min_offset("A", 0), store.max_offset("A", 0)) == (0, 100)
+    assert len(bench.bodies(store, "B")) == 100
+    assert bench.put(store, "B").queue_offset == 100
+    body = encode_batch([(0, b"body", b"")])
+    result = store.put_batch("A", 0, body, "", born_timestamp=1, born_host=bytes(8))
+    assert result.queue_offset == 100
+
+
+async def test_after_a_kill_only_queues_behind_the_checkpoint_are_opened(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open()
+    fill(bench, store, "Quiet", 100)
+    fill(bench, store, "Busy", 100)
+    await store.close()
+    store = bench.open()
+    fill(bench, store, "Busy", 100)
+    fill(bench, store, "New", 5)
+    crashed = crash(bench)
+    opened = opened_queues(crashed, monkeypatch)
+    again = crashed.open()
+    assert set(opened) == {"Busy", "New"}
+    assert crashed.bodies(again, "Busy") == bench.bodies(store, "Busy")
+    assert (again.max_offset("New", 0), again.max_offset("Quiet", 0)) == (5, 100)
+    assert crashed.bodies(again, "Quiet") == bench.bodies(store, "Quiet")
+    assert crashed.put(again, "Quiet").queue_offset == 100
+    await again.close()
+    last = crashed.open()
+    assert last.max_offset("Quiet", 0) == 101
+    await last.close()
+
+
+async def test_after_a_power_cut_queues_ahead_of_the_log_are_cut_at_once(
+    bench: StoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log lost messages whose entries are on the disk. If these stayed, new messages would come
+    to lie where they point, and the official broker would take them for messages."""
+    store = bench.open()
+    fill(bench, store, "Quiet", 10)
+    fill(bench, store, "Busy", 10)
+    await store.close()
+    store = bench.open()
+    end = store.commit_log.end
+    fill(bench, store, "Quiet", 5)
+    crashed = crash(bench)
+    with crashed.segment().open("r+b") as file:
+        file.seek(end)
+        file.write(bytes(16 * 1024 - end))
+    crashed.files.boot_id = lambda: OTHER_BOOT  # type: ignore[method-assign]
+    again = crashed.open()
+    assert "Quiet/0: cut 5 entries without a message" in caplog.text
+    assert not any(crashed.queue_file("Quiet", 0).read_bytes()[200:])
+    fill(crashed, again, "Busy", 5)
+    assert again.max_offset("Quiet", 0) == 10
+    assert crashed.put(again, "Quiet").queue_offset == 10
+    await again.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_late_queue_knows_what_has_expired(bench: StoreBench, killed: bool) -> None:
+    store = bench.open()
+    fill(bench, store, "Old", 100)
+    fill(bench, store, "New", 100)
+    await store.close()
+    if killed:
+        store = bench.open()
+        fill(bench, store, "New", 10)
+        bench = crash(bench)
+    bench.segment(0).unlink()
+    store = bench.open()
+    low = store.min_offset("Old", 0)
+    assert 60 < low < 100
+    assert [record.queue_offset for record in bench.read_all(store, "Old")] == [*range(low, 100)]
+    assert bench.put(store, "Old").queue_offset == 100
+    await store.close()
+
+
+async def test_a_queue_that_cannot_be_opened_concerns_no_other(bench: StoreBench) -> None:
+    store = bench.open()
+    fill(bench, store, "Broken", 50)
+    fill(bench, store, "Whole", 10)
+    await store.close()
+    bench.queue_file("Broken", 0, 400).unlink()
+    store = bench.open()
+    result = bench.put(store, "Broken")
+    assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "queue Broken/0 cannot be opened" in result.remark
+    assert "the file 00000000000000000400 before it is missing" in result.remark
+    with pytest.raises(StoreCorrupt, match="before it is missing"):
+        store.get("Broken", 0, 0, 32)
+    assert bench.put(store, "Whole").queue_offset == 10
+    assert len(bench.bodies(store, "Whole")) == 11
+
+
+async def test_a_topic_that_was_not_opened_is_deleted(bench: StoreBench) -> None:
+    store = bench.open()
+    fill(bench, store, "Old", 50)
+    fill(bench, store, "New", 10)
+    await store.close()
+    store = bench.open()
+    assert store.delete_topic("Old")
+    assert not (bench.root / "consumequeue" / "Old").exists()
+    assert not store.delete_topic("Old")
+    assert set(store.queues) == {"New"}
+    assert bench.put(store, "Old").queue_offset == 0
+
+
+async def test_the_message_of_a_topic_deleted_before_a_clean_stop_stays_away(
+    bench: StoreBench,
+) -> None:
+    store = bench.open()
+    fill(bench, store, "Kept", 5)
+    fill(bench, store, "Deleted", 5)
+    assert store.delete_topic("Deleted")
+    await store.close()
+    store = bench.open()
+    assert set(store.queues) == {"Kept"}
+
+
+async def test_a_queue_that_lost_its_last_entry_is_built_again(
+    bench: StoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = bench.open()
+    fill(bench, store, "Topic", 30)
+    fill(bench, store, "Other", 30)
+    expected = bench.bodies(store, "Other")
+    await store.close()
+    with bench.queue_file("Other", 0, 400).open("r+b") as file:
+        file.seek(9 * 20)
+        file.write(bytes(20))
+    store = bench.open()
+    assert "building the consume queues from the whole commit log" in caplog.text
+    assert bench.bodies(store, "Other") == expected
+
+
+async def test_queues_of_a_store_without_a_checkpoint_are_all_opened(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open()
+    fill(bench, store, "A", 10)
+    fill(bench, store, "B", 10)
+    await store.close()
+    (bench.root / "checkpoint").unlink()
+    shutil.rmtree(bench.root / "index", ignore_errors=True)
+    opened = opened_queues(bench, monkeypatch)
+    store = bench.open()
+    assert set(opened) == {"A", "B"}
+    assert store.max_offset("A", 0) == 10
