@@ -117,11 +117,11 @@ def stopped(server: Server) -> Iterator[None]:
 
 async def send(broker: str, namesrv: str, count: int, queues: int) -> None:
     """Send messages over all queues."""
-    async with pocketmq.Producer("starts", namesrv) as producer:
+    async with pocketmq.Producer("starts", namesrv=namesrv) as producer:
         topics = max(1, queues // PER_TOPIC)
         for begin in range(0, count, 100):
             topic = f"T{begin // 100 % topics}"
-            await producer.send([pocketmq.Message(topic, BODY) for _ in range(100)])
+            await producer.send_batch([pocketmq.Message(topic, BODY) for _ in range(100)])
 
 
 def make_store(root: Path, case: Case) -> None:

@@ -34,6 +34,7 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.log.recovery_progress import RecoveryProgress
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
@@ -91,11 +92,15 @@ class MessageStore:
         disk_retry: float = 1.0,
         index_pace: IndexPace = USUAL_PACE,
         index_worker: MakeWorker = IndexWorker,
+        recovery_clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises ValueError when messageDelayLevel cannot be parsed."""
+        """`recovery_clock` (seconds) tells when a recovery that takes long says how far it is.
+
+        Raises ValueError when messageDelayLevel cannot be parsed."""
         self.config = config
         self.delay_levels = DelayLevels(config.message_delay_level)
         self.counters = StoreCounters()
+        self._recovery_clock = recovery_clock
         self._files = files = files or Files()
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
@@ -281,8 +286,9 @@ class MessageStore:
             # cannot make those of foreign queues, so it leaves the traces of the crash.
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
             recovery = Recovery(
-                self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean
-            )
+                self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean,
+                progress=RecoveryProgress(clock=self._recovery_clock),
+            )  # fmt: skip
             recovery.run()
             self._flusher.flushed = self._checkpoint.confirm_physical_offset
             self._pending.entered = self.commit_log.end

@@ -9,7 +9,8 @@ import os
 import shutil
 import tarfile
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +132,7 @@ class StoreBench:
         self.disk_retry = 1.0
         self.index_pace = IndexPace()
         self.index_worker: MakeWorker = IndexWorker
+        self.recovery_clock: Callable[[], float] = time.monotonic
         self.opened: list[MessageStore] = []
 
     def config(self, **changes: Any) -> StoreConfig:
@@ -153,6 +155,7 @@ class StoreBench:
             disk_retry=self.disk_retry,
             index_pace=self.index_pace,
             index_worker=self.index_worker,
+            recovery_clock=self.recovery_clock,
         )
         self.opened.append(store)
         return store

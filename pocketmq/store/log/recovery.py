@@ -274,7 +274,7 @@ class Recovery:
     def _data_end(self) -> int:
         """Return the physical offset behind the last block that has data."""
         last = self._log.files.mapped[-1]
-        return last.base_offset + max((end for _, end in last.data_extents(0)), default=0)
+        return last.base_offset + last.data_end()
 
     def _prepare(self, queue: ConsumeQueue) -> None:
         """Cut off what the walk enters."""

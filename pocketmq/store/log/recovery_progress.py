@@ -49,7 +49,8 @@ class RecoveryProgress:
             )
 
     def _say(self, what: str) -> None:
-        log.info("recovering the store: %s (%s)", what, self._why)
+        # A warning, since an operator waits, and the usual level shows nothing less.
+        log.warning("recovering the store: %s (%s)", what, self._why)
         self._next = self._clock() + INTERVAL
 
 

@@ -110,7 +110,6 @@ class ConsumeQueue:
         fillers = max(self.max_offset * UNIT - base, 0) if first else 0
         blocks = min(max(fillers, _FIRST_BLOCKS), size)
         file = self.files.create(base, allocated=blocks)
-        file.expect_random()
         _fill(file, 0, fillers)
         self.room = (base + blocks) // UNIT
         self._files_end = (base + size) // UNIT
@@ -324,7 +323,9 @@ class ConsumeQueue:
         seen = 0
         for file in reversed(self.files.mapped):
             self.files.use(file)
-            run = EntryRun.of(file.view)
+            data_end = -(-file.data_end() // UNIT) * UNIT
+            file.expect_whole(data_end)
+            run = EntryRun.of(file.view[:data_end])
             begin = file.base_offset // UNIT
             if not seen and not run.behind_last_valid:
                 continue  # made ahead, but not yet written to
@@ -397,7 +398,6 @@ class ConsumeQueue:
     def _switch(self, offset: int) -> None:
         """Append to the file that holds `offset` from now on."""
         file = self._file_of(offset)
-        file.expect_random()
         self._file = file
         self._file_begin = file.base_offset // UNIT
         self._file_end = (file.base_offset + file.size) // UNIT
@@ -433,7 +433,7 @@ def _fill(file: MappedFile, begin: int, end: int) -> None:
 
 def _count_by_halving(file: MappedFile) -> int:
     """Entries at the start of a file whose rest is zeros."""
-    low, high = 0, file.size // UNIT
+    low, high = 0, -(-file.data_end() // UNIT)
     while low < high:
         middle = (low + high) // 2
         if unpack_entry(file.map, middle * UNIT)[1] > 0:

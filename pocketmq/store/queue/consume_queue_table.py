@@ -24,13 +24,13 @@ class ConsumeQueueTable:
 
     Attributes:
         by_topic: topic → queue id → queue, of those that are open. `find` has the others.
-        all: every queue that is open. Replaced, never changed in place: a flush thread may walk
-            through it.
+        all: every queue that is open. A flush thread may walk through it, so queues are added at
+            its end, and the list is replaced when one is removed.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int, retired: Retirement) -> None:
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self.all: tuple[ConsumeQueue, ...] = ()
+        self.all: list[ConsumeQueue] = []
         self._files = files
         self._directory = directory
         self._file_size = file_size
@@ -175,7 +175,7 @@ class ConsumeQueueTable:
 
     def _add(self, queue: ConsumeQueue) -> None:
         self.by_topic.setdefault(queue.topic, {})[queue.queue_id] = queue
-        self.all = (*self.all, queue)
+        self.all.append(queue)
         unopened = self._unopened.get(queue.topic)
         if unopened is not None:
             unopened.discard(queue.queue_id)
@@ -193,7 +193,7 @@ class ConsumeQueueTable:
         queues = self.by_topic.pop(topic, None)
         if queues is None:
             return False
-        self.all = tuple(queue for queue in self.all if queue.topic != topic)
+        self.all = [queue for queue in self.all if queue.topic != topic]
         for queue in queues.values():
             queue.remove()
             self._files.remove_directory(queue.files.directory)
@@ -218,7 +218,7 @@ class ConsumeQueueTable:
     def _delete_queue(self, queue: ConsumeQueue) -> None:
         queues = self.by_topic[queue.topic]
         del queues[queue.queue_id]
-        self.all = tuple(other for other in self.all if other is not queue)
+        self.all = [other for other in self.all if other is not queue]
         queue.remove()
         self._files.remove_directory(queue.files.directory)
         log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
@@ -240,7 +240,7 @@ class ConsumeQueueTable:
         """Close all files."""
         for queue in self.all:
             queue.files.close()
-        self.all = ()
+        self.all = []
         self.by_topic.clear()
         self._unopened.clear()
 

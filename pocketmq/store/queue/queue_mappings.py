@@ -36,6 +36,7 @@ class QueueMappings:
 
     def add(self, file: MappedFile) -> None:
         """Take a file that has just been mapped."""
+        file.expect_random()
         file.used = True
         if not file.has_descriptor:  # else its mapping is all there is of it
             self._ring.append(file)

@@ -1,0 +1,71 @@
+"""What a long recovery says while it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pocketmq.store.log.recovery_progress import INTERVAL, RecoveryProgress
+from tests.store.conftest import StoreBench
+
+WHY = "not stopped cleanly; the checkpoint knows everything to be on the disk up to"
+
+
+class Seconds:
+    """A clock that goes on by `step` at each look."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now = 0.0
+        self.step = step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def said(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("recovering the store")]
+
+
+def test_a_line_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Seconds()
+    progress = RecoveryProgress(clock=clock)
+    progress.because("not stopped cleanly")
+    for number in range(100):
+        progress.queues(number, 100)
+        clock.now += INTERVAL / 8
+    assert len(said(caplog.messages)) == 12
+    assert said(caplog.messages)[0] == (
+        "recovering the store: 8 of 100 queues are looked at (not stopped cleanly)"
+    )
+
+
+def test_the_log_in_gigabytes(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Seconds()
+    progress = RecoveryProgress(clock=clock)
+    progress.because("not stopped cleanly")
+    clock.now += INTERVAL
+    for position in range(1_000_000_000, 4_000_000_000, 5_000_000):
+        progress.log(1_000_000_000, position, lambda: 7_000_000_000)
+    (line,) = said(caplog.messages)
+    assert line.startswith("recovering the store: 1.2")
+    assert "of 6.00 GB of the commit log are read, from physical offset 1000000000 on" in line
+
+
+async def test_a_start_that_takes_long_says_why(
+    bench: StoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = bench.open()
+    for n in range(1000):
+        assert bench.put(store, f"T{n % 20}").ok
+    crashed = bench.copy("crashed")
+    crashed.recovery_clock = Seconds(INTERVAL)
+    slow = crashed.open()
+    told = said(caplog.messages)
+    assert any("of 20 queues are looked at" in line and WHY in line for line in told)
+    assert any("GB of the commit log are read" in line and WHY in line for line in told)
+    await slow.close()
+    caplog.clear()
+    crashed.recovery_clock = Seconds()
+    quick = crashed.open()
+    assert said(caplog.messages) == []
+    await quick.close()
