@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FILLER_SIZE: Final = 0x7FFFFFFF
 _FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
 _SETTING: Final = "mappedFileSizeConsumeQueue"
-_FIRST_BLOCKS: Final = 64 * 1024  # bytes that the first entries of a file get; then as many again
+_FIRST_BLOCKS: Final = 4096  # bytes that the first entries of a file get; then as many again
 
 #: Called for each message that becomes readable: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
