@@ -139,6 +139,8 @@ class Broker:
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
             before_answers=self.components.unwritten.settle,
         )
+        holds = self.components.pulls.holds
+        holds.woken.after_turn = holds.parents.after_turn = server.flush
         await server.start()
         if reservation is not None:
             reservation.close()

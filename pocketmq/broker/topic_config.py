@@ -198,28 +198,26 @@ class TopicConfigs:
         """Return the topic, or None."""
         return self.table.get(name)
 
-    def why_unserved(self, name: str) -> str | None:
-        """Say why only an official broker serves a topic; None for any other topic."""
-        topic = self.table.get(name)
-        return self._unserved.reason(name, None if topic is None else topic.attributes)
-
     def is_served(self, name: str) -> bool:
         """Tell whether this broker stores messages of a topic, which need not exist yet."""
-        return self.why_unserved(name) is None
+        topic = self.table.get(name)
+        return self._unserved.reason(name, None if topic is None else topic.attributes) is None
 
-    def check_served(self, name: str) -> None:
-        """Refuse a topic that only an official broker serves.
+    def check_served(self, name: str) -> TopicConfig | None:
+        """Return the topic, or None; refuse one that only an official broker serves.
 
         Raises:
             RemotingError: INVALID_PARAMETER, which producers do not retry.
         """
-        reason = self.why_unserved(name)
+        topic = self.table.get(name)
+        reason = self._unserved.reason(name, None if topic is None else topic.attributes)
         if reason is not None:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER,
                 f"topic[{name}] is not served by this broker: {reason}; "
                 "use an official broker for it",
             )
+        return topic
 
     def is_system(self, name: str) -> bool:
         """Tell whether a topic is RocketMQ's own or this broker's; admins may not change or delete

@@ -25,7 +25,7 @@ import errno
 import itertools
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -109,12 +109,12 @@ class ServerConnection(FrameStream):
         else:
             server = self._server
             began = server.clock()
-            self._process(frames, began)
+            ended = self._process(frames, began)
             if self._waiting is not None:
                 self._greedy = True
             elif self._greedy:
                 self._greedy = False
-            elif not self._splitter.begun and (ended := server.clock()) - began < SHORT_TURN:
+            elif ended - began < SHORT_TURN and not self._splitter.begun:
                 server.light_until = ended + LIGHT
 
     def take_turn(self) -> None:
@@ -128,13 +128,13 @@ class ServerConnection(FrameStream):
         if self._waiting is None and self.writable and not self.closed:
             self._transport.resume_reading()
 
-    def _process(self, frames: Iterator[bytes | memoryview], now: float) -> None:
+    def _process(self, frames: Iterator[bytes | memoryview], now: float) -> float:
         """Execute frames until they end, this turn is over, or the client is too slow for the
-        answers; what is left waits."""
+        answers; what is left waits. Takes the time, and returns that after the last frame."""
         clock = self._server.clock
         end = now + (SHORT_TURN if self._greedy and now < self._server.light_until else TURN)
         decode = self._decode
-        dispatch = self.refuse if self.overloaded else self._dispatch
+        dispatch = self.refuse if self._task_count >= self._max_tasks else self._dispatch
         # Answers that handlers give by reply() during this loop need no flush of their own.
         due, self._flush_due = self._flush_due, True
         try:
@@ -143,29 +143,30 @@ class ServerConnection(FrameStream):
                     request = decode(frame)
                 except HeaderError as error:
                     self._bad_header(frame, error)
-                    continue
-                request.connection = self
-                request.channel = self
-                if request.flag:
-                    self._process_flagged(request, frame)
-                    continue
-                result = dispatch(request)
-                if type(result) is bytes:
-                    self._out.append(result)
-                    self._out_size += len(result)
-                elif type(result) is Response:
-                    self._append_response(request, result)
-                elif result is not None:
-                    self.spawn(request, result)  # type: ignore[arg-type]
-                    if self.overloaded:
-                        dispatch = self.refuse
+                else:
+                    request.connection = self
+                    request.channel = self
+                    if request.flag:
+                        self._process_flagged(request, frame)
+                    else:
+                        result = dispatch(request)
+                        if type(result) is bytes:
+                            self._out.append(result)
+                            self._out_size += len(result)
+                        elif type(result) is Response:
+                            self._append_response(request, result)
+                        elif result is not None:
+                            self.spawn(request, result)  # type: ignore[arg-type]
+                            if self.overloaded:
+                                dispatch = self.refuse
                 if self._out_size >= FLUSH_SIZE:
                     self._flush()
                     self._flush_due = True
                     if not self.writable:
                         self._waiting = frames
                         break
-                if clock() > end:
+                now = clock()
+                if now > end:
                     self._waiting = frames
                     self._transport.pause_reading()
                     self._server.queue(self)
@@ -176,8 +177,10 @@ class ServerConnection(FrameStream):
             self.log.exception("a request of %s broke the connection", self)
             self.close("unexpected error", "error")
         self._flush_due = due
-        if self._out:
-            self._flush_soon()
+        if not due and self._out:
+            self._flush_due = True
+            self._server.flush_later(self)
+        return now
 
     def _process_flagged(self, request: Request[Any], frame: bytes | memoryview) -> None:
         if request.flag & 1:
@@ -213,9 +216,9 @@ class ServerConnection(FrameStream):
             self._out_size += len(head)
 
     def flush(self) -> None:
-        """Send what was collected; never raises."""
+        """Send what was collected, after `before_answers`; never raises."""
         try:
-            self._flush()
+            super()._flush()
         except Exception:
             self.log.exception("the answers to %s cannot be sent", self)
             self.abort("its answers cannot be sent")
@@ -224,14 +227,8 @@ class ServerConnection(FrameStream):
         self._server.flush_later(self)
 
     def _flush(self) -> None:
-        if self._out and not self.closed:
-            try:
-                self._server.before_answers()
-            except Exception:
-                self.log.exception("the answers to %s are not sent: storing failed", self)
-                self.abort("what its answers would acknowledge is not stored")
-                return
-        super()._flush()
+        if self._out:
+            self._server.flush_now([self])
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -260,7 +257,7 @@ class RemotingServer:
             refused with SYSTEM_BUSY.
         name: what the server is, for log lines: "broker", "name server".
         before_answers: called each time before collected answers leave; if it raises, they do not,
-            and the connection is dropped.
+            and their connections are dropped.
         clock: seconds, to divide the time between clients.
 
     Attributes:
@@ -375,8 +372,20 @@ class RemotingServer:
     def flush(self) -> None:
         """Send what was to be sent later."""
         flushing, self._flushing = self._flushing, []
-        for connection in flushing:
-            connection.flush()
+        if flushing:
+            self.flush_now(flushing)
+
+    def flush_now(self, connections: Sequence[ServerConnection]) -> None:
+        """Send what these connections have collected."""
+        try:
+            self.before_answers()
+        except Exception:
+            self.dispatcher.log.exception("answers are not sent: storing failed")
+            for connection in connections:
+                connection.abort("what its answers would acknowledge is not stored")
+        else:
+            for connection in connections:
+                connection.flush()
 
     def queue(self, connection: ServerConnection) -> None:
         """Let a connection take its turn after those that wait already."""

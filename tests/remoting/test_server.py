@@ -438,8 +438,8 @@ async def test_all_answers_of_one_read_leave_in_one_write() -> None:
 
 
 async def test_answers_leave_at_the_end_of_the_turn() -> None:
-    """Two reads of one connection, and a read of another: each is answered in one write, and what
-    comes before the answers is done when all have been read."""
+    """Two reads of one connection, and a read of another: each connection is answered in one
+    write, and what comes before the answers is done once, when all have been read."""
     events: list[str] = []
     server = serving(echo := Echo(), before_answers=lambda: events.append("before"))
     one, transport = connect(server)
@@ -450,7 +450,7 @@ async def test_answers_leave_at_the_end_of_the_turn() -> None:
     assert not transport.writes
     assert not other_transport.writes
     await asyncio.sleep(0)
-    assert events == ["read"] * 3 + ["before"] * 2
+    assert events == ["read"] * 3 + ["before"]
     assert len(transport.writes) == len(other_transport.writes) == 1
     assert [c.opaque for c in transport.commands()] == [1, 3]
     assert [c.opaque for c in other_transport.commands()] == [2]
@@ -557,6 +557,21 @@ async def test_a_client_that_sends_ahead_leaves_turns_to_others() -> None:
     flood.flush()
     assert [c.opaque for c in transport.commands()] == list(range(101))
     assert [c.opaque for c in other_transport.commands()] == [4711]
+
+
+@pytest.mark.parametrize(
+    "flood_of",
+    [
+        pytest.param(frame(ECHO, 1, flag=2), id="oneway"),
+        pytest.param(frame(ECHO, 1, flag=1), id="answers that nobody waits for"),
+        pytest.param(frame(TYPED, 1, ext_fields={"number": "many"}), id="bad headers"),
+    ],
+)
+async def test_a_turn_ends_whatever_is_sent(flood_of: bytes) -> None:
+    flood, transport = connected(Echo(), clock=ticking())
+    flood.data_received(flood_of * 100)
+    assert not transport.reading
+    await turns_until(lambda: transport.reading)
 
 
 async def test_clients_that_send_ahead_take_turns() -> None:
