@@ -100,9 +100,9 @@ class SendProcessor:
         for code, header in (
             (RequestCode.SEND_MESSAGE, SendMessageRequestHeader),
             (RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2),
-            (RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2),
         ):
             dispatcher.register(code, self.send, header, many=self._many.send_many)
+        dispatcher.register(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
 
     def forget_target(self, topic: str) -> None:
         """Check a topic again at its next send, because it changed."""
