@@ -14,7 +14,8 @@ The progress is written every timerFlushIntervalMs, after the delivered messages
 a crash loses nothing. A clean stop writes the progress last, and nothing is delivered twice. After
 a kill, the slots since the last write are delivered again, as with the official broker. Recalled
 messages are not delivered, however long the broker was down. This broker and the official one
-deliver each other's timed messages.
+deliver each other's timed messages. The official one may enter a message twice after a kill, and
+then delivers it twice; here it is delivered once.
 
 A message whose queue cannot be written (the store has no file for it) is stored again too, and
 waits twice as long each time. It does not hold up the others; with the official broker it would.
@@ -62,6 +63,7 @@ class _DueSlot:
         self.units: Iterator[TimerUnit] | None = units
         self.waiting = array("q")  # physical offset, size, magic, time of entry of each
         self.deleted: set[str] = set()
+        self._done = -1
 
     def note(self, unit: TimerUnit) -> None:
         self.waiting.extend((unit.entered, unit.magic, unit.size, unit.physical_offset))
@@ -72,7 +74,15 @@ class _DueSlot:
         entered, magic, size, physical_offset = self.waiting[-4:]
         return physical_offset, size, magic, entered
 
+    @property
+    def first_is_repeated(self) -> bool:
+        """Whether the message of the next unit had one before. Units enter in the order of the
+        queue; but after a kill the official broker reads its queue again from the checkpoint on,
+        and enters messages that have their unit."""
+        return self.waiting[-1] <= self._done
+
     def done_first(self) -> None:
+        self._done = max(self._done, self.waiting[-1])
         del self.waiting[-4:]
 
 
@@ -213,10 +223,11 @@ class TimerService:
             else:
                 self._note(due, unit)
         elif due.waiting:
-            physical_offset, size, magic, entered = due.first
-            record = read_waiting(self._store, physical_offset, size, self._log)
-            if record is not None and record.topic == TIMER_TOPIC:
-                self._deliver(record, entered, roll=bool(magic & ROLL), deleted=due.deleted)
+            if not due.first_is_repeated:
+                physical_offset, size, magic, entered = due.first
+                record = read_waiting(self._store, physical_offset, size, self._log)
+                if record is not None and record.topic == TIMER_TOPIC:
+                    self._deliver(record, entered, roll=bool(magic & ROLL), deleted=due.deleted)
             due.done_first()
         else:
             self.index.delivered(due.time)

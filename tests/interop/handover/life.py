@@ -1,0 +1,103 @@
+"""One broker from its start to its end, which may come while files of a kind roll."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from pathlib import Path
+from typing import Final
+
+from tests.interop.harness.official import Server
+
+from .ledger import Ledger
+from .traffic import Traffic
+
+
+class Stop(enum.Enum):
+    """How a life ends. The values name directories of the store, or say how."""
+
+    CLEAN = "cleanly"
+    KILL = "by SIGKILL"
+    LOG = "commitlog"
+    QUEUE = "consumequeue"
+    INDEX = "index"
+    TIMER = "timerlog"
+
+    @property
+    def rolls(self) -> bool:
+        """Whether the broker is killed when a file of a kind appears."""
+        return self not in (Stop.CLEAN, Stop.KILL)
+
+    def __str__(self) -> str:
+        return f"while {self.value} rolls" if self.rolls else self.value
+
+
+#: Seconds after which a broker is killed though no file of the kind appeared.
+_PATIENCE: Final = 20.0
+
+
+async def work_until_the_end(
+    server: Server,
+    ledger: Ledger,
+    traffic: Traffic,
+    life: int,
+    stop: Stop,
+    chance: random.Random,
+    messages: int,
+    pause: float,
+) -> bool:
+    """Send about so many messages, with a pause of so many seconds in between, then end the broker;
+    False when no file rolled in time.
+
+    A pause of more than about four seconds makes recovery begin behind it, as checkpoints lag.
+    """
+    assert server.store is not None
+    enough = asyncio.Event()
+
+    async def acknowledged(count: int) -> asyncio.Task[None]:
+        wanted = len(ledger.messages) + count
+        sending = asyncio.create_task(traffic.run(server.address, life, enough))
+        async with asyncio.timeout(_PATIENCE * 2):
+            while len(ledger.messages) < wanted and not sending.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        return sending
+
+    try:
+        if pause:
+            sending = await acknowledged(messages // 2)
+            enough.set()
+            await sending
+            await asyncio.sleep(pause)
+            enough.clear()
+        sending = await acknowledged(messages // 2 if pause else messages)
+        seen = True
+        if stop is Stop.CLEAN:
+            enough.set()
+            await sending
+            await asyncio.to_thread(server.process.terminate, 60)
+        else:
+            if stop.rolls:
+                seen = await _rolled(server.store / stop.value)
+            await asyncio.sleep(chance.choice((0, 0, chance.uniform(0, 0.004))))
+            server.process.kill()
+            await sending
+        return seen
+    finally:
+        enough.set()
+
+
+async def _rolled(directory: Path) -> bool:
+    """Wait until a file appears in the directory, or in one below it."""
+
+    def files() -> int:
+        return sum(1 for path in directory.rglob("*") if path.is_file())
+
+    before = files()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while files() <= before:  # noqa: ASYNC110 - nothing tells of a new file
+                await asyncio.sleep(0)
+    except TimeoutError:
+        return False
+    return True
