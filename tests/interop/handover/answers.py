@@ -71,15 +71,16 @@ class Answers:
         return wanted
 
 
-async def read_answers(address: str, make: str, begin: int = 0) -> Answers:
-    """Ask the broker for everything it has; of the index, for the messages from the physical
-    offset `begin` on. The broker may go on to store messages of its own meanwhile."""
+async def read_answers(address: str, make: str, *, index: bool = True) -> Answers:
+    """Ask the broker for everything it has, of the `index` only if asked to. The broker may go on
+    to store messages of its own meanwhile."""
     connection = await Connection.open(address)
     try:
         answers = Answers(make)
         reader = _Reader(connection, answers)
         await reader.read_queues()
-        await reader.read_index(begin)
+        if index:
+            await reader.read_index()
         return answers
     finally:
         await connection.close()
@@ -188,13 +189,13 @@ class _Reader:
                 offset += 1
         return entries
 
-    async def read_index(self, begin: int) -> None:
+    async def read_index(self) -> None:
         unique = {stored.unique_key for stored in self._answers.messages.values()}
-        wanted = [
-            asked for asked, offsets in self._answers.wanted_index.items() if max(offsets) >= begin
-        ]
         await asyncio.gather(
-            *(self._find(topic, key, unique=key in unique) for topic, key in wanted)
+            *(
+                self._find(topic, key, unique=key in unique)
+                for topic, key in self._answers.wanted_index
+            )
         )
 
     async def _find(self, topic: str, key: str, *, unique: bool) -> None:

@@ -25,7 +25,31 @@ class Begin(NamedTuple):
     killed: bool
 
 
+def nothing_forgotten(physical: int) -> bool:
+    """The index has everything."""
+    return False
+
+
 _AT_ONCE: Final = (Kind.PLAIN, Kind.BATCH)
+
+
+def faults(
+    answers: Answers,
+    ledger: Ledger,
+    before: Answers | None,
+    lives: Sequence[Begin],
+    never: int,
+    forgets: Forgets = nothing_forgotten,
+) -> Iterator[str]:
+    """Everything that is wrong with `answers`; `before` are those of the broker before."""
+    yield from answers.odd
+    yield from broken_promises(answers, ledger)
+    if before is not None:
+        yield from disagreements(before, answers)
+    yield from gaps(answers)
+    yield from index_faults(answers, forgets)
+    yield from transaction_faults(answers, ledger)
+    yield from delivery_faults(answers, ledger, lives, never)
 
 
 def broken_promises(answers: Answers, ledger: Ledger) -> Iterator[str]:

@@ -10,7 +10,6 @@ from typing import Final
 
 from tests.interop.harness.official import Server
 
-from .ledger import Ledger
 from .traffic import Traffic
 
 
@@ -39,7 +38,6 @@ _PATIENCE: Final = 20.0
 
 async def work_until_the_end(
     server: Server,
-    ledger: Ledger,
     traffic: Traffic,
     life: int,
     stop: Stop,
@@ -55,22 +53,15 @@ async def work_until_the_end(
     assert server.store is not None
     enough = asyncio.Event()
 
-    async def acknowledged(count: int) -> asyncio.Task[None]:
-        wanted = len(ledger.messages) + count
-        sending = asyncio.create_task(traffic.run(server.address, life, enough))
-        async with asyncio.timeout(_PATIENCE * 2):
-            while len(ledger.messages) < wanted and not sending.done():  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
-        return sending
-
     try:
         if pause:
-            sending = await acknowledged(messages // 2)
+            sending = await traffic.begin(server.address, life, enough, messages // 2)
             enough.set()
             await sending
             await asyncio.sleep(pause)
             enough.clear()
-        sending = await acknowledged(messages // 2 if pause else messages)
+        count = messages // 2 if pause else messages
+        sending = await traffic.begin(server.address, life, enough, count)
         seen = True
         if stop is Stop.CLEAN:
             enough.set()

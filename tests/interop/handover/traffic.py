@@ -29,6 +29,8 @@ DELAYS: Final = {1: 1_000, 2: 4_000, 3: 12_000, 4: 7_200_000}
 #: ms; the last one is never due.
 TIMERS: Final = (1_000, 2_500, 6_000, 15_000, 7_200_000)
 NEVER: Final = 3_600_000
+#: Seconds in which the messages of a life must be acknowledged.
+_PATIENCE: Final = 40.0
 GROUP: Final = "handover"
 COMMIT, ROLLBACK, PREPARED = 8, 12, 4
 
@@ -47,6 +49,17 @@ class Traffic:
         self._half: list[Sent] = []
         #: Code and remark of each send that was refused.
         self.refused: list[tuple[int, str | None]] = []
+
+    async def begin(
+        self, address: str, life: int, stop: asyncio.Event, messages: int, senders: int = 4
+    ) -> asyncio.Task[None]:
+        """Return the task of `run` once so many messages are acknowledged, or it has ended."""
+        wanted = len(self._ledger.messages) + messages
+        sending = asyncio.create_task(self.run(address, life, stop, senders))
+        async with asyncio.timeout(_PATIENCE):
+            while len(self._ledger.messages) < wanted and not sending.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        return sending
 
     async def run(self, address: str, life: int, stop: asyncio.Event, senders: int = 4) -> None:
         """Send until `stop` is set or the broker is gone."""
