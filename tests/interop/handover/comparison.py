@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -144,13 +145,23 @@ def delivery_faults(
                 yield f"{_name(sent)} is delivered, long before its time"
             elif times[0] < sent.due - 1_000:
                 yield f"{_name(sent)} is delivered {sent.due - times[0]} ms early"
-        of_start = Counter(sum(life.time <= time for life in lives) for time in times)
-        for start, count in of_start.items():
-            make, most = lives[start - 1].make, 1
+        # By process, from 0 on.
+        of_process = Counter(sum(life.time <= time for life in lives) - 1 for time in times)
+        for process, count in of_process.items():
+            make, most = lives[process].make, 1
             if make == "official" and sent.kind is Kind.TIMER:
-                most += sum(life.killed for life in lives[:start])
+                most += sum(life.killed for life in lives[: process + 1])
             if count > most:
                 yield f"{_name(sent)} is delivered {count} times by one process, {make}"
+        for first, second in itertools.pairwise(sorted(of_process)):
+            if not any(_forgetful(lives, stop) for stop in range(first, second)):
+                yield f"{_name(sent)} is delivered by process {first}, and again by {second}"
+
+
+def _forgetful(lives: Sequence[Begin], process: int) -> bool:
+    """Whether what a process delivered last may come again: it was killed, or it is the official
+    one, which goes on to deliver after it has written its progress for the last time."""
+    return lives[process + 1].killed or lives[process].make == "official"
 
 
 def transaction_faults(answers: Answers, ledger: Ledger) -> Iterator[str]:

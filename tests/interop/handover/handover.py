@@ -28,6 +28,9 @@ SETTINGS: Final[Mapping[str, object]] = {
     "mappedFileSizeTimerLog": 1_040,
     "maxHashSlotNum": 100,
     "maxIndexNum": 500,
+    # Checkpoints that are never far behind: recovery begins in the middle of the log.
+    "flushCommitLogThoroughInterval": 500,
+    "flushConsumeQueueThoroughInterval": 500,
     "messageDelayLevel": DELAY_LEVELS,
     "transactionCheckInterval": 3_600_000,
     "transactionOpBatchInterval": 100,
