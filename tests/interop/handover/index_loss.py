@@ -29,7 +29,9 @@ def index_loss(store: Path) -> range:
         physic, logics, index_time = _CHECKPOINT.unpack_from(checkpoint.read_bytes())
     kept = 0
     for path in sorted((store / "index").glob("*")):
-        _, end_time, _, end_offset = _INDEX_HEAD.unpack_from(path.read_bytes())
+        head = path.read_bytes()[: _INDEX_HEAD.size]
+        # A kill may leave a file that has no bytes yet.
+        _, end_time, _, end_offset = _INDEX_HEAD.unpack(head.ljust(_INDEX_HEAD.size, b"\0"))
         if end_time <= index_time:
             kept = max(kept, end_offset)
     certain = max(0, min(physic, logics) - _SAFETY_MS)

@@ -48,11 +48,11 @@ async def work_until_the_end(
     """Send about so many messages, with a pause of so many seconds in between, then end the broker;
     False when no file rolled in time.
 
-    A pause of more than about four seconds makes recovery begin behind it, as checkpoints lag.
+    After a pause of more than three seconds, by which recovery goes back, it begins in the
+    middle of the log, if the checkpoint is up to date.
     """
     assert server.store is not None
     enough = asyncio.Event()
-
     try:
         if pause:
             sending = await traffic.begin(server.address, life, enough, messages // 2)
