@@ -27,7 +27,6 @@ SETTINGS: Final[Mapping[str, object]] = {
     "mappedFileSizeConsumeQueue": 1_040,
     "mappedFileSizeTimerLog": 1_040,
     "maxHashSlotNum": 100,
-    "maxIndexNum": 500,
     # Checkpoints that are never far behind: recovery begins in the middle of the log.
     "flushCommitLogThoroughInterval": 500,
     "flushConsumeQueueThoroughInterval": 500,
@@ -65,6 +64,8 @@ class Handover:
         self._directory = directory
         self._namesrv = namesrv
         self._chance = random.Random(seed)
+        # Few entries: files roll. Many: a kill costs the official broker's index a long stretch.
+        self._settings = {**SETTINGS, "maxIndexNum": self._chance.choice((200, 1_000))}
         self._traffic = Traffic(self.ledger, self._chance)
         self._before: Answers | None = None
         self._life = 0
@@ -96,7 +97,7 @@ class Handover:
     async def kill_start(self, make: str) -> None:
         """Start a broker, and kill it while it recovers or soon after."""
         self._begin(make)
-        server = await asyncio.to_thread(self._run, _SPAWN, make, SETTINGS)
+        server = await asyncio.to_thread(self._run, _SPAWN, make, self._settings)
         await asyncio.sleep(self._chance.uniform(0, _START_TIME[make]))
         server.process.kill()
         self._killed = True
@@ -116,7 +117,7 @@ class Handover:
         self._begin(make)
         self._life += 1
         flush = self._chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
-        settings = {**SETTINGS, "flushDiskType": flush, **(more or {})}
+        settings = {**self._settings, "flushDiskType": flush, **(more or {})}
         return await asyncio.to_thread(self._run, _START, make, settings)
 
     def _run(

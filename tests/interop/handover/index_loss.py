@@ -27,7 +27,7 @@ def index_loss(store: Path) -> range:
     checkpoint = store / "checkpoint"
     if checkpoint.exists():
         physic, logics, index_time = _CHECKPOINT.unpack_from(checkpoint.read_bytes())
-    kept = 0
+    kept = -1
     for path in sorted((store / "index").glob("*")):
         head = path.read_bytes()[: _INDEX_HEAD.size]
         # A kill may leave a file that has no bytes yet.

@@ -34,6 +34,8 @@ class Stop(enum.Enum):
 
 #: Seconds after which a broker is killed though no file of the kind appeared.
 _PATIENCE: Final = 20.0
+#: Seconds until checkpoints know of what came last.
+_FLUSHED: Final = 1.5
 
 
 async def work_until_the_end(
@@ -55,13 +57,14 @@ async def work_until_the_end(
     enough = asyncio.Event()
     try:
         if pause:
-            sending = await traffic.begin(server.address, life, enough, messages // 2)
-            enough.set()
-            await sending
-            await asyncio.sleep(pause)
-            enough.clear()
-        count = messages // 2 if pause else messages
-        sending = await traffic.begin(server.address, life, enough, count)
+            for share, seconds in ((2, pause), (4, _FLUSHED)):
+                sending = await traffic.begin(server.address, life, enough, messages // share)
+                enough.set()
+                await sending
+                await asyncio.sleep(seconds)
+                enough.clear()
+            messages //= 4
+        sending = await traffic.begin(server.address, life, enough, messages)
         seen = True
         if stop is Stop.CLEAN:
             enough.set()
