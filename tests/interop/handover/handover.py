@@ -65,7 +65,7 @@ class Handover:
         self._namesrv = namesrv
         self._chance = random.Random(seed)
         # Few entries: files roll. Many: a kill costs the official broker's index a long stretch.
-        self._settings = {**SETTINGS, "maxIndexNum": self._chance.choice((200, 1_000))}
+        self._settings = {**SETTINGS, "maxIndexNum": self._chance.choice((200, 2_000))}
         self._traffic = Traffic(self.ledger, self._chance)
         self._before: Answers | None = None
         self._life = 0
