@@ -497,3 +497,26 @@ async def test_what_the_official_broker_entered_twice_is_delivered_once(
         time.advance(MINUTE)
         assert again.bodies() == [b"m", b"another"]
         assert again.delayed.timer.figures()["timerCongestNum"] == 0
+
+
+async def test_an_older_message_that_enters_a_slot_late_is_no_repetition(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    older = broker.send(b"older", TIMER_DELAY_SEC="10")
+    broker.send(b"newer", TIMER_DELAY_SEC="20")
+    time.advance()
+    await broker.stop()
+    index = TimerIndex(broker.config)
+    index.open(time.now, broker.store.commit_log.end)
+    slot = index.next_slot()
+    assert slot is not None
+    size = older.end_offset - older.physical_offset
+    index.add(slot + 10 * SECOND, START, older.physical_offset, size, "T", delete=False)
+    await asyncio.to_thread(index.checkpoint, index.progress(), time.now, [])
+    index.close()
+
+    async with DelayedBroker(broker.root, time) as again:
+        time.advance(15 * SECOND)
+        assert again.bodies() == [b"older"]
+        time.advance(MINUTE)
+        assert again.bodies() == [b"older", b"newer", b"older"]
