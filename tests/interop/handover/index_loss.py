@@ -27,7 +27,7 @@ def index_loss(store: Path) -> range:
     checkpoint = store / "checkpoint"
     if checkpoint.exists():
         physic, logics, index_time = _CHECKPOINT.unpack_from(checkpoint.read_bytes())
-    kept = -1
+    kept = 0
     for path in sorted((store / "index").glob("*")):
         head = path.read_bytes()[: _INDEX_HEAD.size]
         # A kill may leave a file that has no bytes yet.
@@ -43,4 +43,5 @@ def index_loss(store: Path) -> range:
         if magic in _MAGICS and 0 < timestamp <= certain:
             start = int(path.name)
             break
-    return range(kept + 1, start)
+    # The last message of a full file may have some of its keys in the next one.
+    return range(kept, start)
