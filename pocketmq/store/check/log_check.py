@@ -77,7 +77,9 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
     return found, strange
 
 
-def _has_data(file: LogFile) -> bool:
+def has_data(file: LogFile) -> bool:
+    """Return whether anything was written to a file; one that was made ahead is all zeros. Raises
+    OSError."""
     if not file.size:
         return False
     mapped = DryFiles().open(file.path, file.base, file.size)
@@ -168,7 +170,7 @@ class LogCheck:
         """Look at every file; `met` gets the base and the records of each. Raises OSError."""
         # A file that was made ahead has nothing in it yet.
         used = len(self.files)
-        while used > 1 and not _has_data(self.files[used - 1]):
+        while used > 1 and not has_data(self.files[used - 1]):
             used -= 1
         files = self.files[:used]
         with closing(self._scanned(files)) as scanned:
