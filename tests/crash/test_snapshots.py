@@ -25,6 +25,7 @@ from tests.interop.harness import ours
 pytestmark = pytest.mark.crash
 
 ROUNDS = 6
+SENDERS = 6
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 # Small, so that every kind of file is full again and again.
 SIZES = {
@@ -58,6 +59,8 @@ class Traffic:
         self._awaited = 0
         self._reached = asyncio.Event()
         self._goes_on = asyncio.Event()
+        self._idle = 0
+        self._all_idle = asyncio.Event()
 
     def start(self) -> None:
         """Send until `stop`."""
@@ -65,9 +68,10 @@ class Traffic:
         self._sending.add_done_callback(lambda _: self._reached.set())
         self._goes_on.set()
 
-    def pause(self) -> None:
-        """Begin nothing more until `more` is called."""
+    async def pause(self) -> None:
+        """Wait for what is under way, and begin nothing more until `more` is called."""
         self._goes_on.clear()
+        await self._all_idle.wait()
 
     async def stop(self) -> None:
         """Send no more."""
@@ -106,7 +110,13 @@ class Traffic:
 
     async def _numbers(self) -> AsyncIterator[int]:
         for number in itertools.count():
-            await self._goes_on.wait()
+            self._idle += 1
+            if self._idle == SENDERS:
+                self._all_idle.set()
+            while not self._goes_on.is_set():
+                await self._goes_on.wait()
+            self._idle -= 1
+            self._all_idle.clear()
             yield number
 
     async def _singles(self) -> None:
@@ -157,10 +167,13 @@ async def test_snapshots_under_traffic_are_whole(tmp_path: Path) -> None:
             traffic.start()
             for number in range(ROUNDS):
                 expected = await traffic.more(300)
+                if number % 2:  # else what is sent meanwhile hides where the copy ends
+                    await traffic.pause()
+                    expected = traffic.acknowledged.copy()
                 target = tmp_path / f"snapshot{number}"
                 taken = await asyncio.to_thread(write_snapshot, config(store), target)
                 linked = taken.linked
-                traffic.pause()
+                await traffic.pause()
                 await asyncio.to_thread(hold_to, target, expected)
             await traffic.stop()
         assert linked > 5

@@ -274,3 +274,20 @@ def test_files_that_expire_meanwhile_are_left_out(tmp_path: Path) -> None:
 
     CopiedFiles(Files(), lambda _: None).run(source, target, expiring)
     assert sorted(path.name[-1] for path in target.iterdir()) == ["3", "4"]
+
+
+async def test_progress_is_not_ahead_of_the_log_and_topics_are_not_behind(bench: Any) -> None:
+    await fill(bench)
+    tables = bench.root / "config"
+    tables.mkdir()
+
+    def write(content: str) -> None:
+        for name in ("consumerOffset.json", "delayOffset.json", "timercheck", "topics.json"):
+            (tables / name).write_text(content)
+
+    write('{"as": "before"}')
+    target = bench.root.with_name("copy")
+    write_snapshot(bench.config(), target, lambda _: write('{"as": "later"}'))
+    found = {path.name: path.read_text() for path in (target / "config").iterdir()}
+    assert found.pop("topics.json") == '{"as": "later"}'
+    assert set(found.values()) == {'{"as": "before"}'}
