@@ -24,7 +24,7 @@ from tests.interop.harness import ours
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = 6
+ROUNDS = 4
 SENDERS = 6
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 # Small, so that every kind of file is full again and again.

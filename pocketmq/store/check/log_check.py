@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -54,7 +54,7 @@ class Damage(NamedTuple):
 
 def common_size(directory: Path, otherwise: int) -> int:
     """Return the size that most files of a run have: they are all made alike."""
-    sizes = Counter(path.stat().st_size for path in _numbered(directory))
+    sizes = Counter(size for _, size in _numbered(directory))
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size)) if sizes else otherwise
 
@@ -64,7 +64,7 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
     files with the name of no multiple of `size`."""
     found: list[LogFile] = []
     strange = []
-    for path in _numbered(directory):
+    for path, bytes_of_file in _numbered(directory):
         base = int(path.name)
         expected = found[-1].base + size if found else base
         if base % size or (base - expected) // size > _MOST_MISSING:
@@ -73,7 +73,7 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
         while found and found[-1].base + size < base:
             missing = found[-1].base + size
             found.append(LogFile(directory / f"{missing:020d}", missing, 0, False))
-        found.append(LogFile(path, base, path.stat().st_size, True))
+        found.append(LogFile(path, base, bytes_of_file, True))
     return found, strange
 
 
@@ -89,10 +89,15 @@ def has_data(file: LogFile) -> bool:
         mapped.close()
 
 
-def _numbered(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+def _numbered(directory: Path) -> list[tuple[Path, int]]:
+    """Return the files of a run, and how many bytes each has."""
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in sorted(directory.iterdir()):
+            if _NAME.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # it expired a moment ago
+                    found.append((path, path.stat().st_size))
+    return found
 
 
 class FileScan(NamedTuple):
