@@ -43,10 +43,11 @@ class CopiedFiles:
         self.copied += 1
 
     def put(self, target: Path, content: bytes) -> None:
-        """Write a small file. Raises OSError."""
+        """Write a small file, perhaps once more. Raises OSError."""
+        if not target.exists():
+            self.copied += 1
+            self.bytes += len(content)
         self._files.replace(target, content)
-        self.copied += 1
-        self.bytes += len(content)
 
     def run(
         self, source: Path, target: Path, end_of: Callable[[Path], int | None] = lambda _: None

@@ -173,7 +173,7 @@ class _Copying:
         self._files.make_directory(self._target / "config")
         found = list(directory.iterdir())
         if late:
-            self._left_out += sorted(path for path in found if not path.is_file())
+            self._left_out += sorted(path for path in found if path.is_dir())
         # For a moment, a table that is written is there only as its backup.
         names = {path.name.removesuffix(".bak") for path in found if path.is_file()}
         names = {name for name in names if not name.endswith(".tmp")}
