@@ -39,6 +39,7 @@ def configuration(root: Path, *, sync: bool) -> BrokerConfig:
         max_index_num=100,
         flush_interval_commit_log=20,
         flush_interval_consume_queue=30,
+        flush_consume_queue_thorough_interval=30,
         flush_consumer_offset_interval=100,
         transaction_op_batch_interval=100,
         file_reserved_time=0,
