@@ -66,7 +66,7 @@ def checkpoint_before_log() -> Iterator[None]:
 
 
 BUGS = {
-    "the log is not synced": Bug("lost, the log ends", of_files("commitlog")),
+    "the log is not synced": Bug("does not open|lost, the log ends", of_files("commitlog")),
     "the names of the log are not synced": Bug(
         "does not open|lost, the log ends|not readable", of_directory("commitlog")
     ),

@@ -25,6 +25,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -45,6 +46,7 @@ from pocketmq.store.log import commit_log
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import GetStatus
+from tests.durability.bugs import of_files
 from tests.durability.crash_state import Survival, write_state
 from tests.durability.disk import Disk, Lie, Remains
 from tests.fast_files import memory_directory
@@ -650,10 +652,6 @@ def without_last_key(
     return keys.slice(0, -1)
 
 
-def of_files(directory: str) -> Lie:
-    return lambda kind, path: kind == "file" and directory in path.parts
-
-
 BUGS: dict[str, contextlib.AbstractContextManager[object]] = {
     "recovery forgets the entry of the last record": mock.patch.object(
         LogWalk, "__iter__", without_last_record
@@ -668,5 +666,6 @@ BUGS: dict[str, contextlib.AbstractContextManager[object]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_found(bug: str) -> None:
-    with BUGS[bug], pytest.raises((AssertionError, StoreError)):
+    # Flaky: the threads of the store may let the same steps go well the next time.
+    with BUGS[bug], pytest.raises((AssertionError, StoreError, Flaky)):
         run_state_machine_as_test(StoreMachine, settings=SEARCH)

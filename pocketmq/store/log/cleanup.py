@@ -5,7 +5,8 @@ request, it removes the oldest commit-log files that were not written to for `fi
 hours. When the disk is nearly full, it removes them whatever their age. It never removes the last
 file, nor one that is not on the disk yet. The entries of its messages must be there, too: a queue
 of which a power failure leaves neither messages nor entries would give its offsets again. A reader
-of a removed file is not disturbed (`files.Retirement`). Reference: CleanCommitLogService, CleanConsumeQueueService.
+of a removed file is not disturbed (`files.Retirement`). Reference: CleanCommitLogService,
+CleanConsumeQueueService.
 
 Removing a file of a gigabyte takes long, so threads do that. The lists that readers use change on
 the event loop.
