@@ -46,9 +46,8 @@ from pocketmq.store.log import commit_log
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import GetStatus
-from tests.durability.bugs import of_files
 from tests.durability.crash_state import Survival, write_state
-from tests.durability.disk import Disk, Lie, Remains
+from tests.durability.disk import Disk, Remains
 from tests.fast_files import memory_directory
 
 from .stepped_files import SteppedFiles
@@ -129,9 +128,7 @@ class Moments:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Runs a store and its model. `lie` may be set for a disk that leaves out syncs."""
-
-    lie: Lie | None = None
+    """Runs a store and its model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
             file_reserved_time=0,
         )
         self.files = SteppedFiles(self.boot)
-        self.disk = Disk(self.root, random.Random(0), watcher=self.watch, lie=type(self).lie)
+        self.disk = Disk(self.root, random.Random(0), watcher=self.watch)
         self.recording = contextlib.ExitStack()
         self.recording.enter_context(self.disk.recording())
         self.store = MessageStore(config, store_host=bytes(8), files=self.files, clock=self.clock)
@@ -658,9 +655,6 @@ BUGS: dict[str, contextlib.AbstractContextManager[object]] = {
     ),
     "a file of the log ends without a blank": mock.patch.object(commit_log, "encode_blank_into"),
     "the index forgets a key": mock.patch.object(index_keys, "keys_of", without_last_key),
-    "the log is not synced": mock.patch.object(
-        StoreMachine, "lie", staticmethod(of_files("commitlog"))
-    ),
 }
 
 
