@@ -152,7 +152,13 @@ class MessageStore:
             make_worker=index_worker,
         )
         self.cleanup = Cleanup(
-            config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock
+            config,
+            files,
+            commit_log,
+            table,
+            flushed=lambda: flusher.flushed,
+            flush_entries=self._flush_entries,
+            clock=clock,
         )
         self._writer = writer = StoreWriter(
             config,
@@ -384,6 +390,11 @@ class MessageStore:
 
     def _flush_queues(self) -> None:
         self._queue_flusher.flush(thorough=True)
+
+    def _flush_entries(self, end: int) -> bool:
+        if self._checkpoint.entered_offset < end:
+            self._queue_flusher.flush(thorough=True)
+        return self._checkpoint.entered_offset >= end
 
     def _close_files(self) -> None:
         self.index.close()
