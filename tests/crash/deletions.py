@@ -32,19 +32,18 @@ class Deletions:
     async def _step(self, connection: Connection) -> None:
         chance = self._chance
         topic = self._ledger.brief.setdefault(name := chance.choice(NAMES), BriefTopic(name))
-        if topic.state is BriefState.UNKNOWN:
-            # A change of it was cut off: only another one says what it is now.
-            await self._delete(connection, topic)
-        elif topic.state is BriefState.DELETED:
+        # What was cut off is tried again.
+        if topic.state in (BriefState.DELETED, BriefState.MAKING):
             await self._make(connection, topic)
-        elif chance.random() < 0.3:
+        elif topic.state is BriefState.DELETING or chance.random() < 0.3:
             await self._delete(connection, topic)
         else:
             await self._use(connection, topic)
 
     async def _make(self, connection: Connection, topic: BriefTopic) -> None:
-        topic.state = BriefState.UNKNOWN
-        if self._chance.random() < 0.5:
+        # One that was cut off may exist, with those queues only that got a message.
+        again, topic.state = topic.state is BriefState.MAKING, BriefState.MAKING
+        if again or self._chance.random() < 0.5:
             header = CreateTopicRequestHeader(
                 topic=topic.name,
                 read_queue_nums=QUEUES,
@@ -71,7 +70,7 @@ class Deletions:
         )
 
     async def _delete(self, connection: Connection, topic: BriefTopic) -> None:
-        topic.state = BriefState.UNKNOWN
+        topic.state = BriefState.DELETING
         header = DeleteTopicRequestHeader(topic=topic.name)
         await request(connection, RequestCode.DELETE_TOPIC_IN_BROKER, header)
         self._ledger.deleted(topic, [(GROUP, topic.name, queue) for queue in range(QUEUES)])

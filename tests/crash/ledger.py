@@ -96,9 +96,15 @@ class OffsetHistory:
 class BriefState(Enum):
     """What is known of a topic that comes and goes."""
 
-    UNKNOWN = "a change of it was cut off"
+    MAKING = "is being made, or was when the broker was killed"
     EXISTS = "exists"
+    DELETING = "is being deleted, or was when the broker was killed"
     DELETED = "is deleted"
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known if the topic exists."""
+        return self in (BriefState.EXISTS, BriefState.DELETED)
 
 
 @dataclass

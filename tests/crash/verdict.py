@@ -115,7 +115,7 @@ class Verdict:
         header = GetTopicConfigRequestHeader(topic=name)
         answer = await connection.request(RequestCode.GET_TOPIC_CONFIG, header, timeout=30.0)
         exists = answer.code == ResponseCode.SUCCESS
-        if topic.state is BriefState.UNKNOWN:
+        if not topic.state.known:
             return []
         if exists != (topic.state is BriefState.EXISTS):
             return [f"topic {name} {topic.state.value}, but the broker says {answer.code}"]
@@ -193,7 +193,7 @@ class Verdict:
         clean = bool(self._ledger.endings) and self._ledger.endings[-1].clean
         for key, history in list(self._ledger.offsets.items()):
             brief = self._ledger.brief.get(key[1])
-            if brief is not None and brief.state is BriefState.UNKNOWN:
+            if brief is not None and not brief.state.known:
                 continue
             offset = await committed_offset(connection, *key)
             allowed = {history.acknowledged, history.values[-1]} if clean else set(history.values)
