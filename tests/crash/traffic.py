@@ -316,6 +316,8 @@ class Traffic:
         assert stored.msg_id is not None
         assert stored.queue_id is not None
         assert stored.queue_offset is not None
+        if waits_in == (TIMER_TOPIC, 0) and stored.recall_handle is None:
+            waits_in = None  # its time had come before it did
         for at, (msg_id, each) in enumerate(zip(stored.msg_id.split(","), sent, strict=True)):
             # The answer names the queue that was asked for, with an offset in that of the wait.
             place = Place(
