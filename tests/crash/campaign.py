@@ -154,11 +154,13 @@ class _StoreLife:
             if campaign.faults:
                 return
             campaign.rounds += 1
+            deletions = Deletions(self.ledger, chance, traffic)
             if turn == rounds:
+                await deletions.finish(connection)
                 await self._stop(broker)
                 await connection.close()
                 break
-            sending = asyncio.create_task(self._send(traffic, connection))
+            sending = asyncio.create_task(self._send(traffic, deletions, connection))
             await self.ledger.more(chance.randrange(120), timeout=1.0)
             await asyncio.sleep(chance.choice((0.0, 0.0, chance.uniform(0.0, 0.02))))
             if chance.random() < CLEAN_STOPS:
@@ -169,10 +171,10 @@ class _StoreLife:
             await connection.close()
         self._check_files()
 
-    async def _send(self, traffic: Traffic, connection: Connection) -> None:
+    async def _send(self, traffic: Traffic, deletions: Deletions, connection: Connection) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(traffic.run(connection))
-            group.create_task(Deletions(self.ledger, self._chance, traffic).run(connection))
+            group.create_task(deletions.run(connection))
 
     async def _look(self, connection: Connection, *, settling: bool) -> None:
         faults = await self._verdict.find_faults(

@@ -29,6 +29,12 @@ class Deletions:
         """Make, use and delete topics until the broker is gone."""
         await until_cut_off(connection, self._step)
 
+    async def finish(self, connection: Connection) -> None:
+        """Repeat the deletions that were cut off: their topics may have lost a part."""
+        for topic in self._ledger.brief.values():
+            if topic.state is BriefState.DELETING:
+                await self._delete(connection, topic)
+
     async def _step(self, connection: Connection) -> None:
         chance = self._chance
         topic = self._ledger.brief.setdefault(name := chance.choice(NAMES), BriefTopic(name))

@@ -84,5 +84,7 @@ LIES: Final = {
     "forget overdue timers": Lie(_forget_overdue_timers, r"\(timed.* is not delivered"),
     "forget open transactions": Lie(_forget_open_transactions, r"\(committed.* is not delivered"),
     "keep offsets in memory": Lie(_keep_offsets_in_memory, "the offset of"),
-    "bring deleted topics back": Lie(_bring_deleted_topics_back, "was deleted with its topic"),
+    "bring deleted topics back": Lie(
+        _bring_deleted_topics_back, "was deleted with its topic|Brief.* has the messages"
+    ),
 }

@@ -13,7 +13,7 @@ from tests.crash.lies import LIES
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = 40
+ROUNDS = 30
 
 
 async def test_what_kills_leave(tmp_path: Path) -> None:
