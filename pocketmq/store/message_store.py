@@ -251,6 +251,11 @@ class MessageStore:
         self._writer.try_settle()
         return self._table.delete_topic(topic)
 
+    def delete_deleted_queues(self, deleted: Mapping[str, int]) -> None:
+        """Remove the queues of deleted topics that recovery built again; `deleted` has the physical
+        offset before which all their messages are. To be called after `open`. Raises OSError."""
+        self._table.delete_deleted(deleted)
+
     def delete_expired_queues(self) -> None:
         """Remove the consume queues that have no message in the log any more, except those of
         system topics. Raises OSError."""
