@@ -14,6 +14,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from tests.fast_files import memory_directory
+
 from .failing_disk import drawn_fault, try_fault
 from .power_loss import PowerLoss
 
@@ -30,7 +32,7 @@ def main() -> int:
     if not options.states and not options.faults:
         parser.error("say how many: --states, --faults or both")
     logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
-    root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-"))
+    root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-", dir=memory_directory()))
     wrong = 0
     for sync in (True, False):
         mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"

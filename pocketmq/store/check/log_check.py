@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,7 +25,8 @@ from pocketmq.store.check.record_scan import (
 )
 
 _NAME: Final = re.compile(r"[0-9]{20}")
-_BYTES_PER_PROCESS: Final = 512 * 1024 * 1024  # one takes half a second to start
+# One takes half a second to start, in which this one scans a gigabyte.
+_BYTES_PER_PROCESS: Final = 2 * 1024 * 1024 * 1024
 _MOST_MISSING: Final = 10_000  # files; one that is further away was put there by mistake
 
 
@@ -53,7 +54,7 @@ class Damage(NamedTuple):
 
 def common_size(directory: Path, otherwise: int) -> int:
     """Return the size that most files of a run have: they are all made alike."""
-    sizes = Counter(path.stat().st_size for path in _numbered(directory))
+    sizes = Counter(size for _, size in _numbered(directory))
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size)) if sizes else otherwise
 
@@ -63,7 +64,7 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
     files with the name of no multiple of `size`."""
     found: list[LogFile] = []
     strange = []
-    for path in _numbered(directory):
+    for path, bytes_of_file in _numbered(directory):
         base = int(path.name)
         expected = found[-1].base + size if found else base
         if base % size or (base - expected) // size > _MOST_MISSING:
@@ -72,11 +73,13 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
         while found and found[-1].base + size < base:
             missing = found[-1].base + size
             found.append(LogFile(directory / f"{missing:020d}", missing, 0, False))
-        found.append(LogFile(path, base, path.stat().st_size, True))
+        found.append(LogFile(path, base, bytes_of_file, True))
     return found, strange
 
 
-def _has_data(file: LogFile) -> bool:
+def has_data(file: LogFile) -> bool:
+    """Return whether anything was written to a file; one that was made ahead is all zeros. Raises
+    OSError."""
     if not file.size:
         return False
     mapped = DryFiles().open(file.path, file.base, file.size)
@@ -86,10 +89,15 @@ def _has_data(file: LogFile) -> bool:
         mapped.close()
 
 
-def _numbered(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+def _numbered(directory: Path) -> list[tuple[Path, int]]:
+    """Return the files of a run, and how many bytes each has."""
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in sorted(directory.iterdir()):
+            if _NAME.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # it expired a moment ago
+                    found.append((path, path.stat().st_size))
+    return found
 
 
 class FileScan(NamedTuple):
@@ -167,7 +175,7 @@ class LogCheck:
         """Look at every file; `met` gets the base and the records of each. Raises OSError."""
         # A file that was made ahead has nothing in it yet.
         used = len(self.files)
-        while used > 1 and not _has_data(self.files[used - 1]):
+        while used > 1 and not has_data(self.files[used - 1]):
             used -= 1
         files = self.files[:used]
         with closing(self._scanned(files)) as scanned:

@@ -15,6 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from pocketmq.store.errors import FileSizeMismatch
 from pocketmq.store.files import Files, MappedFile
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,18 @@ class Checkpoint:
         self.exact = fields == copy
         self._boot = self._files.boot_id()
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
+
+    @classmethod
+    def flushed_of(cls, files: Files, path: Path) -> int | None:
+        """Return the physical offset up to which a log is flushed; None when the file at `path`
+        does not tell, or another broker has used the store. Raises OSError."""
+        checkpoint = cls(files, path)
+        try:
+            checkpoint.open()
+        except FileSizeMismatch:
+            return None
+        checkpoint.close()
+        return checkpoint.confirm_physical_offset if checkpoint.exact else None
 
     @property
     def recover_from(self) -> int:

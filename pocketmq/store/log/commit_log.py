@@ -112,6 +112,7 @@ class CommitLog:
         self.last_write = last_write
         file = self.files.find(end)
         if file is not None:
+            file = self.files.own(file)
             file.allocate()
             file.zero_from(end - file.base_offset)
             self._use(file)

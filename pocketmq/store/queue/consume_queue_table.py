@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
+from pocketmq.store.errors import StoreError
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
@@ -214,6 +215,21 @@ class ConsumeQueueTable:
                 and not is_system_topic(queue.topic)
             ):
                 self._delete_queue(queue)
+                log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
+
+    def delete_deleted(self, deleted: Mapping[str, int]) -> None:
+        """Remove what recovery found again of topics that had been deleted: `deleted` has where the
+        log ended then, as a physical offset. A queue with messages from behind that is of a topic
+        that was made anew, and has nothing else. Raises OSError."""
+        for topic, end in deleted.items():
+            for queue_id in sorted(self.queue_ids(topic)):
+                try:
+                    queue = self.find(topic, queue_id)
+                except StoreError as error:
+                    log.error("queue %s/%d is not removed: %s", topic, queue_id, error)
+                    continue
+                if queue is not None and 0 <= queue.max_physical <= end:
+                    self._delete_queue(queue)
 
     def _delete_queue(self, queue: ConsumeQueue) -> None:
         queues = self.by_topic[queue.topic]
@@ -221,7 +237,6 @@ class ConsumeQueueTable:
         self.all = [other for other in self.all if other is not queue]
         queue.remove()
         self._files.remove_directory(queue.files.directory)
-        log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
         if not queues:
             del self.by_topic[queue.topic]
             self._files.remove_directory(self._directory / queue.topic)

@@ -1,0 +1,125 @@
+"""Where each queue begins and ends: the file `queuebounds`, written when a store is closed.
+
+From it a start knows every queue without opening it, and sees it when one is not as it was left. It
+also keeps the offsets of messages that are lost for good at the end of a queue, which nothing else
+has once the walk of a recovery begins behind them.
+
+The first line is a digest of the rest in hexadecimal digits, the rest JSON: topic → queue id →
+`Bounds` as an array. The checkpoint has the digest as well, so another broker's use of the store
+puts an end to both. The official broker does not look at this file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from pocketmq.store.files import Files
+
+log = logging.getLogger(__name__)
+
+BOUNDS_FILE: Final = "queuebounds"
+
+
+class Bounds(Struct, array_like=True, frozen=True):
+    """Those of one queue, in queue offsets.
+
+    Attributes:
+        begin: at which its first file begins; -1 without a file.
+        end: behind the last entry; -1 when that is not known, since the queue was not opened after
+            a crash.
+        physical: the physical offset behind the last entry's record, -1 without an entry.
+        next: what the next message gets: more than `end` where the messages there are lost.
+    """
+
+    begin: int
+    end: int
+    physical: int
+    next: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it says more than that there is such a queue."""
+        return self.end >= 0
+
+    @property
+    def skips(self) -> bool:
+        """Whether offsets at the end are not to be given again."""
+        return self.next > self.end >= 0
+
+
+UNKNOWN: Final = Bounds(-1, -1, -1, 0)
+
+BoundsTable: TypeAlias = Mapping[str, Mapping[int, Bounds]]
+"""Topic → queue id → bounds."""
+
+_decoder: Final = msgspec.json.Decoder(dict[str, dict[int, Bounds]])
+
+
+class KnownBounds(NamedTuple):
+    """What a start knows of the queues.
+
+    Attributes:
+        table: as the file has it.
+        current: whether the file was written when the store was last closed.
+    """
+
+    table: BoundsTable
+    current: bool
+
+
+NO_BOUNDS: Final = KnownBounds({}, current=False)
+
+
+class BoundsFile:
+    """The file of the store at `root`. Its methods block."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files = files
+        self._path = root / BOUNDS_FILE
+
+    def load(self, digest: int) -> KnownBounds:
+        """Read it; `digest` is the checkpoint's, 0 if that knows of no such file. Raises OSError.
+
+        A file that is missing or damaged is as good as none: what is in the queues is still right,
+        as far as each of them shows it.
+        """
+        if not digest:
+            return NO_BOUNDS
+        content = self._files.read(self._path) or b""
+        head, _, body = content.partition(b"\n")
+        found = digest_of(body)
+        try:
+            if head != _spelled(found):
+                raise ValueError
+            table = _decoder.decode(body)
+        except ValueError:  # msgspec's errors are such, too
+            log.warning(
+                "%s is missing or damaged: queues are not compared with what they were when the "
+                "store was closed", self._path,
+            )  # fmt: skip
+            return NO_BOUNDS
+        return KnownBounds(table, current=found == digest)
+
+    def save(self, table: BoundsTable) -> int:
+        """Write it and wait until it is on the disk; return its digest, which is never 0. Raises
+        OSError."""
+        body = msgspec.json.encode(table)
+        digest = digest_of(body)
+        self._files.replace(self._path, _spelled(digest) + b"\n" + body)
+        return digest
+
+
+def digest_of(content: bytes) -> int:
+    """Return a digest as the checkpoint has it: a signed integer of 64 bits that is not 0."""
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), signed=True) or 1
+
+
+def _spelled(digest: int) -> bytes:
+    return b"%016x" % (digest % (1 << 64))
