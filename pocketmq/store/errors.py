@@ -28,6 +28,10 @@ class StoreCorrupt(StoreError):
         self.reason = reason
 
 
+class QueueMisfit(StoreCorrupt):
+    """A consume queue is not as it was when the store was closed."""
+
+
 class FileSizeMismatch(StoreError):
     """A file on disk has another size than the setting that governs it."""
 

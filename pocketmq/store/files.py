@@ -97,8 +97,12 @@ class MappedFile:
             _allocate(self._files, fd, self.path, self.size if size is None else size)
 
     def save_descriptor(self) -> None:
-        """Keep no descriptor but the mapping's own: for the files of queues, of which there are
-        many. What needs one opens the file for a moment."""
+        """Keep no descriptor but the mapping's own: for files of which there are many. What needs
+        one opens the file for a moment."""
+        with self._sync_lock:
+            self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -250,7 +254,7 @@ class MappedFile:
                     self.map.close()
                 except BufferError:
                     return False
-            self.save_descriptor()
+            self._close_descriptor()
             self.closed = True
             return True
         finally:

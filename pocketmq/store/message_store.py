@@ -38,6 +38,7 @@ from pocketmq.store.log.recovery_progress import RecoveryProgress
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.queue.queue_bounds import BoundsFile, BoundsTable
 from pocketmq.store.queue.queue_view import QueuesByTopic
 from pocketmq.store.reader import StoreReader
 from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreCounters
@@ -105,6 +106,7 @@ class MessageStore:
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
         self._checkpoint = Checkpoint(files, config.root / "checkpoint")
+        self._bounds = BoundsFile(files, config.root)
         self._lock = StoreLock(files, config.root, config.commit_log_directory)
         self._open = False
         self._closed = False
@@ -263,11 +265,6 @@ class MessageStore:
         offset before which all their messages are. To be called after `open`. Raises OSError."""
         self._table.delete_deleted(deleted)
 
-    def delete_expired_queues(self) -> None:
-        """Remove the consume queues that have no message in the log any more, except those of
-        system topics. Raises OSError."""
-        self._table.delete_expired(self.commit_log.min_offset)
-
     def open(self) -> None:
         """Lock the directory, map the files, recover. Blocks.
 
@@ -292,7 +289,8 @@ class MessageStore:
             directory = config.commit_log_directory
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
-            self._table.load(clean=clean)
+            bounds = self._bounds.load(self._checkpoint.queue_bounds, clean=clean)
+            self._table.load(clean=clean, bounds=bounds)
             # The official broker makes up for entries that are missing after a crash: this store
             # cannot make those of foreign queues, so it leaves the traces of the crash.
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
@@ -381,6 +379,8 @@ class MessageStore:
                 self._pending.enter(self.commit_log.end)
                 if self._marked:
                     await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
+                bounds = self._table.bounds()
+                await asyncio.get_running_loop().run_in_executor(None, self._save_bounds, bounds)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
                     log.error("%s: the next start builds consume queues again", self.config.root)
@@ -401,8 +401,15 @@ class MessageStore:
     def _flush_log(self) -> None:
         self._flusher.flush()
 
+    def _save_bounds(self, bounds: BoundsTable) -> None:
+        try:
+            self._checkpoint.queue_bounds = self._bounds.save(bounds)
+        except OSError as error:
+            self._checkpoint.queue_bounds = 0
+            log.warning("the next start does not compare the queues with these: %s", error)
+
     def _flush_queues(self) -> None:
-        self._queue_flusher.flush(thorough=True)
+        self._queue_flusher.flush_last()
 
     def _flush_entries(self, end: int) -> bool:
         if self._checkpoint.entered_offset < end:

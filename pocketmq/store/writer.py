@@ -486,10 +486,7 @@ class StoreWriter:
         """A queue on the disk cannot be opened; others can be."""
         if isinstance(error, DiskFull):
             return self._no_room(error)
-        reason = (
-            f"queue {topic}/{queue_id} cannot be opened: {error}; if this goes on, stop the broker "
-            "and type: pocketmq store repair DIR"
-        )
+        reason = f"queue {topic}/{queue_id} cannot be opened: {error}"
         self._lines.error("a message is refused: %s", reason)
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, reason)
 

@@ -367,7 +367,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def delete_expired_queues(self) -> None:
         self.acknowledge()
-        self.store.delete_expired_queues()
+        with self.files.free():
+            self.run(self.store.cleanup.delete_expired_queues())
         for (topic, queue_id), queue in self.model.queues.items():
             gone = queue_id not in self.store.queues.get(topic, {})
             if gone and queue.messages:

@@ -29,6 +29,7 @@ from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.queue_bounds import NO_BOUNDS, BoundsFile
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
 #: The tables of a broker, without which it does not start when they are damaged.
@@ -81,12 +82,13 @@ class StoreCheck:
         self._problems: list[Problem] = []
         self._parts: list[Part] = []
         self._remarks: list[str] = []
+        self._bounds = NO_BOUNDS
 
     def run(self, state: State) -> Report:
         """Look through everything; `state` is how the last process left it. Raises OSError."""
         config = self._config
         opened = state is State.OPEN
-        flushed = self._checkpoint()
+        flushed = self._checkpoint(state)
         # The queues first: what they point at is in the log by then.
         foreign: frozenset[str] = frozenset()
         with suppress(StoreError):  # the table is looked at below
@@ -103,6 +105,8 @@ class StoreCheck:
         self.log, self.queues = log, queues
         self._report_log(log)
         self._report_queues(queues, log, opened=opened)
+        if self._bounds.current:
+            self._report_bounds(queues)
         self._report_index(log)
         self._report_tables(queues)
         refusal = "" if opened else self._refusal()
@@ -119,7 +123,7 @@ class StoreCheck:
             )
         )
 
-    def _checkpoint(self) -> int | None:
+    def _checkpoint(self, state: State) -> int | None:
         checkpoint = Checkpoint(DryFiles(), self._config.root / "checkpoint")
         try:
             checkpoint.open()
@@ -127,6 +131,10 @@ class StoreCheck:
             self._add("checkpoint", error.path, f"{error.actual} bytes instead of {error.expected}")
             return None
         flushed = checkpoint.confirm_physical_offset if checkpoint.exact else None
+        with _heard(self._remarks):
+            self._bounds = BoundsFile(DryFiles(), self._config.root).load(
+                checkpoint.queue_bounds, clean=state is State.CLEAN
+            )
         checkpoint.close()
         return flushed
 
@@ -163,6 +171,23 @@ class StoreCheck:
             )
         files = sum(len(queue.files) for queue in queues.queues.values())
         self._part("consumequeue", files, files * queues.file_size, queues.entries)
+
+    def _report_bounds(self, queues: QueueCheck) -> None:
+        """Report the queues that are not as they were when the store was closed, though what is in
+        them may agree with the log."""
+        reported = {problem.where for problem in self._problems}
+        for topic, of_topic in self._bounds.table.items():
+            for queue_id, bounds in of_topic.items():
+                if bounds.begin < 0 or f"{topic}/{queue_id}" in reported:
+                    continue
+                queue = queues.queues.get((topic, queue_id))
+                found = (queue.begin, queue.end) if queue is not None and queue.files else (0, 0)
+                if found != (bounds.begin, bounds.end):
+                    self._add(
+                        "consumequeue", f"{topic}/{queue_id}",
+                        f"the queue goes from {found[0]} to {found[1]}, but it went from "
+                        f"{bounds.begin} to {bounds.end} when the store was closed", derived=True,
+                    )  # fmt: skip
 
     def _report_index(self, log: LogCheck) -> None:
         config = self._config
@@ -233,7 +258,8 @@ def recover_dry(config: StoreConfig) -> None:
     try:
         run.load()
         checkpoint.open()
-        table.load(clean=clean)
+        bounds = BoundsFile(files, config.root).load(checkpoint.queue_bounds, clean=clean)
+        table.load(clean=clean, bounds=bounds)
         log = CommitLog(run, FileAllocator(files))
         levels = DelayLevels(config.message_delay_level)
         Recovery(log, table, checkpoint, levels, clean=clean).run()

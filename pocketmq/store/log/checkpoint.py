@@ -3,8 +3,8 @@
 It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
 the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
 Behind the 40 bytes, which that broker leaves alone, there are these once more,
-`entered_offset`, the boot id of the machine, and `last_write`: as long as the 40 bytes and their
-copy are equal, no other broker has written to the store since.
+`entered_offset`, the boot id of the machine, `queue_bounds`, and `last_write`: as long as the 40
+bytes and their copy are equal, no other broker has written to the store since.
 Reference: StoreCheckpoint.
 """
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">5q")
-_OURS: Final = Struct(">40s40sq16sq")
+_OURS: Final = Struct(">40s40sq16sqq")
 _NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
@@ -40,6 +40,9 @@ class Checkpoint:
             broker reads it in controller mode only, where what lies behind waits to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
             consume queues; not of the official broker.
+        queue_bounds: the digest of the file `queuebounds` that was written when the store was last
+            closed (`queue.queue_bounds`), or mended; 0 when there is none, or another broker has
+            used the store since. Not of the official broker.
         last_write: physical offset at which the write into the commit log began that ends at
             `confirm_physical_offset`, or an earlier one; a record begins there. A start looks
             whether what is there can be read. 0 when it is not known. Not of the official broker.
@@ -61,6 +64,7 @@ class Checkpoint:
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
         self.entered_offset = 0
+        self.queue_bounds = 0
         self.last_write = 0
         self.holds_logics = False
         self.exact = False
@@ -77,8 +81,11 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         ) = _FIELDS.unpack_from(self._file.map)
-        fields, copy, self.entered_offset, boot, self.last_write = _OURS.unpack_from(self._file.map)
+        fields, copy, self.entered_offset, boot, bounds, self.last_write = _OURS.unpack_from(
+            self._file.map
+        )
         self.exact = fields == copy
+        self.queue_bounds = bounds if self.exact else 0
         self._boot = self._files.boot_id()
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
 
@@ -111,8 +118,9 @@ class Checkpoint:
                 self.confirm_physical_offset,
             )
             _OURS.pack_into(
-                self._file.map, 0, fields, fields, self.entered_offset, self._boot, self.last_write
-            )
+                self._file.map, 0, fields, fields, self.entered_offset, self._boot,
+                self.queue_bounds, self.last_write,
+            )  # fmt: skip
 
     def sync(self) -> None:
         """Save, and wait until it is on the disk; off the event loop. Raises OSError."""

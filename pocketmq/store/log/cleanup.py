@@ -186,15 +186,7 @@ class Cleanup:
         min_physical = self._log.min_offset
         if min_physical <= self._min_physical:
             return
-        cleaned = True
-        for number, (topic, queue_id) in enumerate(self._table.unopened(), 1):
-            try:
-                self._table.find(topic, queue_id)
-            except (StoreError, OSError) as error:
-                log.error("queue %s/%d cannot be opened: %s", topic, queue_id, error)
-                cleaned = False
-            if number % _OPENED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        cleaned = await self._open_queues()
         for number, queue in enumerate(self._table.all, 1):
             if not queue.removed:
                 try:
@@ -206,6 +198,34 @@ class Cleanup:
                 await asyncio.sleep(0)
         if cleaned:
             self._min_physical = min_physical
+
+    async def delete_expired_queues(self) -> None:
+        """Remove the queues whose every message the commit log no longer has, except those of
+        system topics. Raises OSError."""
+        async with self._lock:
+            await self._open_queues()
+            for number, queue in enumerate(self._table.all, 1):
+                if self._stopping:
+                    return
+                removed = self._table.delete_expired(queue, self._log.min_offset)
+                if removed or number % _QUEUES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    async def _open_queues(self) -> bool:
+        """Open the queues that are not open, a few in each turn of the event loop; return whether
+        all could be."""
+        opened = True
+        for number, (topic, queue_id) in enumerate(self._table.unopened(), 1):
+            if self._stopping:
+                return False
+            try:
+                self._table.find(topic, queue_id)
+            except (StoreError, OSError) as error:
+                log.error("queue %s/%d cannot be opened: %s", topic, queue_id, error)
+                opened = False
+            if number % _OPENED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return opened
 
     @staticmethod
     async def _discard(files: MappedFileQueue, taken: list[MappedFile]) -> None:

@@ -116,6 +116,9 @@ class CommitLog:
             file.allocate()
             file.zero_from(end - file.base_offset)
             self._use(file)
+        for other in self.files.mapped:
+            if other is not file:
+                self.files.save_descriptor(other)
 
     def watch(self) -> None:
         """Look ahead from the next write on."""

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -32,7 +33,10 @@ log = logging.getLogger(__name__)
 
 _PAGE: Final = 4096
 _ALL: Final = 1 << 63
+_MANY_QUEUES: Final = 200
+_STOPPING_THREADS: Final = 16
 
+_FlushOne = Callable[[ConsumeQueue], None]
 #: Called once, on the event loop: True when the data it waits for is on the disk.
 FlushListener = Callable[[bool], None]
 
@@ -155,6 +159,8 @@ class CommitLogFlusher:
         end = self._log.written
         for file in self._log.dirty_files(self.flushed, end):
             file.sync()
+            if file.base_offset + file.size <= end:  # nothing more is written to it
+                self._log.files.save_descriptor(file)
         self.flushed = end
         if timestamp:
             self._checkpoint.physic_timestamp = timestamp
@@ -285,23 +291,31 @@ class ConsumeQueueFlusher:
         Raises OSError. Only a thorough flush moves the checkpoint on.
         """
         with self._flushing:
-            self._flush(thorough)
+            self._flush(thorough, _one_by_one)
 
-    def _flush(self, thorough: bool) -> None:
+    def flush_last(self) -> None:
+        """Do a thorough flush while nobody waits for the disk: many queues at the same time, which
+        then share the commits of the file system's journal. Raises OSError."""
+        with self._flushing:
+            self._flush(True, _side_by_side)
+
+    def _flush(self, thorough: bool, run: Callable[[_FlushOne, list[ConsumeQueue]], None]) -> None:
         offset, timestamp = self._entered()
-        for queue in self._queues():
-            if queue.dirty(0 if thorough else self._least):
-                try:
-                    queue.flush()
-                except OSError:
-                    if not queue.removed:
-                        self.failed = True
-                        raise
+        least = 0 if thorough else self._least
+        run(self._flush_queue, [queue for queue in self._queues() if queue.dirty(least)])
         if thorough:
             self._move_on(offset, timestamp)
             self._checkpoint.sync()
         else:
             self._checkpoint.save()
+
+    def _flush_queue(self, queue: ConsumeQueue) -> None:
+        try:
+            queue.flush()
+        except OSError:
+            if not queue.removed:
+                self.failed = True
+                raise
 
     def _move_on(self, offset: int, timestamp: int) -> None:
         if not self.failed:
@@ -319,3 +333,17 @@ class ConsumeQueueFlusher:
             if thorough:
                 self._last_thorough = time.monotonic()
             self._after_round()
+
+
+def _one_by_one(flush: _FlushOne, queues: list[ConsumeQueue]) -> None:
+    for queue in queues:
+        flush(queue)
+
+
+def _side_by_side(flush: _FlushOne, queues: list[ConsumeQueue]) -> None:
+    if len(queues) < _MANY_QUEUES:
+        _one_by_one(flush, queues)
+        return
+    with ThreadPoolExecutor(_STOPPING_THREADS, "store-flush-queues") as pool:
+        for _ in pool.map(flush, queues):
+            pass

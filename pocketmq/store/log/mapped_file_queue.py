@@ -181,6 +181,10 @@ class MappedFileQueue:
         self.retired.add(file)
         return mapped
 
+    def save_descriptor(self, file: MappedFile) -> None:
+        """Keep no descriptor of a file that is not written to any more."""
+        self._files.save_descriptor(file)
+
     def truncate(self, end: int) -> None:
         """Remove the files that begin at `end` or later, except that the first one stays."""
         while len(self.mapped) > 1 and self.mapped[-1].base_offset >= end:
@@ -214,6 +218,13 @@ class MappedFileQueue:
             self.retired.add(file)
         if removed:
             self._files.sync_directory(self.directory)
+
+    def remove_listed(self) -> None:
+        """Remove every file, though none was mapped: they may be damaged. Raises OSError."""
+        for path in sorted(self.directory.iterdir()):
+            if _NAME.fullmatch(path.name):
+                self._files.remove(path)
+        self._files.sync_directory(self.directory)
 
     def close(self) -> None:
         """Close every file, as soon as its last reader is gone."""

@@ -30,7 +30,7 @@ from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
-from pocketmq.store.errors import DiskFull, RecordNotFound, StoreCorrupt
+from pocketmq.store.errors import DiskFull, QueueMisfit, RecordNotFound, StoreCorrupt
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
@@ -146,17 +146,20 @@ class Recovery:
     # --- walking ------------------------------------------------------------------------------
 
     def _walk(self) -> LogWalk:
-        start, timestamp = self._first_place()
         try:
+            if self._clean:
+                self._queues.check_listed()
+            start, timestamp = self._first_place()
             walk = self._walk_from(start, timestamp)
             if self._clean:
                 self._check_last(walk)
             if start != self._log.min_offset:
                 self._check_nothing_lost(start)
             return walk
-        except _EntriesLost as lost:
+        except (_EntriesLost, QueueMisfit) as lost:
             log.warning("%s: building the consume queues from the whole commit log", lost)
             self._progress.because(f"{lost}; the consume queues are built from the whole log")
+            self._queues.distrust_bounds()
             self._open_all()
             self._enter_from = 0
             return self._walk_from(self._log.min_offset, 0)
@@ -185,7 +188,7 @@ class Recovery:
         """Return where the walk begins, and the store timestamp (ms) of the record before it, if
         known. Opens all queues unless the walk will meet those that may have to be changed."""
         checkpoint, begin = self._checkpoint, self._log.min_offset
-        if self._rebuild or self._queues.is_empty:
+        if self._rebuild or self._queues.is_missing:
             self._progress.because("the consume queues are built from the whole log")
             self._open_all()
             return begin, 0

@@ -18,6 +18,7 @@ from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.files import Files, MappedFile, Retirement
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.queue.queue_bounds import Bounds
 from pocketmq.store.queue.queue_entry import (
     Entry,
     iter_entries,
@@ -83,6 +84,12 @@ class ConsumeQueue:
         # With offsets skipped at the end: what `room` is once they have their fillers.
         self._room_behind: int | None = None
 
+    @property
+    def bounds(self) -> Bounds:
+        """Where it begins and ends now."""
+        begin = self.files.first_offset // UNIT if self.files.mapped else -1
+        return Bounds(begin, self.max_offset, self.max_physical, self.next_offset)
+
     # --- writing ------------------------------------------------------------------------------
 
     def make_room(self, count: int = 1) -> None:
@@ -146,6 +153,8 @@ class ConsumeQueue:
         file = self._file_of(offset)
         at = offset * UNIT - file.base_offset
         file.map[at : at + UNIT] = pack_entry(*entry)
+        if offset == self.max_offset - 1:
+            self.max_physical = entry[0] + entry[1]
         self._flushed = min(self._flushed, offset)
 
     def start_at(self, offset: int) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
-from pocketmq.store.errors import StoreError
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.errors import QueueMisfit, StoreCorrupt, StoreError
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
+from pocketmq.store.queue.queue_bounds import NO_BOUNDS, UNKNOWN, Bounds, KnownBounds
 from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ class ConsumeQueueTable:
         # topic's directory has not been listed.
         self._unopened: dict[str, set[int] | None] = {}
         self._clean = True  # whether queues on the disk are as after a clean stop
+        self._known = NO_BOUNDS
+        self._compared = False  # whether queues must be as `_known` says when they are opened
         self._settle: Callable[[ConsumeQueue], None] | None = None
         # Topics whose queues are of another kind: an entry of ours would keep the official broker
         # from opening the store.
@@ -55,9 +59,10 @@ class ConsumeQueueTable:
         return bool(self._batch_topics) or next(light, None) is not None
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is no queue, neither open nor on the disk."""
-        return not self.all and not any(self.queue_ids(topic) for topic in self.topics())
+    def is_missing(self) -> bool:
+        """Whether there is no queue, neither open nor on the disk, and nothing is known of why."""
+        there = self.all or any(self.queue_ids(topic) for topic in self.topics())
+        return not there and not self._known.current
 
     def topics(self) -> list[str]:
         """Return the topics with queues. One whose directory is empty may be among them."""
@@ -77,12 +82,15 @@ class ConsumeQueueTable:
 
     # --- opening ------------------------------------------------------------------------------
 
-    def load(self, *, clean: bool) -> None:
+    def load(self, *, clean: bool, bounds: KnownBounds = NO_BOUNDS) -> None:
         """Look which topics are on the disk, whose queues are as after a clean stop, or not.
+        `bounds`: what is known of them; current if nothing has used the store since.
 
         Raises ConfigFileError, OSError.
         """
         self._clean = clean
+        self._known = bounds
+        self._compared = bounds.current
         self._batch_topics = batch_topics(self._directory.parent)
         if not self._directory.is_dir():
             return
@@ -101,6 +109,103 @@ class ConsumeQueueTable:
         `settle` is called for each of them once it is open."""
         self._clean = True
         self._settle = settle
+        for topic, queues in self._known.table.items():
+            for queue_id, bounds in queues.items():
+                built_again = self._known.current and not self._compared
+                if built_again or bounds.skips or (bounds.begin < 0 and bounds.next > 0):
+                    self._keep_next(topic, queue_id, bounds)
+
+    def _keep_next(self, topic: str, queue_id: int, bounds: Bounds) -> None:
+        """Have the offsets of lost messages at the end of a queue not given again."""
+        try:
+            queue = self.find(topic, queue_id)
+            if queue is None and bounds.next > 0 and (bounds.begin < 0 or self._known.current):
+                self.find_or_create(topic, queue_id).start_at(bounds.next)
+        except (StoreError, OSError, ValueError) as error:
+            log.error("queue %s/%d cannot be opened: %s", topic, queue_id, error)
+            return
+        if queue is None:
+            return
+        if not self._known.current:
+            _skip(queue, bounds)
+        elif queue.next_offset < bounds.next:
+            queue.skip_until(bounds.next)
+
+    # --- what the last stop left --------------------------------------------------------------
+
+    def check_listed(self) -> None:
+        """See whether the queues on the disk are those of the last stop, by the names and sizes of
+        their files: opens only those that do not look so. Does nothing when the last stop left no
+        word of them. Raises as `find`."""
+        if not self._compared:
+            return
+        table = self._known.table
+        for topic, queues in table.items():
+            there = self.queue_ids(topic)
+            for queue_id, bounds in queues.items():
+                if bounds.is_known and bounds.begin < 0:
+                    continue  # it had no file
+                if queue_id not in there:
+                    raise QueueMisfit(
+                        self._directory / topic / str(queue_id), 0, "the queue is missing"
+                    )
+                if bounds.is_known and not self._looks_like(topic, queue_id, bounds):
+                    self.find(topic, queue_id)
+        for topic, queue_id in self.unopened():
+            if queue_id not in table.get(topic, {}):
+                self.find(topic, queue_id)
+
+    def distrust_bounds(self) -> None:
+        """Do not compare the queues with what they were at the last stop any more: they are built
+        again."""
+        self._compared = False
+
+    def bounds(self) -> dict[str, dict[int, Bounds]]:
+        """Return where each queue begins and ends, as far as it is known without opening any."""
+        found: dict[str, dict[int, Bounds]] = {}
+        for queue in self.all:
+            if queue.files.mapped or queue.next_offset:
+                found.setdefault(queue.topic, {})[queue.queue_id] = queue.bounds
+        for topic, queue_id in self.unopened():
+            known = self._bounds_of(topic, queue_id) if self._compared else None
+            found.setdefault(topic, {})[queue_id] = known or UNKNOWN
+        return found
+
+    def _bounds_of(self, topic: str, queue_id: int) -> Bounds | None:
+        return self._known.table.get(topic, {}).get(queue_id)
+
+    def _looks_like(self, topic: str, queue_id: int, bounds: Bounds) -> bool:
+        """Return whether a queue has its first file and that of its last entry."""
+        size = self._file_size
+        first = bounds.begin * UNIT
+        last = max(first, (bounds.end * UNIT - 1) // size * size)
+        try:
+            return all(
+                os.stat(f"{self._directory}/{topic}/{queue_id}/{base:020d}").st_size == size
+                for base in {first, last}
+            )
+        except OSError:
+            return False
+
+    def _compare(self, queue: ConsumeQueue) -> None:
+        known = self._bounds_of(queue.topic, queue.queue_id)
+        found = queue.bounds
+        if known is None:
+            fits = found.physical < 0
+            known = Bounds(found.begin, found.begin, -1, 0)
+        else:
+            fits = not known.is_known or (known.begin, known.end, known.physical) == (
+                found.begin, found.end, found.physical,
+            )  # fmt: skip
+        if not fits:
+            raise QueueMisfit(
+                queue.files.directory, 0,
+                f"the queue goes from offset {found.begin} to {found.end} (physical offset "
+                f"{found.physical}), but it went from {known.begin} to {known.end} (physical "
+                f"offset {known.physical}) when the store was closed",
+            )  # fmt: skip
+
+    # --- opening one --------------------------------------------------------------------------
 
     def _ids_on_disk(self, topic: str) -> Set[int]:
         if topic not in self._unopened:
@@ -123,8 +228,22 @@ class ConsumeQueueTable:
         queue = self._make(topic, queue_id)
         try:
             queue.load(clean=self._clean)
+            if self._compared:
+                self._compare(queue)
+            bounds = self._bounds_of(topic, queue_id)
+            if bounds is not None:
+                _skip(queue, bounds)
             if self._settle is not None:
                 self._settle(queue)
+        except StoreCorrupt as error:
+            queue.files.close()
+            if self._settle is None:
+                raise
+            raise StoreCorrupt(
+                error.path, error.offset,
+                f"{error.reason}; stop the broker and type: pocketmq store repair "
+                f"{self._directory.parent}",
+            ) from error  # fmt: skip
         except BaseException:
             queue.files.close()
             raise
@@ -186,14 +305,17 @@ class ConsumeQueueTable:
     # --- removing -----------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove all queues of a topic; False when it has none. Its records stay in the commit
-        log until they expire. Raises OSError, and as `find`."""
-        for queue_id in sorted(self._ids_on_disk(topic)):
-            self._open(topic, queue_id)
+        """Remove all queues of a topic, also those that cannot be opened; False when it has none. Its
+        records stay in the commit log until they expire. Raises OSError."""
+        unopened = sorted(self._ids_on_disk(topic))
         self._unopened.pop(topic, None)
-        queues = self.by_topic.pop(topic, None)
-        if queues is None:
+        queues = self.by_topic.pop(topic, {})
+        if not queues and not unopened:
             return False
+        for queue_id in unopened:
+            files = self._make(topic, queue_id).files
+            files.remove_listed()
+            self._files.remove_directory(files.directory)
         self.all = [queue for queue in self.all if queue.topic != topic]
         for queue in queues.values():
             queue.remove()
@@ -202,20 +324,21 @@ class ConsumeQueueTable:
         log.info("the consume queues of topic %s are removed", topic)
         return True
 
-    def delete_expired(self, min_physical: int) -> None:
-        """Remove the queues whose every message the commit log no longer has, except those of
-        system topics; their next message gets queue offset 0. Raises OSError, and as `find`."""
-        for topic, queue_id in self.unopened():
-            self._open(topic, queue_id)
-        for queue in self.all:
-            # One with messages that wait for a flush is alive.
-            if (
-                0 <= queue.max_physical < min_physical
-                and queue.next_offset == queue.max_offset
-                and not is_system_topic(queue.topic)
-            ):
-                self._delete_queue(queue)
-                log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
+    def delete_expired(self, queue: ConsumeQueue, min_physical: int) -> bool:
+        """Remove a queue if the commit log has none of its messages any more, except one of a
+        system topic; its next message gets queue offset 0. Return whether it is removed. Raises
+        OSError."""
+        # One with messages that wait for a flush is alive.
+        if (
+            queue.removed
+            or not 0 <= queue.max_physical < min_physical
+            or queue.next_offset != queue.max_offset
+            or is_system_topic(queue.topic)
+        ):
+            return False
+        self._delete_queue(queue)
+        log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
+        return True
 
     def delete_deleted(self, deleted: Mapping[str, int]) -> None:
         """Remove what recovery found again of topics that had been deleted: `deleted` has where the
@@ -272,3 +395,9 @@ class ConsumeQueueTable:
         queue = self.by_topic.get(topic, {}).get(queue_id)
         if queue is not None:
             queue.listeners = listeners
+
+
+def _skip(queue: ConsumeQueue, bounds: Bounds) -> None:
+    """Do not give the offsets of lost messages at the end again, if the queue still ends there."""
+    if bounds.skips and (queue.max_offset, queue.max_physical) == (bounds.end, bounds.physical):
+        queue.skip_until(bounds.next)

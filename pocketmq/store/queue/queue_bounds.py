@@ -67,7 +67,8 @@ class KnownBounds(NamedTuple):
 
     Attributes:
         table: as the file has it.
-        current: whether the file was written when the store was last closed.
+        current: whether the file was written when the store was last closed, and nothing has used
+            the store since.
     """
 
     table: BoundsTable
@@ -84,8 +85,9 @@ class BoundsFile:
         self._files = files
         self._path = root / BOUNDS_FILE
 
-    def load(self, digest: int) -> KnownBounds:
-        """Read it; `digest` is the checkpoint's, 0 if that knows of no such file. Raises OSError.
+    def load(self, digest: int, *, clean: bool) -> KnownBounds:
+        """Read it; `digest` is the checkpoint's, 0 if that knows of no such file. `clean`: the store
+        was closed. Raises OSError.
 
         A file that is missing or damaged is as good as none: what is in the queues is still right,
         as far as each of them shows it.
@@ -99,13 +101,13 @@ class BoundsFile:
             if head != _spelled(found):
                 raise ValueError
             table = _decoder.decode(body)
-        except ValueError:  # msgspec's errors are such, too
+        except (ValueError, msgspec.DecodeError):
             log.warning(
                 "%s is missing or damaged: queues are not compared with what they were when the "
                 "store was closed", self._path,
             )  # fmt: skip
             return NO_BOUNDS
-        return KnownBounds(table, current=found == digest)
+        return KnownBounds(table, current=clean and found == digest)
 
     def save(self, table: BoundsTable) -> int:
         """Write it and wait until it is on the disk; return its digest, which is never 0. Raises

@@ -33,6 +33,7 @@ from pocketmq.store.log.padding import MIN_PADDING
 from pocketmq.store.log.recovery import Recovery
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.queue_bounds import BoundsFile
 from pocketmq.store.repair.patches import LostMessage, by_file, patches
 from pocketmq.store.repair.tables import add_topics, mend_tables
 from pocketmq.store.store_lock import ABORT_FILE, StoreLock, is_locked
@@ -159,7 +160,7 @@ class _Repairing:
                 self._put_aside(path, "a broker builds the index again")
         rebuilt = parts & {"commitlog", "consumequeue", "checkpoint"} or not report.starts
         if rebuilt or check.queues.not_entered:
-            self._rebuild()
+            self._rebuild(crashed=crashed)
         topics = lost_topics(config.root, check.queues)
         self._actions += add_topics(directory, topics, self._files, dry_run=self._dry_run)
         if self._lock is not None and not crashed:
@@ -318,7 +319,7 @@ class _Repairing:
 
     # --- what is derived from it --------------------------------------------------------------
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, *, crashed: bool) -> None:
         """Build the queues from the whole log, and tell the checkpoint where it ends."""
         config, files, retired = self._config, self._files, Retirement()
         self._actions.append(f"{config.consume_queue_directory}: built from the commit log")
@@ -336,7 +337,10 @@ class _Repairing:
             run.load()
             checkpoint.open()
             checkpoint.exact = False  # what it says is of before the repair
-            table.load(clean=False)
+            bounds = BoundsFile(files, config.root)
+            known = bounds.load(checkpoint.queue_bounds, clean=not crashed)
+            table.load(clean=False, bounds=known)
+            table.distrust_bounds()
             log = CommitLog(run, FileAllocator(files))
             levels = DelayLevels(config.message_delay_level)
             Recovery(log, table, checkpoint, levels, clean=False, rebuild=True).run()
@@ -345,9 +349,10 @@ class _Repairing:
             for queue in table.all:
                 queue.flush()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = log.end
-            # The next start looks at every queue: messages that are lost are only known to the
-            # padding behind the last entries.
-            checkpoint.last_write = 0
+            checkpoint.last_write = log.last_write
+            # Also for the offsets of lost messages at the ends of queues: the next start does not
+            # see the padding that stands for them.
+            checkpoint.queue_bounds = bounds.save(table.bounds())
             checkpoint.physic_timestamp = log.store_timestamp
             if not table.has_foreign:  # whose entries only the official broker can make
                 checkpoint.logics_timestamp = log.store_timestamp

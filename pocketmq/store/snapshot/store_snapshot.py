@@ -42,6 +42,7 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE
+from pocketmq.store.queue.queue_bounds import BOUNDS_FILE
 from pocketmq.store.snapshot.copied_files import CopiedFiles
 from pocketmq.store.snapshot.log_copy import LogCopy
 from pocketmq.store.store_lock import ABORT_FILE, LOCK_FILE, is_locked
@@ -164,6 +165,7 @@ class _Copying:
 
     def _is_known(self, path: Path) -> bool:
         names = {"config", "checkpoint", "timerwheel", "timerlog", "index", *_QUEUES, *_OWN}
+        names.add(BOUNDS_FILE)
         return path.name in names or path == self._config.commit_log_directory
 
     def _tables(self, *, late: bool) -> None:
@@ -192,6 +194,8 @@ class _Copying:
         if not path.exists():
             return
         self._small(path)
+        if (self._root / BOUNDS_FILE).exists():
+            self._small(self._root / BOUNDS_FILE)
         checkpoint = Checkpoint(DryFiles(), self._target / "checkpoint")
         with suppress(FileSizeMismatch):
             checkpoint.open()

@@ -236,11 +236,11 @@ async def test_index_files_go_with_the_log(bench: StoreBench, disk: Disk) -> Non
 async def test_expired_queues_are_deleted_on_demand(bench: StoreBench, disk: Disk) -> None:
     store = await filled(bench)
     bench.put(store, "SCHEDULE_TOPIC_XXXX", properties=names.encode({"DELAY": "1"}))
-    store.delete_expired_queues()
+    await store.cleanup.delete_expired_queues()
     assert set(store.queues) == {"Old", "Topic", "SCHEDULE_TOPIC_XXXX"}
     bench.clock.now = hour(0)
     await store.cleanup.round()
-    store.delete_expired_queues()
+    await store.cleanup.delete_expired_queues()
     assert set(store.queues) == {"Topic", "SCHEDULE_TOPIC_XXXX"}
     assert not (bench.root / "consumequeue" / "Old").exists()
     assert bench.put(store, "Old").queue_offset == 0

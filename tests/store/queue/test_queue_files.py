@@ -217,6 +217,25 @@ async def test_a_queue_needs_one_descriptor(bench: StoreBench) -> None:
     assert [bench.put(store, f"T{n}").queue_offset for n in range(30)] == [1] * 30
 
 
+async def test_a_file_of_the_log_needs_one_descriptor_once_it_is_full(bench: StoreBench) -> None:
+    store = bench.open()
+    assert bench.put(store).ok
+    store.start()
+    before = open_descriptors()
+    for _ in range(45):  # eight fill a file
+        assert bench.put(store, body=bytes(2000)).ok
+    assert await store.all_flushed()
+    files = len(list((bench.root / "commitlog").iterdir()))
+    assert files > 5
+    # Three of the queue, and the file made ahead.
+    assert open_descriptors() <= before + files - 1 + 2 + 2
+    await store.close()
+    store = bench.open()
+    assert open_descriptors() <= before + files + 3
+    assert len(bench.bodies(store)) == 46
+    assert bench.put(store).ok
+
+
 async def test_many_queues_take_few_descriptors_and_maps(bench: StoreBench) -> None:
     bench.files.mappings = 5
     store = bench.open(mapped_file_size_commit_log=1 << 20)

@@ -183,7 +183,7 @@ async def test_what_is_not_of_a_store_is_left_out(bench: Any) -> None:
     copy, taken = snapshot(bench)
     assert taken.left_out == [str(bench.root / "broker.log")]
     assert sorted(path.name for path in copy.root.iterdir()) == [
-        "abort", "checkpoint", "commitlog", "config", "consumequeue",
+        "abort", "checkpoint", "commitlog", "config", "consumequeue", "queuebounds",
     ]  # fmt: skip
     assert sorted(path.name for path in (copy.root / "config").iterdir()) == [
         "topics.json", "topics.json.bak",

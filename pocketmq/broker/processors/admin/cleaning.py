@@ -29,9 +29,9 @@ class CleaningProcessor:
         dispatcher.register(RequestCode.CLEAN_UNUSED_TOPIC, self.unused_topics)
         dispatcher.register(RequestCode.DELETE_EXPIRED_COMMITLOG, self.expired_log)
 
-    def expired_queues(self, request: Request[Header]) -> Response:
+    async def expired_queues(self, request: Request[Header]) -> Response:
         """Remove the consume queues that have no message in the commit log any more."""
-        self._store.delete_expired_queues()
+        await self._store.cleanup.delete_expired_queues()
         return Response()
 
     async def unused_topics(self, request: Request[Header]) -> Response:
