@@ -223,6 +223,8 @@ class Recovery:
 
     def _behind_newest_entry(self) -> tuple[int, int]:
         self._open_all()
+        if not self._queues.all:
+            return self._log.min_offset, 0  # all topics were deleted
         for queue in self._queues.all:
             self._ends[queue] = queue.max_offset
             self._cut(queue, self._log.end)

@@ -156,9 +156,10 @@ class ConsumeQueueTable:
                 self.find(topic, queue_id)
 
     def distrust_bounds(self) -> None:
-        """Do not compare the queues with what they were at the last stop any more: they are built
-        again."""
+        """Do not compare the queues with what they were at the last stop any more, and take files
+        for lost that lie behind a gap: they are built again."""
         self._compared = False
+        self._clean = False
 
     def bounds(self) -> dict[str, dict[int, Bounds]]:
         """Return where each queue begins and ends, as far as it is known without opening any."""
@@ -305,8 +306,8 @@ class ConsumeQueueTable:
     # --- removing -----------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove all queues of a topic, also those that cannot be opened; False when it has none. Its
-        records stay in the commit log until they expire. Raises OSError."""
+        """Remove all queues of a topic, also those that cannot be opened; False when it has none.
+        Its records stay in the commit log until they expire. Raises OSError."""
         unopened = sorted(self._ids_on_disk(topic))
         self._unopened.pop(topic, None)
         queues = self.by_topic.pop(topic, {})

@@ -86,8 +86,8 @@ class BoundsFile:
         self._path = root / BOUNDS_FILE
 
     def load(self, digest: int, *, clean: bool) -> KnownBounds:
-        """Read it; `digest` is the checkpoint's, 0 if that knows of no such file. `clean`: the store
-        was closed. Raises OSError.
+        """Read it; `digest` is the checkpoint's, 0 if that knows of no such file. `clean`: the
+        store was closed. Raises OSError.
 
         A file that is missing or damaged is as good as none: what is in the queues is still right,
         as far as each of them shows it.
