@@ -13,8 +13,8 @@ from pocketmq.remoting.binary_header import decode_binary_header, encode_binary_
 from pocketmq.remoting.codes import VERSION
 from pocketmq.remoting.command import Command, SerializeType
 from pocketmq.remoting.errors import EncodeError, FrameError, HeaderError
-from pocketmq.remoting.headers.base import Header, encode_entries, json_object
-from pocketmq.remoting.json_header import decode_json_header, encode_json_header, json_string
+from pocketmq.remoting.headers.base import Header, encode_entries, json_object, json_string
+from pocketmq.remoting.json_header import decode_json_header, encode_json_header
 from pocketmq.remoting.splitter import MAX_FRAME, FrameSplitter
 
 __all__ = [
