@@ -142,8 +142,6 @@ _RESPONSE = (
     b'{"code":%%d,"extFields":%%b,"flag":1,"language":"PYTHON","opaque":%%d,'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
-
-
 _REMARKED = (
     b'{"code":%%d,"extFields":%%b,"flag":1,"language":"PYTHON","opaque":%%d,"remark":%%b,'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
