@@ -28,7 +28,7 @@ from typing import Final
 from uuid import UUID
 
 from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory
-from pocketmq.store.file_copies import unshare
+from pocketmq.store.file_copies import data_extents, unshare
 
 log = logging.getLogger(__name__)
 
@@ -204,19 +204,8 @@ class MappedFile:
     def data_extents(self, start: int) -> list[tuple[int, int]]:
         """Return the ranges from `start` on that may hold anything but zeros, as (begin, end)
         pairs."""
-        extents = []
         with self._descriptor() as fd:
-            while start < self.size:
-                try:
-                    begin = os.lseek(fd, start, os.SEEK_DATA)
-                    end = os.lseek(fd, begin, os.SEEK_HOLE)
-                except OSError as error:
-                    if error.errno == errno.ENXIO:
-                        break  # nothing but holes from here on
-                    begin, end = start, self.size  # a file system without holes
-                extents.append((begin, end))
-                start = end
-        return extents
+            return data_extents(fd, start, self.size)
 
     def data_end(self) -> int:
         """Return a byte behind which there are only zeros; not always the first such one."""
