@@ -124,8 +124,8 @@ async def test_more_than_the_buffer_of_the_log_is_taken_whole(bench: Any) -> Non
     store = bench.open(mapped_file_size_commit_log=4 << 20, mapped_file_size_consume_queue=20_000)
     store.start()
     bench.put(store, "A")
-    bodies = [b"%d" % n * 500 for n in range(400)]
-    assert len(store.put_many([message(body=body) for body in bodies], BORN_HOST)) == 400
+    bodies = [b"%d" % n * 1000 for n in range(200)]
+    assert len(store.put_many([message(body=body) for body in bodies], BORN_HOST)) == 200
     assert bench.bodies(store, "A")[1:] == bodies
     await store.close()
 

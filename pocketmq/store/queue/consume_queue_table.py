@@ -18,6 +18,10 @@ from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
 
+#: Called with a queue that is opened after recovery, and whether it ends where the last stop left
+#: it.
+Settle = Callable[[ConsumeQueue, bool], None]
+
 
 class ConsumeQueueTable:
     """Finds, makes and removes queues.
@@ -45,7 +49,7 @@ class ConsumeQueueTable:
         self._clean = True  # whether queues on the disk are as after a clean stop
         self._known = NO_BOUNDS
         self._compared = False  # whether queues must be as `_known` says when they are opened
-        self._settle: Callable[[ConsumeQueue], None] | None = None
+        self._settle: Settle | None = None
         # Topics whose queues are of another kind: an entry of ours would keep the official broker
         # from opening the store.
         self._batch_topics: frozenset[str] = frozenset()
@@ -104,7 +108,7 @@ class ConsumeQueueTable:
             else:
                 self._unopened[name] = None
 
-    def settled(self, settle: Callable[[ConsumeQueue], None]) -> None:
+    def settled(self, settle: Settle) -> None:
         """Take the queues that are not open yet for whole from now on: the store is recovered.
         `settle` is called for each of them once it is open."""
         self._clean = True
@@ -188,16 +192,25 @@ class ConsumeQueueTable:
         except OSError:
             return False
 
-    def _compare(self, queue: ConsumeQueue) -> None:
+    def _compare(self, queue: ConsumeQueue) -> bool:
+        """Return whether a queue ends where the last stop left it; False when nobody knows. Raises
+        QueueMisfit when it does not.
+
+        After recovery, a last entry with other values will do: it is damaged, and is built from
+        the log again when it is read.
+        """
         known = self._bounds_of(queue.topic, queue.queue_id)
         found = queue.bounds
         if known is None:
             fits = found.physical < 0
             known = Bounds(found.begin, found.begin, -1, 0)
+        elif known.is_known:
+            fits = (known.begin, known.end) == (found.begin, found.end)
+            if fits and known.physical != found.physical:
+                fits = self._settle is not None
+                queue.max_physical = known.physical
         else:
-            fits = not known.is_known or (known.begin, known.end, known.physical) == (
-                found.begin, found.end, found.physical,
-            )  # fmt: skip
+            return False
         if not fits:
             raise QueueMisfit(
                 queue.files.directory, 0,
@@ -205,6 +218,7 @@ class ConsumeQueueTable:
                 f"{found.physical}), but it went from {known.begin} to {known.end} (physical "
                 f"offset {known.physical}) when the store was closed",
             )  # fmt: skip
+        return True
 
     # --- opening one --------------------------------------------------------------------------
 
@@ -229,13 +243,12 @@ class ConsumeQueueTable:
         queue = self._make(topic, queue_id)
         try:
             queue.load(clean=self._clean)
-            if self._compared:
-                self._compare(queue)
+            as_left = self._compared and self._compare(queue)
             bounds = self._bounds_of(topic, queue_id)
             if bounds is not None:
                 _skip(queue, bounds)
             if self._settle is not None:
-                self._settle(queue)
+                self._settle(queue, as_left)
         except StoreCorrupt as error:
             queue.files.close()
             if self._settle is None:

@@ -35,11 +35,12 @@ class QueueTail:
             offset -= 1
         return end
 
-    def settle(self, queue: ConsumeQueue) -> None:
+    def settle(self, queue: ConsumeQueue, as_left: bool) -> None:
         """Bring a queue in line with the log that is opened after the log was recovered, since
-        nothing in it has changed after the checkpoint. Raises DiskFull, OSError."""
+        nothing in it has changed after the checkpoint. `as_left`: it ends where the last stop left
+        it, so nothing is cut off. Raises DiskFull, OSError."""
         end = queue.max_offset
-        good = self.good_end(queue, self._log.end)
+        good = end if as_left else self.good_end(queue, self._log.end)
         if good < end:
             queue.truncate(good)
             log_cut(queue, end)
