@@ -54,13 +54,15 @@ class MappedFile:
         size: bytes.
         map: the mapping; writing into it is writing the file. Not there while it is unmapped.
         view: a memoryview of `map`, to take slices from that share it without a copy.
+        unsynced_directories: those that the next sync includes, since its name, or that of a
+            directory above it, may not be on the disk.
         used: mapped, and used since this was last set to False; see `queue.queue_mappings`. Always
             true of a file that is never unmapped.
         closed: whether `close` has worked.
     """
 
-    __slots__ = ("_fd", "_files", "_sync_failure", "_sync_lock", "_unsynced_directories",
-                 "base_offset", "closed", "map", "path", "size", "used", "view")  # fmt: skip
+    __slots__ = ("_fd", "_files", "_sync_failure", "_sync_lock", "base_offset", "closed", "map",
+                 "path", "size", "unsynced_directories", "used", "view")  # fmt: skip
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class MappedFile:
         self._fd = fd
         self.used = True
         self.closed = False
-        self._unsynced_directories = unsynced_directories
+        self.unsynced_directories = unsynced_directories
         self._sync_failure: OSError | None = None
         # Held while syncing and closing, which different threads do; never on the way of a message.
         self._sync_lock = threading.Lock()
@@ -170,7 +172,7 @@ class MappedFile:
             try:
                 with self._descriptor() as fd:
                     self._files.fdatasync(fd)
-                for directory in self._unsynced_directories:
+                for directory in self.unsynced_directories:
                     self._files.sync_directory(directory)
             except FileNotFoundError:
                 return  # removed meanwhile, with its topic or as expired
@@ -178,7 +180,7 @@ class MappedFile:
                 error.filename = error.filename or str(self.path)
                 self._sync_failure = error
                 raise
-            self._unsynced_directories = ()
+            self.unsynced_directories = ()
 
     def write(self, at: int, data: memoryview) -> None:
         """Write `data` at a byte of the file, past the mapping, which shows it at once.

@@ -95,6 +95,7 @@ class PowerLoss:
         self._sync = sync
         self._lie = lie
         self._most_mappings = most_mappings
+        self._boots = 0
 
     async def run(self, states: int, per_life: int = 40) -> None:
         """Try at least so many states, or until one is wrong, which is left in the directory."""
@@ -123,7 +124,7 @@ class PowerLoss:
 
         moments = Moments(ledger, self._random, MOMENTS, log_begin)
         disk = Disk(root, self._random, watcher=moments, lie=self._lie)
-        with disk.recording(), self._few_mappings():
+        with disk.recording(), self._machine():
             async with broker:
                 traffic = Traffic(ledger, self._random, self.lives)
                 await traffic.run(broker, STEPS)
@@ -139,18 +140,19 @@ class PowerLoss:
         if self._random.random() < CUT_AGAIN:
             verdict = Verdict(opened, moment.ledger, sync=self._sync, files=Files())
             disk = Disk(opened, self._random, watcher=moments, lie=self._lie)
-            with disk.recording(), self._few_mappings():
+            with disk.recording(), self._machine():
                 await verdict.find()
         else:
             verdict = Verdict(opened, moment.ledger, sync=self._sync)
-            with self._few_mappings():
+            with self._machine():
                 await verdict.find()
         shutil.rmtree(opened)
         self._note(verdict, root, how)
         for again in moments.kept:
             second, how_again = self._draw(again)
             second_verdict = Verdict(second, again.ledger, sync=self._sync)
-            await second_verdict.find()
+            with self._machine():
+                await second_verdict.find()
             self._note(second_verdict, root, f"{how}; cut again in recovery: {how_again}")
             shutil.rmtree(second)
         messages = moment.ledger.messages
@@ -158,11 +160,15 @@ class PowerLoss:
         return root, Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
 
     @contextlib.contextmanager
-    def _few_mappings(self) -> Iterator[None]:
-        if self._most_mappings is None:
-            yield
-            return
-        with mock.patch.object(Files, "most_mappings", return_value=self._most_mappings):
+    def _machine(self) -> Iterator[None]:
+        """The machine, started anew."""
+        self._boots += 1
+        boot = self._boots.to_bytes(16, "big")
+        with contextlib.ExitStack() as patches:
+            patches.enter_context(mock.patch.object(Files, "boot_id", return_value=boot))
+            if self._most_mappings is not None:
+                most = mock.patch.object(Files, "most_mappings", return_value=self._most_mappings)
+                patches.enter_context(most)
             yield
 
     def _draw(self, moment: Moment) -> tuple[Path, str]:

@@ -207,7 +207,8 @@ class ConsumeQueue:
         file.zero_from(offset * UNIT - file.base_offset)
         self._set_end(offset)
         self.min_offset = min(self.min_offset, offset)
-        self._flushed = min(self._flushed, offset)
+        # The zeros wait for a flush, too: a stop says that the queue ends here.
+        self._flushed = min(self._flushed, offset - 1)
 
     def clear(self) -> None:
         """Forget all entries, and where they began."""
@@ -300,8 +301,8 @@ class ConsumeQueue:
         """
         directory = self.files.directory
         # Of the file, of the queue's directory, of the topic's, and of all queues'.
-        names = () if clean else (directory, *directory.parents[:3])
-        self.files.load(names, rebuilt=not clean)
+        names = (directory, *directory.parents[:3])
+        self.files.load(() if clean else names, rebuilt=not clean)
         mapped = self.files.mapped
         if not mapped:
             return
@@ -310,6 +311,9 @@ class ConsumeQueue:
             end = self._end_after_stop()
             self._set_end(end)
             self._flushed = end
+            for file in mapped:
+                if self.max_physical < 0 or file.base_offset >= end * UNIT:
+                    file.unsynced_directories = names  # it has never been flushed
         else:
             end = self._end_after_crash()
             self._set_end(end)
@@ -378,7 +382,8 @@ class ConsumeQueue:
         return taken
 
     def dirty(self, least_bytes: int) -> bool:
-        """Return whether at least one entry, and `least_bytes` of them, wait for a flush."""
+        """Return whether at least one entry, or the lack of one, and `least_bytes` of them, wait
+        for a flush."""
         waiting = (self.max_offset - self._flushed) * UNIT
         return waiting > 0 and waiting >= least_bytes
 
@@ -386,7 +391,7 @@ class ConsumeQueue:
         """Wait until the entries are on the disk; off the event loop. Raises OSError."""
         target = self.max_offset
         for file in self.files.mapped:
-            if file.base_offset < target * UNIT and file.base_offset + file.size > (
+            if file.base_offset <= target * UNIT and file.base_offset + file.size > (
                 self._flushed * UNIT
             ):
                 file.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,55 @@ async def test_queues_of_a_store_without_a_checkpoint_are_all_opened(
     store = bench.open()
     assert set(opened) == {"A", "B"}
     assert store.max_offset("A", 0) == 10
+
+
+async def test_the_name_of_a_file_that_never_got_an_entry_is_synced_with_its_first(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue has its file before the log has room for the message."""
+    store = bench.open()
+    fill(bench, store, "Old", 50)
+    bench.files.full_for = bench.segment(-(-store.commit_log.end // 16384) * 16384)
+    assert not bench.put(store, "New", body=bytes(16_000)).ok
+    bench.files.full_for = None
+    assert bench.queue_file("New", 0).exists()
+    await store.close()
+    synced: list[Path] = []
+    monkeypatch.setattr(bench.files, "sync_directory", synced.append)
+    store = bench.open()
+    assert bench.put(store, "New").queue_offset == 0
+    assert bench.put(store, "Old").queue_offset == 50
+    await store.close()
+    queues = bench.root / "consumequeue"
+    assert {queues / "New" / "0", queues / "New", queues} <= set(synced)
+    assert queues / "Old" not in synced
+
+
+async def test_what_is_cut_from_a_late_queue_does_not_come_back(
+    bench: StoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The official broker left an entry behind the end: its zeros are on the disk before a stop
+    says where the queue ends."""
+    store = bench.open()
+    fill(bench, store, "Quiet", 5)
+    fill(bench, store, "Busy", 200)
+    await store.close()
+    store = bench.open()
+    fill(bench, store, "Busy", 5)
+    bench = crash(bench)
+    with bench.queue_file("Quiet", 0).open("r+b") as file:
+        file.seek(5 * 20)
+        file.write((1 << 40).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))
+    store = bench.open()
+    assert store.max_offset("Quiet", 0) == 5
+    assert "Quiet/0: cut 1 entries without a message" in caplog.text
+    synced: list[str] = []
+    sync = bench.files.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    bench.files.fdatasync = fdatasync  # type: ignore[method-assign]
+    await store.close()
+    assert str(bench.queue_file("Quiet", 0)) in synced
