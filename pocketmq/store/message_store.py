@@ -285,6 +285,8 @@ class MessageStore:
         raise_descriptor_limit()
         self._lock.acquire()
         try:
+            # Before `_mark_open`, which has the names in the root on the disk.
+            self._files.make_directory(config.consume_queue_directory)
             clean = not self._lock.aborted
             directory = config.commit_log_directory
             self.commit_log.files.load(() if clean else (directory, directory.parent))

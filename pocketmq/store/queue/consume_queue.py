@@ -117,6 +117,8 @@ class ConsumeQueue:
         fillers = max(self.max_offset * UNIT - base, 0) if first else 0
         blocks = min(max(fillers, _FIRST_BLOCKS), size)
         file = self.files.create(base, allocated=blocks)
+        if first:
+            file.unsynced_directories = self._names
         _fill(file, 0, fillers)
         self.room = (base + blocks) // UNIT
         self._files_end = (base + size) // UNIT
@@ -299,10 +301,7 @@ class ConsumeQueue:
         a crash, pages may be missing in the middle: the last three files with entries are looked
         through, as the reference does, and what follows the first hole is forgotten.
         """
-        directory = self.files.directory
-        # Of the file, of the queue's directory, of the topic's, and of all queues'.
-        names = (directory, *directory.parents[:3])
-        self.files.load(() if clean else names, rebuilt=not clean)
+        self.files.load(() if clean else self._names, rebuilt=not clean)
         mapped = self.files.mapped
         if not mapped:
             return
@@ -313,7 +312,7 @@ class ConsumeQueue:
             self._flushed = end
             for file in mapped:
                 if self.max_physical < 0 or file.base_offset >= end * UNIT:
-                    file.unsynced_directories = names  # it has never been flushed
+                    file.unsynced_directories = self._names  # it has never been flushed
         else:
             end = self._end_after_crash()
             self._set_end(end)
@@ -403,6 +402,14 @@ class ConsumeQueue:
         self.files.remove_all()
 
     # --- details ------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> tuple[Path, ...]:
+        """The directories with the names of a file, of the queue's directory, and of the topic's.
+        Whatever made these may never have been synced: another queue that was deleted, or a process
+        that was killed."""
+        directory = self.files.directory
+        return (directory, *directory.parents[:2])
 
     def _file_of(self, offset: int) -> MappedFile:
         file = self.files.find(offset * UNIT)
