@@ -263,7 +263,10 @@ class Recovery:
         self._prepared.clear()
         for queue in self._queues.all:
             self._prepare(queue)
-        walk = LogWalk(self._log.files, start, timestamp)
+        power_failed = not self._clean and not self._checkpoint.same_boot
+        walk = LogWalk(
+            self._log.files, start, timestamp, torn_behind=self._flushed if power_failed else None
+        )
         for record in walk:
             self._progress.log(start, walk.end, self._data_end)
             if record.physical_offset < self._enter_from:
