@@ -61,8 +61,10 @@ def wrong_tags_code(store: Path, sent: Sent) -> None:
 
 
 def left_out_of_its_queue(store: Path, sent: Sent) -> None:
+    """And all behind it, and what the stop knew of the queue: else a broker mends it."""
     path, at = entry_of(store, sent)
-    change(path, at, bytes(ENTRY))
+    change(path, at, bytes(path.stat().st_size - at))
+    (store / "queuebounds").unlink()
 
 
 def not_in_the_index(store: Path, sent: Sent) -> None:
