@@ -155,3 +155,33 @@ async def test_a_file_of_the_log_expires_when_the_queues_are_on_the_disk(bench: 
 
     bench.files.remove = removed
     assert await store.cleanup.round() > 0
+
+
+async def test_the_directory_of_all_queues_outlasts_its_first_topic(bench: Any) -> None:
+    """The topic whose queue made the directory is deleted before a flush: the others need it."""
+    synced: list[Path] = []
+    bench.files.sync_directory = synced.append
+    store = bench.open()
+    queues = bench.root / "consumequeue"
+    assert bench.root in synced
+    assert queues.is_dir()
+    bench.put(store, "First", 0)
+    bench.put(store, "Second", 0)
+    store.settle()
+    assert store.delete_topic("First")
+    synced.clear()
+    await store.close()
+    assert {queues, queues / "Second", queues / "Second" / "0"} <= set(synced)
+
+
+async def test_directories_that_a_killed_process_made_are_synced(bench: Any) -> None:
+    """It had not even made the queue's file."""
+    queue = bench.root / "consumequeue" / "Topic" / "0"
+    queue.mkdir(parents=True)
+    synced: list[Path] = []
+    bench.files.sync_directory = synced.append
+    store = bench.open()
+    assert bench.root in synced
+    bench.put(store, "Topic", 0)
+    await store.close()
+    assert {queue, *queue.parents[:2]} <= set(synced)

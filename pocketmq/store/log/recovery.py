@@ -200,7 +200,9 @@ class Recovery:
                 self._progress.because("stopped cleanly")
                 self._enter_from = certain
                 return place, checkpoint.physic_timestamp
-            self._progress.because("stopped cleanly, but the checkpoint is not of this broker")
+            self._progress.because(
+                "stopped cleanly, but the checkpoint does not say where the last write began"
+            )
             return self._behind_newest_entry()
         if self._flushed is None:
             self._progress.because("not stopped cleanly by another broker")
