@@ -384,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.close()
         self.recording.close()
         self.open()
-        self.recovered(self.model.end)
+        self.recovered(self.model.lasting(self.model.end))
 
     def close(self) -> None:
         self.acknowledge()
@@ -480,12 +480,14 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.model.log:
             return
         last = self.model.log[-1]
+        target = self.next_root()
+        shutil.copytree(self.root, target)
+        # Now, since an earlier put may have ordered a flush.
         if last.physical_offset < max(self.store.flushed_offset, self.model.begin):
+            shutil.rmtree(target)
             return  # that would be damage
         size = last.end - last.physical_offset
         most = size - len(last.properties.encode()) - 2 - len(last.topic) - 1
-        target = self.next_root()
-        shutil.copytree(self.root, target)
         base = last.physical_offset // FILE_SIZE * FILE_SIZE
         with (target / "commitlog" / f"{base:020d}").open("r+b") as file:
             file.seek(last.physical_offset - base + int(most * kept))
