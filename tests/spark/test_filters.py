@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pocketmq.store.datasource.filters import Pushed, push
+from pocketmq.spark.filters import Pushed, push
 
 MILLIS = 1_795_240_640_388
 TIME = datetime.fromtimestamp(MILLIS / 1000, UTC).replace(microsecond=388_000)

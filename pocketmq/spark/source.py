@@ -13,9 +13,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pocketmq.store.datasource.options import Options
-from pocketmq.store.datasource.reader import PushdownReader, RocketMQReader
-from pocketmq.store.datasource.schema import ddl
+from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
+from pocketmq.spark.options import Options
+from pocketmq.spark.schema import ddl
 from pocketmq.store.scan.snapshot import check_store
 
 

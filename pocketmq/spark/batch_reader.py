@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from pocketmq.store.datasource.filters import Pushed, push
-from pocketmq.store.datasource.options import OptionError, Options
-from pocketmq.store.datasource.schema import arrow_schema
+from pocketmq.spark.filters import Pushed, push
+from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.schema import arrow_schema
 from pocketmq.store.scan.errors import NotVisible, RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan

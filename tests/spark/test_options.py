@@ -11,7 +11,7 @@ from pocketmq.store.scan.selection import Range
 
 pytest.importorskip("pyspark")
 
-from pocketmq.store.datasource.options import NAMES, OptionError, Options
+from pocketmq.spark.options import NAMES, OptionError, Options
 
 
 def parse(**options: str) -> Options:
@@ -158,7 +158,7 @@ def test_lists_of_paths_that_cannot_be_meant(paths: str, message: str) -> None:
 
 
 def test_every_option_is_told_of_where_users_look() -> None:
-    from pocketmq.store.datasource import RocketMQDataSource
+    from pocketmq.spark.source import RocketMQDataSource
 
     text = str(RocketMQDataSource.__doc__)
     missing: list[Any] = [name for name in NAMES if name not in text and name != "paths"]

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.store.datasource import RocketMQDataSource
-from pocketmq.store.datasource.options import OptionError
-from pocketmq.store.datasource.reader import PushdownReader
-from pocketmq.store.datasource.schema import SchemaError, arrow_schema
+from pocketmq.spark.batch_reader import PushdownReader
+from pocketmq.spark.options import OptionError
+from pocketmq.spark.schema import SchemaError, arrow_schema
+from pocketmq.spark.source import RocketMQDataSource
 
 BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
 
@@ -230,7 +230,7 @@ def test_data_loss(tmp_path: Path) -> None:
 
 
 def test_pushed_filters(golden_clean: Path) -> None:
-    from pocketmq.store.datasource.options import Options
+    from pocketmq.spark.options import Options
 
     options = Options.parse({"path": str(golden_clean)})
     reader = PushdownReader(
