@@ -70,8 +70,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the sub-command."""
     from pocketmq.broker.config import load_broker_config
-    from pocketmq.store.errors import NotADirectory
-    from pocketmq.store.files import check_directories
+    from pocketmq.store.errors import NotADirectory, NotAFile
+    from pocketmq.store.files import check_places
 
     try:
         config = read_config(load_broker_config, options)
@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> int:
         return complain(str(error), ExitCode.CONFIG)
     config.store_path_root_dir = str(options.store)
     try:
-        check_directories(config.directories)
-    except NotADirectory as error:
+        check_places(config.directories, config.files)
+    except (NotADirectory, NotAFile) as error:
         return complain(str(error), ExitCode.UNAVAILABLE)
     if not config.commit_log_directory.is_dir():
         return complain(

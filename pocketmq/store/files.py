@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory
+from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory, NotAFile
 
 log = logging.getLogger(__name__)
 
@@ -396,8 +396,8 @@ class Files:
         for directory in (*unsynced, path.parent):
             self.sync_directory(directory)
 
-    def extend(self, path: Path, size: int) -> None:
-        """Let a file that was cut short have `size` bytes, the new ones zeros. Raises OSError."""
+    def resize(self, path: Path, size: int) -> None:
+        """Let a file have `size` bytes, new ones zeros. Raises OSError."""
         os.truncate(path, size)
 
     def remove(self, path: Path) -> None:
@@ -418,11 +418,15 @@ def make_directories(directory: Path) -> tuple[Path, ...]:
     return tuple(path.parent for path in missing)
 
 
-def check_directories(directories: Iterable[Path]) -> None:
-    """Raise NotADirectory if something else lies where one of the directories is or will be."""
+def check_places(directories: Iterable[Path], files: Iterable[Path]) -> None:
+    """Raise NotADirectory if something else lies where one of the directories is or will be, and
+    NotAFile if a directory lies where one of the files is or will be."""
     for directory in directories:
         if directory.exists() and not directory.is_dir():
             raise NotADirectory(directory)
+    for file in files:
+        if file.is_dir():
+            raise NotAFile(file)
 
 
 def _allocate(files: Files, fd: int, path: Path, size: int) -> None:

@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from .base_stores import quick_disk
+from .damaged_store import Damages
 from .failing_disk import drawn_fault, try_fault
 from .power_loss import PowerLoss
 
@@ -21,12 +23,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durability", description=__doc__)
     parser.add_argument("--states", type=int, default=0, help="that power cuts leave, in all")
     parser.add_argument("--faults", type=int, default=0, help="of failing disks, in all")
+    parser.add_argument("--damages", type=int, default=0, help="of files, in all")
+    parser.add_argument("--first", type=int, default=0, help="number of the first damage")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
-    if not options.states and not options.faults:
-        parser.error("say how many: --states, --faults or both")
+    if not options.states and not options.faults and not options.damages:
+        parser.error("say how many: --states, --faults or --damages")
     logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
-    root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-"))
+    memory = Path("/dev/shm")  # where it is much faster
+    root = Path(
+        tempfile.mkdtemp(prefix="pocketmq-durability-", dir=memory if memory.is_dir() else None)
+    )
     wrong = 0
     for sync in (True, False):
         mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
@@ -41,6 +48,15 @@ def main() -> int:
                 print(f"{mode}, {kind}, seed {options.seed}: {tried}, {seconds:.0f} s", flush=True)
                 print(*faults, sep="\n", end="\n" if faults else "", flush=True)
                 wrong += len(faults)
+    if options.damages:
+        began = time.monotonic()
+        tried, faults = asyncio.run(
+            damages(root / "damages", options.seed, options.first, options.damages)
+        )
+        seconds = time.monotonic() - began
+        print(f"damaged stores, seed {options.seed}: {tried}, {seconds:.0f} s", flush=True)
+        print(*faults, sep="\n", end="\n" if faults else "", flush=True)
+        wrong += len(faults)
     if wrong:
         print(f"{wrong} faults; the last states are in {root}", file=sys.stderr)
         return 1
@@ -61,6 +77,14 @@ async def failing_disks(root: Path, seed: int, count: int, sync: bool) -> tuple[
         faults += await try_fault(root, drawn_fault(chance), chance, sync=sync)
         shutil.rmtree(root, ignore_errors=True)
     return f"{count} faults", faults
+
+
+async def damages(root: Path, seed: int, first: int, count: int) -> tuple[str, list[str]]:
+    campaign = Damages(root, seed)
+    with quick_disk():
+        await campaign.run(count, first, most_faults=20)
+    tried = f"{campaign.cases} stores, {campaign.refused} refused, {campaign.repaired} repaired"
+    return tried, campaign.faults
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest import mock
+from uuid import uuid4
 
 from pocketmq.broker.broker import Broker
 from pocketmq.store.files import Files
@@ -89,6 +91,11 @@ class PowerLoss:
         """Try at least so many states, or until one is wrong, which is left in the directory."""
         ledger, root = Ledger(), self._directory / "life"
         root.mkdir(parents=True)
+        # Each store is opened after another start of the machine.
+        with mock.patch.object(Files, "boot_id", side_effect=lambda: uuid4().bytes):
+            await self._run(ledger, root, states, per_life)
+
+    async def _run(self, ledger: Ledger, root: Path, states: int, per_life: int) -> None:
         while self.states < states and not self.faults:
             self.lives += 1
             moments = await self._live(root, ledger)

@@ -94,6 +94,8 @@ class Traffic:
             self._send: 10, self._send_batch: 4, self._send_delayed: 2, self._send_half: 2,
             self._end_half: 2, self._commit_offset: 1, self._delete_topic: 0.2, self._clean: 0.3,
         }  # fmt: skip
+        if broker.config.timer_wheel_enable:
+            kinds[self._send_timed] = 4
         connection = await Connection.open(broker.address)
         try:
             for _ in range(steps):
@@ -129,6 +131,10 @@ class Traffic:
 
     async def _send_delayed(self, connection: Connection, broker: Broker) -> None:
         await self._send(connection, broker, f"DELAY\x01{self._random.randint(1, 3)}\x02")
+
+    async def _send_timed(self, connection: Connection, broker: Broker) -> None:
+        delay = self._random.choice((300, 1_000, 60_000, 3_600_000))
+        await self._send(connection, broker, f"TIMER_DELAY_MS\x01{delay}\x02")
 
     async def _send_half(self, connection: Connection, broker: Broker) -> None:
         stored = await self._put(connection, HALF, [self._body()])

@@ -89,7 +89,9 @@ def _has_data(file: LogFile) -> bool:
 def _numbered(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
-    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+    return sorted(
+        path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_file()
+    )
 
 
 class FileScan(NamedTuple):

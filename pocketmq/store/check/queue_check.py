@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -108,10 +108,13 @@ class QueueFiles:
         self._older: list[tuple[int, int]] = []  # entries of later records, it seems
         self.files = self._list()
         self.begin = self.files[0] // UNIT if self.files else 0
+        self._last_physical = -1
         self.end = self._find_end()
 
     def _list(self) -> list[int]:
-        paths = sorted(p for p in self.directory.iterdir() if _NAME.fullmatch(p.name))
+        paths = sorted(
+            p for p in self.directory.iterdir() if _NAME.fullmatch(p.name) and p.is_file()
+        )
         while paths and not paths[-1].stat().st_size:
             paths.pop()
         bases: list[int] = []
@@ -132,6 +135,7 @@ class QueueFiles:
             entries = self._entries.of(self._path(base))
             used = np.flatnonzero(entries["size"] > 0)
             if len(used):
+                self._last_physical = int(entries["physical"][used[-1]])
                 return base // UNIT + int(used[-1]) + 1
         return self.begin
 
@@ -176,8 +180,17 @@ class QueueFiles:
         older = ~fits & (entries["physical"] > physical) & (entries["size"] > 0)
         self._older += ranges(offsets[older])
         wrong = offsets[~fits & ~older]
-        self.not_entered += int(np.count_nonzero(wrong >= self.end))
+        # One before the record of the last entry is of an earlier life, too.
+        behind = ~fits & ~older & (offsets >= self.end) & (physical > self._last_physical)
+        self.not_entered += int(np.count_nonzero(behind))
         self._wrong += ranges(wrong[wrong < self.end])
+
+    def _with_entries(self, begin: int, end: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Return the offsets [begin, end) that have files, by file: one may be far away."""
+        for base in self.files:
+            first, behind = base // UNIT, (base + self._size) // UNIT
+            if max(first, begin) < min(behind, end):
+                yield np.arange(max(first, begin), min(behind, end))
 
     def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
         """Return what does not fit, once every record was compared. Entries of records before
@@ -189,8 +202,7 @@ class QueueFiles:
         lost, expired = [], self.begin
         at = self.begin
         for begin, end in [*sorted(self._seen), (self.end, self.end)]:
-            if at < begin:
-                offsets = np.arange(at, begin)
+            for offsets in self._with_entries(at, begin):
                 entries = self.at(offsets)
                 real = (entries["size"] != FILLER_SIZE) & (entries["size"] > 0)
                 old = offsets[real & (entries["physical"] < log_begin)]

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
+from pocketmq.store.errors import FileSizeMismatch, NotAFile, StoreCorrupt
 from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
 
 log = logging.getLogger(__name__)
@@ -62,14 +62,20 @@ class MappedFileQueue:
         those behind it are removed.
 
         Raises:
+            NotAFile: a directory has the name of a file.
             FileSizeMismatch: a file was written with another size.
             StoreCorrupt: a file in between is missing or empty.
         """
         if not self.directory.is_dir():
             return
-        found = sorted(path for path in self.directory.iterdir() if path.is_file())
+        found = sorted(self.directory.iterdir())
         paths = [path for path in found if _NAME.fullmatch(path.name)]
+        for path in paths:
+            if path.is_dir():
+                raise NotAFile(path)
         for path in set(found).difference(paths):
+            if not path.is_file():
+                continue
             log.warning("%s is not part of the store and is left alone", path)
         if paths and paths[-1].stat().st_size == 0:
             # Created, but the process ended before it got its size.

@@ -84,6 +84,7 @@ class Recovery:
         if not files.mapped:
             self._without_log()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = 0
+            checkpoint.queue_ends = 0
             return
         # Until the walk is over, everything in the files may be looked at.
         end = files.mapped[-1].base_offset + files.file_size
@@ -98,6 +99,13 @@ class Recovery:
         self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
         for queue in self._queues.all:
             self._cut(queue, end)
+        if self._clean and checkpoint.queue_ends not in (0, self._queues.ends()):
+            log.warning(
+                "%s: the consume queues do not end where they ended when the store was closed; "
+                "building them from the whole commit log", files.directory.parent,
+            )  # fmt: skip
+            self._rebuild = True
+        checkpoint.queue_ends = 0
         try:
             walk = self._walk()
             self._judge(walk)
@@ -344,19 +352,29 @@ class Recovery:
                 f"offset {survivors.physical_offset}, and they had been flushed: the file is "
                 "damaged; the log was not changed",
             )
-        elif self._checkpoint.same_boot and walk.interrupted():
-            log.warning(
-                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
-                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
-                survivors.messages + 1,
-            )  # fmt: skip
-        else:
+        elif not self._checkpoint.same_boot:
             log.error(
                 "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
                 "it, from physical offset %d, are dropped: they had not been flushed",
                 file.path, at, walk.end, walk.reason.reason, survivors.messages,
                 survivors.physical_offset,
             )  # fmt: skip
+        elif walk.interrupted():
+            log.warning(
+                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
+                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
+                survivors.messages + 1,
+            )  # fmt: skip
+        else:
+            # What a process wrote is there after its death, as long as the machine runs.
+            raise StoreCorrupt(
+                file.path,
+                at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}, and the machine has not stopped since they "
+                "were written: the file is damaged; the log was not changed",
+            )
 
     def _had_been_flushed(self, walk: LogWalk, survivors: Survivors) -> bool:
         """Return whether the bad place was good once, and on the disk."""

@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from pocketmq.message.record import Record, RecordError, decode, encode_into
+from pocketmq.store.check.log_check import LogCheck
 from pocketmq.store.check.queue_check import QueueFiles
 from pocketmq.store.check.report import Report, State
 from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
@@ -31,10 +32,12 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.padding import MIN_PADDING
 from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.message_store import now_ms
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.repair.patches import LostMessage, by_file, patches
 from pocketmq.store.repair.tables import add_topics, mend_tables
+from pocketmq.store.repair.timers import rebuild_timers
 from pocketmq.store.store_lock import ABORT_FILE, StoreLock, is_locked
 
 DAMAGED_DIRECTORY: Final = "damaged"
@@ -87,6 +90,7 @@ def repair_store(
     *,
     dry_run: bool = False,
     advanced: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], int] = now_ms,
 ) -> Repair:
     """Check the store at `config.root` and mend what is wrong with it; with `dry_run` only say
     what that would be. File sizes are taken from the files.
@@ -100,20 +104,26 @@ def repair_store(
     if dry_run:
         if is_locked(config.root):
             raise StoreLocked(config.root)
-        return _Repairing(config, dry_run=True).run(advanced)
+        return _Repairing(config, clock, dry_run=True).run(advanced)
     lock = StoreLock(Files(), config.root, config.commit_log_directory)
     lock.acquire()
     try:
-        return _Repairing(config, dry_run=False, lock=lock).run(advanced)
+        return _Repairing(config, clock, dry_run=False, lock=lock).run(advanced)
     finally:
         lock.release()
 
 
 class _Repairing:
     def __init__(
-        self, config: StoreConfig, *, dry_run: bool, lock: StoreLock | None = None
+        self,
+        config: StoreConfig,
+        clock: Callable[[], int],
+        *,
+        dry_run: bool,
+        lock: StoreLock | None = None,
     ) -> None:
         self._config = config
+        self._clock = clock
         self._files = Files()
         self._dry_run = dry_run
         self._lock = lock
@@ -123,11 +133,21 @@ class _Repairing:
         self._unknown: list[tuple[int, int]] = []
 
     def run(self, advanced: Callable[[int], None]) -> Repair:
-        check = StoreCheck(self._config, advanced)
+        check = StoreCheck(self._config, advanced, self._clock)
         crashed = (self._config.root / ABORT_FILE).exists()
-        report = check.run(State.CRASHED if crashed else State.CLEAN)
+        state = State.CRASHED if crashed else State.CLEAN
+        report = check.run(state)
+        if self._mend_names(check.log):
+            if self._dry_run:
+                self._actions.append("what else there is to do can only be said after that")
+                return self._repair()
+            check = StoreCheck(self._config, advanced, self._clock)
+            report = check.run(state)
         if report.problems or not report.starts or check.queues.not_entered:
             self._mend(check, report)
+        return self._repair()
+
+    def _repair(self) -> Repair:
         return Repair(
             store=str(self._config.root), dry_run=self._dry_run,
             kept=str(self._aside) if self._aside.exists() else "", actions=self._actions,
@@ -136,12 +156,6 @@ class _Repairing:
 
     def _mend(self, check: StoreCheck, report: Report) -> None:
         config = self._config
-        if check.log.strange:
-            raise StoreCorrupt(
-                check.log.strange[0],
-                0,
-                "the file has the name of no file of this log: move it away",
-            )
         crashed = self._lock is not None and self._lock.aborted
         if self._lock is not None:
             self._lock.mark_open()
@@ -160,10 +174,39 @@ class _Repairing:
         rebuilt = parts & {"commitlog", "consumequeue", "checkpoint"} or not report.starts
         if rebuilt or check.queues.not_entered:
             self._rebuild()
+        if "timers" in parts or _is_about_timers(report, config.root):
+            self._rebuild_timers()
         topics = lost_topics(config.root, check.queues)
         self._actions += add_topics(directory, topics, self._files, dry_run=self._dry_run)
         if self._lock is not None and not crashed:
             self._lock.mark_closed()
+
+    def _mend_names(self, log: LogCheck) -> bool:
+        """Give files of the log that have lost their names these names again; return whether there
+        were any. Files that do not belong to the log go aside."""
+        renamed = False
+        for path in log.strange:
+            target = self._name_of(path, log)
+            if target is None:
+                self._put_aside(path, "the log has no file of that name")
+                continue
+            renamed = True
+            self._actions.append(f"{path}: renamed to {target.name}, where its messages belong")
+            if not self._dry_run:
+                self._files.move(path, target)
+        return renamed
+
+    def _name_of(self, path: Path, log: LogCheck) -> Path | None:
+        """Return where a file of the log belongs, as its first record says; None if that is not
+        known, or there is a file."""
+        if path.stat().st_size != log.file_size:
+            return None
+        with self._mapped(path, 0) as file:
+            record = _record_at(file, 0)
+        if record is None or record.physical_offset % log.file_size:
+            return None
+        target = path.with_name(f"{record.physical_offset:020d}")
+        return None if _has_bytes(target) else target
 
     # --- the log ------------------------------------------------------------------------------
 
@@ -245,13 +288,17 @@ class _Repairing:
         file.sync()
 
     def _make_whole(self, path: Path, base: int, size: int) -> None:
-        """Give a file that is missing, empty, or cut short its size."""
+        """Give a file that is missing, empty, cut short, or too long its size."""
         if not path.exists():
             created = self._files.create(path, base, size)
             created.sync()
             created.close()
+        elif path.stat().st_size > size:
+            with self._mapped(path, base) as file:
+                self._keep(file, size, file.size)
+            self._files.resize(path, size)
         elif path.stat().st_size < size:
-            self._files.extend(path, size)
+            self._files.resize(path, size)
 
     def _by_its_head(
         self, path: Path, at: int, base: int, known: Sequence[LostMessage]
@@ -354,6 +401,28 @@ class _Repairing:
             checkpoint.close()
             retired.sweep()
 
+    def _rebuild_timers(self) -> None:
+        """Build the timers from the whole log."""
+        config, retired = self._config, Retirement()
+        for path in (
+            config.root / "timerwheel", config.root / "timerlog",
+            config.root / "config" / "timercheck",
+        ):  # fmt: skip
+            if path.exists():
+                self._put_aside(path, "the timers are built from the commit log")
+        if self._dry_run:
+            return
+        run = MappedFileQueue(
+            self._files, config.commit_log_directory, config.mapped_file_size_commit_log,
+            "mappedFileSizeCommitLog", retired,
+        )  # fmt: skip
+        try:
+            run.load()
+            rebuild_timers(config, self._files, run, self._clock())
+        finally:
+            run.close()
+            retired.sweep()
+
     def _mend_checkpoint(self) -> None:
         path = self._config.root / "checkpoint"
         if path.exists() and path.stat().st_size not in (0, CHECKPOINT_SIZE):
@@ -377,6 +446,12 @@ def _without_message(check: StoreCheck) -> Iterator[LostMessage]:
                 int(entries["physical"][row]), int(size[row]), each.topic, each.queue_id,
                 int(offsets[row]),
             )  # fmt: skip
+
+
+def _is_about_timers(report: Report, root: Path) -> bool:
+    """Return whether the timers are why a broker would not start."""
+    names = (root / "timerwheel", root / "timerlog", root / "config" / "timercheck")
+    return not report.starts and report.refusal.startswith(tuple(map(str, names)))
 
 
 def _has_bytes(path: Path) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.files import Files, MappedFile, Retirement
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
@@ -67,6 +68,7 @@ class TimerLog:
         self._files.load()
         mapped = self._files.mapped
         if not mapped:
+            self._check_end(flushed)
             return
         last = mapped[-1].base_offset + self._files.file_size
         self.end = flushed if self.begin <= flushed <= last else self.begin
@@ -77,12 +79,20 @@ class TimerLog:
             if unit.physical_offset >= log_end:
                 break
             self.end = position + UNIT_SIZE
+        self._check_end(flushed)
         # What lies behind is of a crash: half a unit, or units without those before them.
         self._files.truncate(self.end)
         file = self._files.find(self.end)
         if file is not None:
             file.allocate()
             file.zero_from(self.end - file.base_offset)
+
+    def _check_end(self, flushed: int) -> None:
+        if self.end < flushed - flushed % self._files.file_size % UNIT_SIZE:
+            raise StoreCorrupt(
+                self._files.path_of(self.end // self._files.file_size * self._files.file_size), 0,
+                f"the timer log ends at {self.end}, but it had been flushed up to {flushed}",
+            )  # fmt: skip
 
     def append(self, unit: TimerUnit, topic_hash: int) -> int:
         """Write a unit behind the others and return its position. Raises DiskFull."""
@@ -117,6 +127,16 @@ class TimerLog:
             return None
         return TimerUnit(previous, magic, entered, entered + delay, physical, length)
 
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files, oldest first."""
+        return self._files.mapped
+
+    def units_in(self, file: MappedFile) -> int:
+        """Return how many units one of the files has room for, up to the end of the log."""
+        room = min(file.size - _BLANK.size, self.end - file.base_offset)
+        return max(0, room // UNIT_SIZE)
+
     def units(self, start: int) -> Iterator[tuple[int, TimerUnit]]:
         """Positions and units from the position `start` on, up to the first that is none."""
         position = start
@@ -126,8 +146,8 @@ class TimerLog:
                 yield position, unit
                 position += UNIT_SIZE
                 continue
-            at = position - file.base_offset
-            if at + _BLANK.size > file.size or _BLANK.unpack_from(file.map, at)[2] != BLANK_MAGIC:
+            # Where no other unit has room there is a blank.
+            if position - file.base_offset + UNIT_SIZE + _BLANK.size <= file.size:
                 return
             position = file.base_offset + file.size
 

@@ -44,6 +44,11 @@ class TimerWheel:
         self._file = self._files.open_or_create(self._path, SIZE, "timer wheel")
         self._file.allocate()
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return self._path.exists()
+
     def get(self, time: int) -> Slot | None:
         """Return the slot of a time; None when it has no messages."""
         number, at = self._place(time)
