@@ -364,7 +364,7 @@ class MessageStore:
                 self._pending.enter(self.commit_log.end)
                 if self._marked:
                     await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
-                self._checkpoint.queue_ends = self._table.ends()
+                self._checkpoint.queue_bounds = self._table.bounds()
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
                     log.error("%s: the next start builds consume queues again", self.config.root)

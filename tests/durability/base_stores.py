@@ -100,9 +100,12 @@ async def _base_store(root: Path, name: str, seed: int) -> BaseStore:
     async with life(settings(root, timed=timed), clock) as alive:
         assert alive.refusal is None, alive.refusal
         served = served_by(alive.broker_store)
-        waiting = tuple(_waiting(served)) if timed else ()
+        # Whether one was delivered is not known any more where its topic was deleted.
+        waiting = [each for each in _waiting(served) if each.topic not in ledger.deleted]
     shutil.rmtree(root)
-    return BaseStore(name, image, served, waiting, frozenset(ledger.deleted), timed, clock.now)
+    return BaseStore(
+        name, image, served, tuple(waiting), frozenset(ledger.deleted), timed, clock.now
+    )
 
 
 def _waiting(served: dict[Place, Served]) -> Iterator[Waiting]:

@@ -228,7 +228,8 @@ def _swap(image: Image, other: Image, kind: str, path: str, dice: random.Random)
 
 
 def _foreign(image: Image, other: Image, kind: str, path: str, dice: random.Random) -> Damage:
-    alike = other.of_kind(kind)
+    # A file of the log that has its place in another log as well is right wherever it is.
+    alike = [each for each in other.of_kind(kind) if kind != "log" or each != path]
     if alike and dice.random() < 0.7:
         source = dice.choice(alike)
         image.files[path] = other.files[source]

@@ -26,6 +26,7 @@ from pocketmq.store.check.record_scan import (
 
 _NAME: Final = re.compile(r"[0-9]{20}")
 _BYTES_PER_PROCESS: Final = 512 * 1024 * 1024  # one takes half a second to start
+_EVEN: Final = 1024  # sizes that people choose are multiples of it
 _MOST_MISSING: Final = 10_000  # files; one that is further away was put there by mistake
 
 
@@ -52,10 +53,19 @@ class Damage(NamedTuple):
 
 
 def common_size(directory: Path, otherwise: int) -> int:
-    """Return the size that most files of a run have: they are all made alike."""
-    sizes = Counter(path.stat().st_size for path in _numbered(directory))
+    """Return the size that most files of a run have: they are all made alike. It is `otherwise`
+    where the size of one file alone shows that it was cut."""
+    paths = _numbered(directory)
+    sizes = Counter(path.stat().st_size for path in paths)
     del sizes[0]
-    return max(sizes, key=lambda size: (sizes[size], size)) if sizes else otherwise
+    if not sizes:
+        return otherwise
+    size = max(sizes, key=lambda size: (sizes[size], size))
+    if sizes[size] > 1:
+        return size
+    misfit = any(int(path.name) % size for path in paths)
+    uneven = bool(size % _EVEN) and otherwise > 0 and not otherwise % _EVEN
+    return otherwise if otherwise and (misfit or uneven) else size
 
 
 def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:

@@ -3,7 +3,7 @@
 It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
 the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
 Behind the 40 bytes, which that broker leaves alone, there are these once more,
-`entered_offset`, the boot id of the machine, and `queue_ends`: as long as the 40 bytes and their
+`entered_offset`, the boot id of the machine, and `queue_bounds`: as long as the 40 bytes and their
 copy are equal, no other broker has written to the store since. Reference: StoreCheckpoint.
 """
 
@@ -38,8 +38,8 @@ class Checkpoint:
             broker reads it in controller mode only, where what lies behind waits to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
             consume queues; not of the official broker.
-        queue_ends: a digest of where the consume queues ended when the store was closed; 0 while it
-            is open, and where that is not known.
+        queue_bounds: a digest of where the queues began and ended when the store was closed;
+            0 while it is open, and where that is not known.
         holds_logics: whether `logics_timestamp` stays as it is: there may be messages that only the
             official broker can enter into their queues, and it looks for them from that time on.
         exact: whether the file, when it was opened, was as we had written it, so that the two
@@ -58,7 +58,7 @@ class Checkpoint:
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
         self.entered_offset = 0
-        self.queue_ends = 0
+        self.queue_bounds = 0
         self.holds_logics = False
         self.exact = False
         self.same_boot = False
@@ -76,7 +76,7 @@ class Checkpoint:
         ) = _FIELDS.unpack_from(self._file.map)
         fields, copy, self.entered_offset, boot, ends = _OURS.unpack_from(self._file.map)
         self.exact = fields == copy
-        self.queue_ends = ends if self.exact else 0
+        self.queue_bounds = ends if self.exact else 0
         self._boot = self._files.boot_id()
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
 
@@ -97,7 +97,13 @@ class Checkpoint:
                 self.confirm_physical_offset,
             )
             _OURS.pack_into(
-                self._file.map, 0, fields, fields, self.entered_offset, self._boot, self.queue_ends
+                self._file.map,
+                0,
+                fields,
+                fields,
+                self.entered_offset,
+                self._boot,
+                self.queue_bounds,
             )
 
     def sync(self) -> None:

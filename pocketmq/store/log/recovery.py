@@ -84,7 +84,7 @@ class Recovery:
         if not files.mapped:
             self._without_log()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = 0
-            checkpoint.queue_ends = 0
+            checkpoint.queue_bounds = 0
             return
         # Until the walk is over, everything in the files may be looked at.
         end = files.mapped[-1].base_offset + files.file_size
@@ -99,13 +99,13 @@ class Recovery:
         self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
         for queue in self._queues.all:
             self._cut(queue, end)
-        if self._clean and checkpoint.queue_ends not in (0, self._queues.ends()):
+        if self._clean and checkpoint.queue_bounds not in (0, self._queues.bounds()):
             log.warning(
-                "%s: the consume queues do not end where they ended when the store was closed; "
-                "building them from the whole commit log", files.directory.parent,
+                "%s: the consume queues do not begin and end where they did when the store was "
+                "closed; building them from the whole commit log", files.directory.parent,
             )  # fmt: skip
             self._rebuild = True
-        checkpoint.queue_ends = 0
+        checkpoint.queue_bounds = 0
         try:
             walk = self._walk()
             self._judge(walk)

@@ -134,14 +134,15 @@ class ConsumeQueueTable:
             del self.by_topic[queue.topic]
             self._files.remove_directory(self._directory / queue.topic)
 
-    def ends(self) -> int:
-        """Return a digest of where each queue ends, which is never 0."""
-        ends = sorted(
-            f"{queue.topic}/{queue.queue_id}/{queue.max_offset}/{queue.max_physical}\n"
+    def bounds(self) -> int:
+        """Return a digest of where each queue begins and ends, which is never 0."""
+        bounds = sorted(
+            f"{queue.topic}/{queue.queue_id}/{queue.files.first_offset}/{queue.max_offset}/"
+            f"{queue.max_physical}\n"
             for queue in self.all
             if queue.max_physical >= 0
         )
-        digest = blake2b("".join(ends).encode(), digest_size=8).digest()
+        digest = blake2b("".join(bounds).encode(), digest_size=8).digest()
         return int.from_bytes(digest, signed=True) or 1
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:

@@ -68,9 +68,14 @@ class TimerWheel:
         # Only where timers are waiting: an idle broker does without numpy's 16 MB.
         import numpy as np
 
-        numbers = np.frombuffer(self._mapped.map, ">i8")[:: _SLOT.size // 8]
-        found = np.nonzero((numbers >= since // self._precision) & (numbers > 0))[0]
-        times = sorted(int(number) * self._precision for number in numbers[found])
+        times = []
+        # Few slots were ever used: the pages of the others would only be made for this.
+        for begin, end in self._mapped.data_extents(0):
+            begin, end = begin // _SLOT.size * _SLOT.size, -(-end // _SLOT.size) * _SLOT.size
+            numbers = np.frombuffer(self._mapped.view[begin:end], ">i8")[:: _SLOT.size // 8]
+            found = np.nonzero((numbers >= since // self._precision) & (numbers > 0))[0]
+            times += (numbers[found].astype(np.int64) * self._precision).tolist()
+        times.sort()
         return [(time, slot) for time in times if (slot := self.get(time)) is not None]
 
     def forget(self, since: int, until: int) -> None:
