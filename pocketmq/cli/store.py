@@ -34,8 +34,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "check",
         help="what is wrong with a store, and whether a broker would start",
         description="Reads the whole commit log with its checksums and compares the consume "
-        "queues, the index, the checkpoint and the broker's tables with it. Nothing is changed, "
-        "and a broker may have the store open. File sizes are taken from the files. Exit codes: "
+        "queues, the index, the timers, the checkpoint and the broker's tables with it. "
+        "Nothing is changed, and a broker may have the store open. File sizes are taken from the files. Exit codes: "
         "0 nothing is wrong, 1 something is wrong but a broker would start (or is running), 6 a "
         "broker would not start.",
     )
@@ -46,10 +46,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         help="mend a damaged store",
         description="Mends what `pocketmq store check` finds, while no broker has the store open. "
         "Damaged ranges of the commit log are replaced by padding that every broker steps over; "
-        "the queues are built from the log again, and the index by the next start; tables that "
-        "cannot be read are taken from their backups; topics that the table lost are entered from "
-        "the queues on the disk. What was damaged is kept in DIR/damaged, nothing is deleted. It "
-        "says which messages are gone; their offsets are not given again.",
+        "the queues and the timers are built from the log again, and the index by the next start; "
+        "tables that cannot be read are taken from their backups; topics that the table lost are "
+        "entered from the queues on the disk. What was damaged is kept in DIR/damaged, "
+        "nothing is deleted. It says which messages are gone; their offsets are not given again.",
     )
     _add_common(repair)
     repair.add_argument(

@@ -32,7 +32,7 @@ class GroupProgress:
         self._namesrv = namesrv
         self._reader = reader
 
-    def bounds(self) -> dict[MessageQueue, int]:
+    def ends(self) -> dict[MessageQueue, int]:
         """The end of each queue that a connected group subscribes to."""
         consumers = self._broker.tables.consumers
         groups = [consumers.get(name) for name in consumers.names()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import shutil
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,8 @@ from .traffic import LOG_FILE
 
 #: How many of the stores that open in spite of what `check` found are repaired as well.
 REPAIRED_ANYWAY: Final = 0.3
+#: Bytes of a record before its body.
+HEAD: Final = 88
 TWO_DAMAGES: Final = 0.3
 LATER_MS: Final = 2 * 3600 * 1000
 
@@ -38,26 +41,29 @@ class Damages:
         cases: how many were tried; `refused`, `repaired` of them.
     """
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(
+        self, directory: Path, seed: int, stores: Sequence[BaseStore] | None = None
+    ) -> None:
+        """Without `stores`, they are written when they are needed."""
         self.cases = self.refused = self.repaired = 0
         self.faults: list[str] = []
         self._directory = directory
         self._seed = seed
-        self._stores: list[BaseStore] = []
+        self._stores = stores
 
     async def run(self, cases: int, first: int = 0, most_faults: int = 1) -> None:
         """Try so many cases, or until some are wrong; those stay in the directory."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._stores = await base_stores(self._directory, self._seed)
+        stores = self._stores or await base_stores(self._directory, self._seed)
         for number in range(first, first + cases):
-            await self._try(number)
+            await self._try(number, stores)
             if len(self.faults) >= most_faults:
                 return
 
-    async def _try(self, number: int) -> None:
+    async def _try(self, number: int, stores: Sequence[BaseStore]) -> None:
         dice = random.Random(f"{self._seed} {number}")
         weights = [4, 4, 2, 1, 1]
-        store, other = dice.choices(self._stores, weights)[0], dice.choice(self._stores)
+        store, other = dice.choices(stores, weights)[0], dice.choice(stores)
         image = store.image.copy()
         damages = [damaged(image, other.image, dice)]
         if dice.random() < TWO_DAMAGES:
@@ -100,6 +106,13 @@ class Case:
         touched = [path.partition("/")[0] for damage in damages for path, _, _ in damage.touched]
         self._unseen = "consumequeue" in touched and (
             "killed" in store.name or "checkpoint" in touched
+        )
+        # Recovery after a kill enters records again, and no checksum covers the head that says
+        # where one belongs: a wrong one may end a queue early.
+        self._misleading = "killed" in store.name and any(
+            self._is_hit(each.begin, each.begin + HEAD)
+            or self._is_hit(each.begin + HEAD + len(each.body), each.end)
+            for each in store.served.values()
         )
         self._must_repair = False
         self._foreign = False  # a person has to move something away
@@ -177,7 +190,7 @@ class Case:
             for each in report.problems
             if each.where.partition("/")[0] not in self._store.deleted
         ]
-        if problems or not report.starts:
+        if (problems and not self._misleading) or not report.starts:
             self.faults.append(f"after the repair: {report.refusal} {problems[:3]}")
         clock = FakeTime(self._store.now)
         async with life(config, clock) as alive:
@@ -208,9 +221,13 @@ class Case:
             if place[0] in self._store.deleted:
                 continue
             hit = self._is_hit(before.begin, before.end)
+            if now is None and hit and not self._config.check_crc_on_read and repair is None:
+                continue  # served, perhaps, but its parts do not add up
             if now is None and hit:
                 if before.begin >= store.commit_log.min_offset:
                     missing.append(place)
+            elif self._misleading and repair is None:
+                continue
             elif now is None and self._unseen and report is not None and report.problems:
                 self._must_repair = True
             elif now is None:

@@ -175,11 +175,24 @@ class LogCheck:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
+    @property
+    def misfits(self) -> list[LogFile]:
+        """Files that have another size than the others, in which there is no damage otherwise."""
+        return [
+            file
+            for file in self.files
+            if file.size not in (0, self.file_size)
+            and not any(
+                place.begin < file.base + self.file_size and file.base < place.end
+                for place in self.damage
+            )
+        ]
+
     def run(self, met: Callable[[int, Records], None]) -> None:
         """Look at every file; `met` gets the base and the records of each. Raises OSError."""
         # A file that was made ahead has nothing in it yet.
         used = len(self.files)
-        while used > 1 and not _has_data(self.files[used - 1]):
+        while used > 1 and self.files[used - 1].exists and not _has_data(self.files[used - 1]):
             used -= 1
         files = self.files[:used]
         with closing(self._scanned(files)) as scanned:

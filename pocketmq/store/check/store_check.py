@@ -153,6 +153,9 @@ class StoreCheck:
             self._add("commitlog", path, "its name does not fit the size of the files")
         for each in log.damage:
             self._add("commitlog", each.path, each.reason, begin=each.begin, end=each.end)
+        for file in log.misfits:
+            reason = f"the file has {file.size} bytes instead of {log.file_size}"
+            self._add("commitlog", file.path, reason)
         if log.torn is not None:
             self._remarks.append(
                 f"{log.directory}: from physical offset {log.torn} on there is what was not "

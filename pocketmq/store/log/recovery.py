@@ -352,6 +352,14 @@ class Recovery:
                 f"offset {survivors.physical_offset}, and they had been flushed: the file is "
                 "damaged; the log was not changed",
             )
+        elif not self._checkpoint.reliable:
+            raise StoreCorrupt(
+                file.path, at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}; the checkpoint does not say whether they had "
+                "been flushed: it is damaged, or of another broker; the log was not changed",
+            )  # fmt: skip
         elif not self._checkpoint.same_boot:
             log.error(
                 "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "

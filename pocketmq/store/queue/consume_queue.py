@@ -339,7 +339,8 @@ class ConsumeQueue:
         begin = self.min_offset
 
         def is_there(physical: int, size: int) -> bool:
-            return size != FILLER_SIZE and (physical >= min_physical or physical < 0)
+            damaged = physical < 0 or size <= 0
+            return size != FILLER_SIZE and (physical >= min_physical or damaged)
 
         first = self.first_where(is_there)
         # A damaged entry may have misled the search; then the one before it is there already.

@@ -212,6 +212,10 @@ class _Repairing:
 
     def _mend_log(self, check: StoreCheck) -> None:
         log = check.log
+        for file in log.misfits:
+            self._actions.append(f"{file.path}: has {log.file_size} bytes again, as the others")
+            if not self._dry_run:
+                self._make_whole(file.path, file.base, log.file_size)
         lost = list(_without_message(check))
         known = log.damage[-1].end if log.damage else 0
         for begin, end in by_file(log.damage, log.file_size):
