@@ -35,7 +35,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         help="what is wrong with a store, and whether a broker would start",
         description="Reads the whole commit log with its checksums and compares the consume "
         "queues, the index, the timers, the checkpoint and the broker's tables with it. "
-        "Nothing is changed, and a broker may have the store open. File sizes are taken from the files. Exit codes: "
+        "Nothing is changed, and a broker may have the store open. File sizes are taken from the "
+        "files. Exit codes: "
         "0 nothing is wrong, 1 something is wrong but a broker would start (or is running), 6 a "
         "broker would not start.",
     )
