@@ -44,8 +44,7 @@ class Checkpoint:
             official broker can enter into their queues, and it looks for them from that time on.
         exact: whether the file, when it was opened, was as we had written it, so that the two
             offsets can be relied on.
-        reliable: whether the file is exact and was written at all, so that what lies behind
-            `confirm_physical_offset` had not been flushed.
+        reliable: whether it was written at all: one of zeros says nothing of what was flushed.
         same_boot: whether the machine has been running since the last process opened the store, so
             that nothing which that process wrote is lost.
     """
@@ -82,7 +81,7 @@ class Checkpoint:
         self.queue_bounds = ends if self.exact else 0
         self._boot = self._files.boot_id()
         # A machine that does not tell its boots writes none.
-        self.reliable = self.exact and (boot != _NO_BOOT or self._boot == _NO_BOOT)
+        self.reliable = not self.exact or boot != _NO_BOOT or self._boot == _NO_BOOT
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
 
     @property

@@ -358,7 +358,7 @@ class Recovery:
                 f"no record can be read here, at physical offset {walk.end} "
                 f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
                 f"offset {survivors.physical_offset}; the checkpoint does not say whether they had "
-                "been flushed: it is damaged, or of another broker; the log was not changed",
+                "been flushed: it is missing or empty; the log was not changed",
             )  # fmt: skip
         elif not self._checkpoint.same_boot:
             log.error(
