@@ -8,9 +8,7 @@ is ours. The target is 0.6 of its rate.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import random
 import statistics
 import sys
 import time
@@ -25,24 +23,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from bench.filled_store import write_store
 from bench.work_directory import work_directory
-from pocketmq.message.identity import UniqueIdFactory, pack_host
-from pocketmq.message.properties import encode
-from pocketmq.message.tags import tag_hash
 from pocketmq.spark import SparkUnavailable, find_java, use_java
-from pocketmq.store.config import StoreConfig
 from pocketmq.store.datasource.schema import arrow_schema, ddl
-from pocketmq.store.message_store import MessageStore
-from pocketmq.store.results import PutStatus
 from pocketmq.store.scan import scan
 
 TARGET = 0.6
-TOPIC = "Bench"
-QUEUES = 4
-TAGS = ("TagA", "TagB", "TagC", "TagD")
-HOST = pack_host("127.0.0.1", 10911)
-BORN_HOST = pack_host("127.0.0.1", 41394)
-NOW = 1_795_240_640_000
 
 SHAPES = {
     "all columns": ddl(include_metadata=False),
@@ -63,7 +50,7 @@ def main() -> int:
             root = cleanup.enter_context(work_directory("pocketmq-scan-"))
         if not (root / "commitlog").is_dir():
             print(f"writing {options.gib:g} GiB of messages of {options.body} bytes to {root}")
-            asyncio.run(write_store(root, int(options.gib * 2**30), options.body))
+            write_store(root, int(options.gib * 2**30), options.body)
         spark = start_session()
         cleanup.callback(spark.stop)
         spark.dataSource.register(ReadyMade)
@@ -83,46 +70,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--store", type=Path, help="keep the store here, or use the one there")
     parser.add_argument("--check", action="store_true", help="exit 1 when the target is missed")
     return parser.parse_args()
-
-
-async def write_store(root: Path, size: int, body_size: int) -> None:
-    """Fill a store with messages as producers and brokers of the field write them."""
-    store = MessageStore(StoreConfig(store_path_root_dir=str(root)), store_host=HOST)
-    store.open()
-    store.start()
-    new_id = UniqueIdFactory(lambda: NOW * 1_000_000, 1, HOST[:4]).new_id
-    noise = random.Random(1).randbytes(body_size + 65_536)
-    number = written = 0
-    try:
-        while written < size:
-            tag = TAGS[number % len(TAGS)]
-            at = number * 37 % 65_536
-            properties = {
-                "KEYS": f"key{number}",
-                "UNIQ_KEY": new_id(),
-                "CLUSTER": "DefaultCluster",
-                "MSG_REGION": "DefaultRegion",
-                "TRACE_ON": "true",
-                "WAIT": "true",
-                "TAGS": tag,
-            }
-            result = store.put(
-                TOPIC,
-                number % QUEUES,
-                noise[at : at + body_size],
-                encode(properties),
-                born_timestamp=NOW,
-                born_host=BORN_HOST,
-                tags_code=tag_hash(tag),
-            )
-            if result.status is not PutStatus.PUT_OK:
-                raise RuntimeError(f"message {number}: {result}")
-            written = result.end_offset
-            number += 1
-            if number % 1000 == 0:
-                await asyncio.sleep(0)  # the store makes its files beside us
-    finally:
-        await store.close()
 
 
 def start_session() -> SparkSession:

@@ -13,6 +13,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from pocketmq.broker.broker import Broker
@@ -123,7 +124,9 @@ async def main() -> None:
 
 def measure(broker: Broker) -> None:
     server = RemotingServer(
-        broker.dispatcher, before_answers=broker.components.unwritten.settle, clock=lambda: 0.0
+        broker.dispatcher,
+        before_answers=broker.components.unwritten.settle,
+        clock=repeat(0.0).__next__,
     )
     connection = ServerConnection(server)
     sink = Sink()
@@ -149,6 +152,7 @@ def measure(broker: Broker) -> None:
     stages_of_a_send(broker, connection, single)
     alone = frames(RequestCode.SEND_MESSAGE_V2, send_header(1, False), BODY, 1, False)
     whole("single send, alone in its read", alone, 1)
+    whole_crowd(server, alone)
     binary = frames(RequestCode.SEND_MESSAGE_V2, send_header(1, False), BODY, PIPELINE, True)
     whole("single send, binary header", binary, PIPELINE)
     payload = encode_batch((0, BODY, PROPERTIES.encode()) for _ in range(BATCH))
@@ -167,6 +171,25 @@ def measure(broker: Broker) -> None:
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, sub_version=0, subscription="*",
     )  # fmt: skip
     whole(f"pull of {BATCH}", frames(RequestCode.PULL_MESSAGE, pull, b"", 1, False), BATCH)
+
+
+def whole_crowd(server: RemotingServer, data: bytes) -> None:
+    """The same, from many connections in one turn of the event loop."""
+    connections = [ServerConnection(server) for _ in range(PIPELINE)]
+    sinks = [Sink() for _ in connections]
+    for connection, sink in zip(connections, sinks, strict=True):
+        connection.connection_made(sink)
+
+    def turn() -> None:
+        for connection in connections:
+            connection.data_received(data)
+        server.flush()
+
+    turn()
+    figure = least(turn, PIPELINE)
+    for sink in sinks:
+        check(b"".join(sink.last))
+    print(f"{f'single send, each of {PIPELINE} clients':34}{figure:8.2f}")
 
 
 def stages_of_a_send(broker: Broker, connection: ServerConnection, data: bytes) -> None:

@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 # A deadline per example would be an assertion on speed: it fails on a busy machine.
 settings.register_profile("pocketmq", deadline=None)
-settings.load_profile("pocketmq")
+settings.register_profile("long", deadline=None, max_examples=4_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 
 
 class _Scheduling(LoadScopeScheduling):

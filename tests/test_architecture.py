@@ -204,7 +204,8 @@ def test_spark_takes_no_folder_of_ours_for_its_own() -> None:
 
 
 def test_only_the_file_module_of_the_store_touches_files() -> None:
-    """Opening, mapping, extending, syncing and removing.
+    """Opening, mapping, extending, syncing and removing; `file_copies` is the part of it that
+    copies whole files.
 
     The lock file holds no data, and what reads a store from outside (scan, check) maps it so that
     nothing is written.
@@ -220,6 +221,7 @@ def test_only_the_file_module_of_the_store_touches_files() -> None:
         if path
         not in (
             source_of("store/files"),
+            source_of("store/file_copies"),
             source_of("store/store_lock"),
             source_of("store/check/dry_files"),
         )

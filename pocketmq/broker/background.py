@@ -125,7 +125,8 @@ class PeriodicSave:
         self._task = asyncio.get_running_loop().create_task(self._repeat())
 
     async def stop(self) -> None:
-        """Save once more and end."""
+        """Save once more, also if a save is under way that does not know the last changes; and
+        end."""
         self._stopping.set()
         if self._task is not None:
             await self._task
@@ -135,7 +136,12 @@ class PeriodicSave:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
                     await self._stopping.wait()
-            try:
-                await self._save()
-            except Exception:
-                log.exception("%s failed", self._save)
+                break
+            await self._save_once()
+        await self._save_once()
+
+    async def _save_once(self) -> None:
+        try:
+            await self._save()
+        except Exception:
+            log.exception("%s failed", self._save)

@@ -113,9 +113,13 @@ class Broker:
         stack.push_async_callback(store.close)
         self.tables = Tables(config, clock, self._topics_changed, self._notify_members)
         self.tables.load(in_use=store.commit_log.end > 0)
-        self.tables.topics.adopt(store.queues, store.commit_log.min_offset)
-        self.tables.keep(stack)
+        store.delete_deleted_queues(self.tables.topics.deleted)
         topics = self.tables.topics
+        topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
+        self.tables.keep(stack)
+        with contextlib.suppress(RemotingError):  # it goes on trying
+            # Before there is any message that what is on the disk takes for a deleted one.
+            await topics.saved()
         self._registration = Registration(config, self._identity(), topics, topics.mark_ordered)
         self.components = Components(
             config,
@@ -139,6 +143,8 @@ class Broker:
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
             before_answers=self.components.unwritten.settle,
         )
+        holds = self.components.pulls.holds
+        holds.woken.after_turn = holds.parents.after_turn = server.flush
         await server.start()
         if reservation is not None:
             reservation.close()

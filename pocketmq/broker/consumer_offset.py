@@ -1,8 +1,9 @@
 """How far each group has consumed each queue, kept in config/consumerOffset.json.
 
-Commits only change memory; the file is written every 5 s when something changed, and at stop. An
-offset lower than the stored one is stored too (a client may rewind). Offsets are queue offsets:
-the next message to consume. Reference: broker ConsumerOffsetManager.
+Commits only change memory; the file is written every 5 s when something changed, and at stop. What
+an admin changes is written before it is acknowledged (`saved`). An offset lower than the stored one
+is stored too (a client may rewind). Offsets are queue offsets: the next message to consume.
+Reference: broker ConsumerOffsetManager.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import msgspec
 
 from pocketmq.broker.offset_file import OffsetFile
 from pocketmq.remoting.bodies.registration import DataVersion
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
 
 SEPARATOR: Final = "@"
 
@@ -41,6 +44,7 @@ class ConsumerOffsets(OffsetFile):
         self._pulled: dict[str, dict[int, int]] = {}
         # Offsets that an admin set and that the group has not received yet; never stored.
         self._resets: dict[str, dict[int, int]] = {}
+        self._writing = asyncio.Lock()
 
     def load(self) -> None:
         """Read the file. Raises ConfigFileError."""
@@ -54,9 +58,28 @@ class ConsumerOffsets(OffsetFile):
 
     async def flush(self) -> None:
         """Write consumerOffset.json, off the event loop, when something changed. Raises OSError."""
-        content = self.unsaved()
-        if content is not None:
-            await asyncio.to_thread(self.write, content)
+        # Cancelled, it would leave its thread writing beside the one of the next call.
+        await asyncio.shield(self._flush())
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            content = self.unsaved()
+            if content is not None:
+                await asyncio.to_thread(self.write, content)
+
+    async def saved(self) -> None:
+        """Wait until all changes so far are on the disk.
+
+        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now. They stay in
+        memory then, and are written with the next `flush` that succeeds.
+        """
+        try:
+            await self.flush()
+        except OSError as error:
+            raise RemotingError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the broker cannot write the consumer offsets: {error}; it goes on trying",
+            ) from None
 
     def document(self) -> dict[str, Any]:
         """Return the table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -71,9 +71,13 @@ class HeldPull:
 
 
 class _WaitingQueue:
-    """The pulls held for one queue; listens to its appends as long as there are any."""
+    """The pulls held for one queue, whose appends it listens to.
 
-    __slots__ = ("_log", "held", "queue_id", "store", "topic", "wake")
+    It is kept until the next append that nobody waits for, because a consumer that was answered
+    usually asks again at once, and to listen costs more than to be called once in vain.
+    """
+
+    __slots__ = ("_log", "forget", "held", "queue_id", "store", "topic", "wake")
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class _WaitingQueue:
         queue_id: int,
         store: ArrivalSource,
         wake: Callable[[HeldPull], None],
+        forget: Callable[[_WaitingQueue], None],
         log: LimitedLog,
     ) -> None:
         self.topic = topic
@@ -88,11 +93,15 @@ class _WaitingQueue:
         self.held: dict[HeldPull, None] = {}
         self.store = store
         self.wake = wake
+        self.forget = forget
         self._log = log
 
     def arrived(self, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
         """An append: wake the pulls that want it. Runs inside `MessageStore.put`, so it stays
         short."""
+        if not self.held:
+            self.forget(self)
+            return
         properties: Mapping[str, str] | None = None
         read = False
         for held in tuple(self.held):
@@ -183,7 +192,7 @@ class HoldService:
             return False
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = _WaitingQueue(topic, queue_id, self._store, self._wake, self._log)
+            queue = _WaitingQueue(topic, queue_id, self._store, self._wake, self._forget, self._log)
             self._queues[topic, queue_id] = queue
             self._store.listen(topic, queue_id, queue.arrived)
         loop = asyncio.get_running_loop()
@@ -226,6 +235,8 @@ class HoldService:
         """Forget all held pulls and stop the timers; their connections are about to close."""
         for held in tuple(self._by_request.values()):
             self._remove(held)
+        for queue in tuple(self._queues.values()):
+            self._forget(queue)
         self.woken.clear()
         self.parents.clear()
         for timer in (self._deadline_timer, self._recheck_timer):
@@ -240,21 +251,21 @@ class HoldService:
         if held not in held.queue.held:
             return
         self._remove(held)
-        self.woken.add(self._run(held.request))
+        self.woken.add(map(self._run, (held.request,)))
 
-    def _run(self, request: Request[Any]) -> Iterator[int]:
-        if not request.connection.closed:
-            yield self._execute(request)
+    def _run(self, request: Request[Any]) -> int:
+        return 0 if request.connection.closed else self._execute(request)
 
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
         queue = held.queue
         del queue.held[held]
-        if not queue.held:
-            del self._queues[queue.topic, queue.queue_id]
-            self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
         self._remove_from_bucket(held)
         held.request.connection.attributes[_HOLDS].pop(held, None)
+
+    def _forget(self, queue: _WaitingQueue) -> None:
+        del self._queues[queue.topic, queue.queue_id]
+        self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
 
     def _remove_from_bucket(self, held: HeldPull) -> None:
         bucket = self._buckets[held.bucket]
@@ -305,6 +316,9 @@ class HoldService:
     def _recheck(self) -> None:
         self._recheck_timer = None
         for queue in tuple(self._queues.values()):
+            if not queue.held:
+                self._forget(queue)
+                continue
             try:
                 end = self._store.max_offset(queue.topic, queue.queue_id)
             except OSError as error:

@@ -56,6 +56,9 @@ class TopicConfigs:
 
     Attributes:
         table: the topics by name.
+        deleted: topics that were deleted, and the physical offset at which the log ended then.
+            Those that were made anew since are among them: after a kill the store finds the
+            messages from before again, as long as the log has them.
     """
 
     def __init__(
@@ -71,8 +74,7 @@ class TopicConfigs:
         self._limit = CreationLimit("topics")
         # The topics that are not on the disk yet, and the revision of the table that has each.
         self._new: dict[str, int] = {}
-        # The deleted topics, and where the log ended then. See `adopt`.
-        self._deleted: dict[str, int] = {}
+        self.deleted: dict[str, int] = {}
         self._unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
         self._clock = clock
         self._on_change = on_change
@@ -127,25 +129,32 @@ class TopicConfigs:
             self._file.changed(name, topic)
         deleted = self._file.document.pop(DELETED_TOPICS, {})
         try:
-            self._deleted = msgspec.convert(deleted, dict[str, int])
+            self.deleted = msgspec.convert(deleted, dict[str, int])
         except msgspec.ValidationError as error:
             log.warning("topics.json: %s is ignored: %s", DELETED_TOPICS, error)
         if self._file.stale:
             self._writer.changed()
 
-    def adopt(self, queues: Mapping[str, Mapping[int, ConsumeQueue]], log_begin: int) -> None:
+    def adopt(
+        self, queues: Mapping[str, Mapping[int, ConsumeQueue]], log_begin: int, log_end: int
+    ) -> None:
         """Create the topics that have messages and are not in the table: topics.json was lost, or
         the broker was killed before it was written.
 
-        After a kill the store also finds the messages of deleted topics again, as long as the log
-        has them, so the table remembers what was deleted. `log_begin` is the physical offset at
-        which the log begins. To be called once, after `load`.
+        Topics are not created for messages from before they were `deleted`. `log_begin` and
+        `log_end` are the physical offsets at which the log begins and ends. To be called once,
+        after `load`.
         """
-        self._deleted = {name: end for name, end in self._deleted.items() if end > log_begin}
+        if any(end > log_end for end in self.deleted.values()):
+            # The power went, and the log lost its end: new messages will be there.
+            self._writer.changed()
+        self.deleted = {
+            name: min(end, log_end) for name, end in self.deleted.items() if end > log_begin
+        }
         adopted = []
         for name, of_topic in queues.items():
             end = max(queue.max_physical for queue in of_topic.values())
-            if name not in self.table and end > max(self._deleted.get(name, 0), log_begin):
+            if name not in self.table and end > max(self.deleted.get(name, 0), log_begin):
                 self._add(_new_topic(name, max(of_topic) + 1, PERM_READ_WRITE))
                 adopted.append(name)
         if adopted:
@@ -171,7 +180,7 @@ class TopicConfigs:
             if revision > self._writer.written:
                 break
             del self._new[name]
-        others = {DELETED_TOPICS: self._deleted} if self._deleted else {}
+        others = {DELETED_TOPICS: self.deleted} if self.deleted else {}
         return self._file.encode(self.data_version, **others)
 
     def is_saved(self, name: str) -> bool:
@@ -198,28 +207,26 @@ class TopicConfigs:
         """Return the topic, or None."""
         return self.table.get(name)
 
-    def why_unserved(self, name: str) -> str | None:
-        """Say why only an official broker serves a topic; None for any other topic."""
-        topic = self.table.get(name)
-        return self._unserved.reason(name, None if topic is None else topic.attributes)
-
     def is_served(self, name: str) -> bool:
         """Tell whether this broker stores messages of a topic, which need not exist yet."""
-        return self.why_unserved(name) is None
+        topic = self.table.get(name)
+        return self._unserved.reason(name, None if topic is None else topic.attributes) is None
 
-    def check_served(self, name: str) -> None:
-        """Refuse a topic that only an official broker serves.
+    def check_served(self, name: str) -> TopicConfig | None:
+        """Return the topic, or None; refuse one that only an official broker serves.
 
         Raises:
             RemotingError: INVALID_PARAMETER, which producers do not retry.
         """
-        reason = self.why_unserved(name)
+        topic = self.table.get(name)
+        reason = self._unserved.reason(name, None if topic is None else topic.attributes)
         if reason is not None:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER,
                 f"topic[{name}] is not served by this broker: {reason}; "
                 "use an official broker for it",
             )
+        return topic
 
     def is_system(self, name: str) -> bool:
         """Tell whether a topic is RocketMQ's own or this broker's; admins may not change or delete
@@ -319,9 +326,10 @@ class TopicConfigs:
         offset `log_end`."""
         if self.table.pop(name, None) is None:
             return False
-        if len(self._deleted) >= MOST_DELETED:
-            del self._deleted[next(iter(self._deleted))]
-        self._deleted[name] = log_end
+        self.deleted.pop(name, None)  # to the end
+        if len(self.deleted) >= MOST_DELETED:
+            del self.deleted[next(iter(self.deleted))]
+        self.deleted[name] = log_end
         self._changed([name])
         return True
 
@@ -362,7 +370,6 @@ class TopicConfigs:
         if name not in self.table:
             self._new.pop(name, None)  # to the end
             self._new[name] = self._writer.revision + 1
-            self._deleted.pop(name, None)
         self.table[name] = topic
         self._file.changed(name, topic)
 

@@ -31,6 +31,10 @@ class TurnQueue:
 
     Work is an iterator: each `next` is a step, and gives the bytes of answers that it made. Work
     that fails is logged and ends.
+
+    Attributes:
+        after_turn: called when a turn's steps are done; must not raise. The server sends their
+            answers here, which would otherwise wait for another turn of the loop.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class TurnQueue:
         self._seconds = seconds
         self._log = LimitedLog(log)
         self._clock = clock
+        self.after_turn: Callable[[], None] = lambda: None
         self._queue: deque[Iterator[int]] = deque()
         self._left = 0.0  # seconds of this turn
         self._scheduled = False
@@ -80,6 +85,7 @@ class TurnQueue:
     def _turn(self) -> None:
         self._left = self._seconds
         self._run()
+        self.after_turn()
         # Only now, so that what these steps asked the loop to do comes before the next ones.
         self._scheduled = False
         if self._queue:
@@ -89,15 +95,17 @@ class TurnQueue:
         queue = self._queue
         began = self._clock()
         end = began + self._left
+        now = began
         size = 0
-        while queue and size < TURN_BYTES and self._clock() < end:
+        while queue and size < TURN_BYTES and now < end:
             work = queue.popleft()
             try:
-                size += next(work)
-            except StopIteration:
-                continue
+                for made in work:
+                    size += made
+                    now = self._clock()
+                    if size >= TURN_BYTES or now >= end:
+                        queue.appendleft(work)
+                        break
             except Exception:
                 self._log.exception("queued work failed")
-            else:
-                queue.appendleft(work)
-        self._left -= self._clock() - began
+        self._left -= now - began

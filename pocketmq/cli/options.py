@@ -32,6 +32,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def offset(text: str) -> int:
+    """A whole number of at least 0: an offset, or the id of a queue."""
+    if not _digits(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
 def port(text: str) -> int:
     """A port number; 0 lets the system choose."""
     if not text.isascii() or not text.isdecimal() or int(text) > 65535:

@@ -1,4 +1,4 @@
-"""`pocketmq store`: looks for damage in the files of a store, and mends it."""
+"""`pocketmq store`: checks, mends, prints and copies the files of a store."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pocketmq.cli import store_dump
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import directory
 from pocketmq.cli.output import complain, counted, print_json, print_rows
@@ -27,9 +28,11 @@ _SHOWN = 50  # problems in the table; --json has them all
 def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's sub-commands and their options."""
     parser = subparsers.add_parser(
-        "store", description="Looks for damage in the files of a store, and mends it."
+        "store",
+        description="Looks for damage in the files of a store, mends it, and prints or copies what "
+        "is stored.",
     )
-    actions = parser.add_subparsers(metavar="check|repair", required=True)
+    actions = parser.add_subparsers(metavar="check|repair|dump|snapshot", required=True)
     check = actions.add_parser(
         "check",
         help="what is wrong with a store, and whether a broker would start",
@@ -57,14 +60,39 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--dry-run", action="store_true", help="only say what would be done, and what is gone"
     )
     repair.set_defaults(action=_repair)
+    dump = actions.add_parser(
+        "dump",
+        help="print the records of a store",
+        description="Prints the records of the commit log, or of one topic, one a line: physical "
+        "offset, size, TOPIC/QUEUE/OFFSET, born and stored time, tag, keys, id, and length of the "
+        "body, with tabs between. Half messages, delayed messages and the broker's own are among "
+        "those of the log. A broker may have the store open. What cannot be read is named on "
+        "stderr, and the dump goes on behind it; the exit code is 1 then.",
+    )
+    _add_common(dump, "print JSON, one object a line")
+    store_dump.add_options(dump)
+    dump.set_defaults(action=store_dump.dump)
+    snapshot = actions.add_parser(
+        "snapshot",
+        help="copy a store, also while a broker uses it",
+        description="Copies a store to the directory TARGET, which must not exist or be empty; a "
+        "broker may have the store open. A broker opens the copy as after a crash: it has every "
+        "message that was acknowledged before the command began. On the same file system, files "
+        "of the commit log that no longer change are hard links, which take no room until the "
+        "store's own are removed. Consumer offsets are those that the broker wrote last, so that "
+        "consumers may get the messages of the last seconds again.",
+    )
+    _add_common(snapshot)
+    snapshot.add_argument("target", type=directory, metavar="TARGET", help="the copy's directory")
+    snapshot.set_defaults(action=_snapshot)
     return parser
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_common(parser: argparse.ArgumentParser, json: str = "print one JSON object") -> None:
     parser.add_argument(
         "store", type=directory, metavar="DIR", help="the store's directory (storePathRootDir)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help=json)
     add_config_options(parser, "broker.conf")
 
 
@@ -129,6 +157,27 @@ def _repair(config: StoreConfig, options: argparse.Namespace) -> int:
         print(f"{repair.store}: nothing to repair")
     elif repair.dry_run:
         print(f"{repair.store}: nothing was changed (--dry-run)")
+    return ExitCode.OK
+
+
+def _snapshot(config: StoreConfig, options: argparse.Namespace) -> int:
+    from pocketmq.store.snapshot.store_snapshot import TargetNotEmpty, write_snapshot
+
+    try:
+        with _progress(config, "copying") as advanced:
+            snapshot = write_snapshot(config, options.target, advanced)
+    except TargetNotEmpty as error:
+        return complain(str(error), ExitCode.USAGE)
+    if options.json:
+        print_json(snapshot)
+        return ExitCode.OK
+    print(
+        f"{snapshot.target}: commit log from physical offset {snapshot.begin} to {snapshot.end}; "
+        f"{counted(snapshot.linked, 'file')} linked, {counted(snapshot.copied, 'file')} copied "
+        f"({counted(snapshot.bytes, 'byte')})"
+    )
+    for path in snapshot.left_out[:_SHOWN]:
+        print(f"note: {path} is not part of a snapshot")
     return ExitCode.OK
 
 

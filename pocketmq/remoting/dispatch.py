@@ -63,12 +63,15 @@ class Dispatcher:
     Attributes:
         codes: the routes by request code, read-only and live.
         header_types: what a `pocketmq.remoting.request.RequestDecoder` needs, live as well.
+        many: the handlers for many requests at once by request code, likewise.
         log: for what goes wrong with requests, and with the connections that they come on.
     """
 
     def __init__(self) -> None:
         self.log = LimitedLog(log)
         self._routes: dict[int, Route] = {}
+        self._many: dict[int, ManyHandler] = {}
+        self.many: Mapping[int, ManyHandler] = MappingProxyType(self._many)
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
 
@@ -80,7 +83,8 @@ class Dispatcher:
         *,
         many: ManyHandler | None = None,
     ) -> None:
-        """Serve `code` by `handler`; many of it that come at once, as in a batch, by `many`.
+        """Serve `code` by `handler`; many of it that come at once, in a batch or in one read, by
+        `many`.
 
         Raises:
             ValueError: the code has a handler already.
@@ -91,9 +95,11 @@ class Dispatcher:
                 f"request code {code} is served by {self._routes[code].handler} already"
             )
         self._routes[code] = Route(code, handler, header, handler, many)
+        if many is not None:
+            self._many[code] = many
 
     def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
-        """Serve `code` by `wrapper(its handler)` from now on, also in batches, one by one.
+        """Serve `code` by `wrapper(its handler)` from now on, always one by one.
 
         Raises:
             ValueError: the code has no handler.
@@ -102,6 +108,7 @@ class Dispatcher:
         if route is None:
             raise ValueError(f"request code {int(code)} has no handler")
         self._routes[route.code] = route._replace(handler=wrapper(route.handler), many=None)
+        self._many.pop(route.code, None)
 
     def dispatch(self, request: Request[Any]) -> Answer:
         """Run the request's handler; never raises.
@@ -125,6 +132,23 @@ class Dispatcher:
         if kind is Response or kind is bytes or answer is None:
             return answer
         return self._guarded(request, answer)  # type: ignore[arg-type]
+
+    def dispatch_many(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
+        """Run the first of these requests together, and return their answers; never raises.
+
+        The others are for `dispatch`, one by one. There may be no answers at all.
+        """
+        try:
+            return self._many[requests[0].code](requests)
+        except Exception as error:
+            self.log.exception(
+                "%d requests %d failed together, and are executed one by one: %s",
+                len(requests),
+                requests[0].code,
+                error,
+                cause=("failed together", requests[0].code, type(error)),
+            )
+            return ()
 
     async def _guarded(
         self, request: Request[Any], answer: Awaitable[Response | None]

@@ -27,6 +27,7 @@ from typing import Final
 from uuid import UUID
 
 from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory, NotAFile
+from pocketmq.store.file_copies import unshare
 
 log = logging.getLogger(__name__)
 
@@ -399,6 +400,14 @@ class Files:
     def resize(self, path: Path, size: int) -> None:
         """Let a file have `size` bytes, new ones zeros. Raises OSError."""
         os.truncate(path, size)
+
+    def unshare(self, path: Path) -> bool:
+        """Before a file is changed that no longer changes in the course of things: if a snapshot
+        has a link to it, give it a copy of its own, and return True. Raises OSError."""
+        if not unshare(path):
+            return False
+        self.sync_directory(path.parent)
+        return True
 
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there. Raises OSError."""

@@ -144,7 +144,13 @@ class MessageStore:
             make_worker=index_worker,
         )
         self.cleanup = Cleanup(
-            config, files, commit_log, table, flushed=lambda: flusher.flushed, clock=clock
+            config,
+            files,
+            commit_log,
+            table,
+            flushed=lambda: flusher.flushed,
+            flush_entries=self._flush_entries,
+            clock=clock,
         )
         self._writer = writer = StoreWriter(
             config,
@@ -241,6 +247,11 @@ class MessageStore:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
         self._writer.try_settle()
         return self._table.delete_topic(topic)
+
+    def delete_deleted_queues(self, deleted: Mapping[str, int]) -> None:
+        """Remove the queues of deleted topics that recovery built again; `deleted` has the physical
+        offset before which all their messages are. To be called after `open`. Raises OSError."""
+        self._table.delete_deleted(deleted)
 
     def delete_expired_queues(self) -> None:
         """Remove the consume queues that have no message in the log any more, except those of
@@ -387,6 +398,11 @@ class MessageStore:
 
     def _flush_queues(self) -> None:
         self._queue_flusher.flush(thorough=True)
+
+    def _flush_entries(self, end: int) -> bool:
+        if self._checkpoint.entered_offset < end:
+            self._queue_flusher.flush(thorough=True)
+        return self._checkpoint.entered_offset >= end
 
     def _close_files(self) -> None:
         self.index.close()

@@ -8,7 +8,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from pocketmq.message.record import RecordError, properties_of
 from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
@@ -17,16 +19,17 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
-from pocketmq.store.queue.record_heads import RecordHeads
+from pocketmq.store.queue.record_heads import RecordHeads, few_agree
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 
 _FOUND: Final = GetStatus.FOUND
 _NO_MATCHED_MESSAGE: Final = GetStatus.NO_MATCHED_MESSAGE
 _REMOVING: Final = GetStatus.MESSAGE_WAS_REMOVING
 MAX_PULL_BYTES: Final = 256 * 1024
+_FEW: Final = 8  # messages; what a consumer gets that is not behind
 
 
-class DiskLimits(NamedTuple):
+class DiskLimits(msgspec.Struct, frozen=True):
     """Smaller limits of a read for messages that are probably no longer in memory.
 
     Attributes:
@@ -148,7 +151,12 @@ class StoreReader:
                 next_offset = offsets[count]
                 offsets, physicals, sizes = offsets[:count], physicals[:count], sizes[:count]
         file = log.files.find(physicals[0])
-        if file is None or not self._heads.agree(queue, offset, next_offset):
+        if file is None:
+            return None
+        if codes is None and len(sizes) <= _FEW:
+            if not few_agree(file, queue, offset, physicals, sizes):
+                return None
+        elif not self._heads.agree(queue, offset, next_offset):
             return None
         view, base = file.view, file.base_offset
         begin = physicals[0] - base
@@ -212,8 +220,7 @@ class StoreReader:
         count = total = last_end = 0
         run_begin = run_end = -1
         log_begin = log.min_offset
-        memory, disk_messages, disk_bytes = disk
-        on_disk = log.end - memory  # physical offset before which messages count as on the disk
+        on_disk = log.end - disk.memory  # messages before it count as on the disk
         for entry in queue.read(offset, limit):
             physical, size, tags_code = entry
             if codes is not None and tags_code not in codes and last_end <= physical and size > 0:
@@ -236,7 +243,10 @@ class StoreReader:
             if count and (
                 count >= max_messages
                 or total + size > max_bytes
-                or (physical < on_disk and (count >= disk_messages or total + size > disk_bytes))
+                or (
+                    physical < on_disk
+                    and (count >= disk.max_messages or total + size > disk.max_bytes)
+                )
             ):
                 break
             next_offset += 1

@@ -8,7 +8,6 @@ for a message of 1 KiB, half of that within a batch.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -146,8 +145,11 @@ class StoreWriter:
 
     def try_settle(self) -> None:
         """Do the same for a reader: what cannot be written is not there yet."""
-        with contextlib.suppress(OSError):
+        # Before every read: `contextlib.suppress` would cost a tenth of a pull.
+        try:  # noqa: SIM105
             self.settle()
+        except OSError:
+            pass
 
     def writing_failed(self, error: OSError) -> None:
         """Refuse puts until the log can be written."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
@@ -313,6 +315,23 @@ async def test_groups_are_created_where_that_is_allowed(tables: Tables) -> None:
     tables.config.auto_create_subscription_group = False
     assert groups.find("H") is None
     assert groups.find("CID_RMQ_SYS_H") is not None
+
+
+async def test_a_flush_that_is_cancelled_does_not_meet_the_next_one(tables: Tables) -> None:
+    """As a reset does whose request is cancelled when the broker stops."""
+    offsets = tables.offsets()
+    offsets.commit("G", "T", 0, 1)
+    draft = tables.directory / "consumerOffset.json.tmp"
+    os.mkfifo(draft)  # the first write waits for a reader, and fails then
+    first = asyncio.create_task(offsets.flush())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first.cancel()
+    offsets.commit("G", "T", 0, 2)
+    second = asyncio.create_task(offsets.flush())
+    await asyncio.to_thread(draft.read_bytes)
+    await second
+    assert tables.offsets().query("G", "T", 0) == 2
 
 
 async def test_a_deleted_group_stays_deleted(tables: Tables) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import struct
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.store.timer.timer_index import TimerIndex
 from pocketmq.store.timer.timer_wheel import SIZE
 from tests.broker.delayed_broker import DelayedBroker, broker, time
 from tests.fake_time import START, FakeTime
@@ -470,3 +472,51 @@ async def test_a_kill_after_the_clock_was_set_back_loses_nothing(
             time.advance(10 * MINUTE)
             assert again.bodies() == [b"delivered", b"new", b"another"]
         time.set_back(10 * MINUTE)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_what_the_official_broker_entered_twice_is_delivered_once(
+    broker: DelayedBroker, time: FakeTime, times: int
+) -> None:
+    """After a kill it reads the queue from its checkpoint on, and enters what has its unit."""
+    sent = [broker.send(body, TIMER_DELAY_SEC="10") for body in (b"m", b"another")]
+    time.advance()
+    await broker.stop()
+    index = TimerIndex(broker.config)
+    index.open(time.now, broker.store.commit_log.end)
+    slot = index.next_slot()
+    assert slot is not None
+    for _ in range(times):
+        for one in sent:
+            size = one.end_offset - one.physical_offset
+            index.add(slot, START, one.physical_offset, size, "T", delete=False)
+    await asyncio.to_thread(index.checkpoint, index.progress(), time.now, [])
+    index.close()
+
+    async with DelayedBroker(broker.root, time) as again:
+        time.advance(MINUTE)
+        assert again.bodies() == [b"m", b"another"]
+        assert again.delayed.timer.figures()["timerCongestNum"] == 0
+
+
+async def test_an_older_message_that_enters_a_slot_late_is_no_repetition(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    older = broker.send(b"older", TIMER_DELAY_SEC="10")
+    broker.send(b"newer", TIMER_DELAY_SEC="20")
+    time.advance()
+    await broker.stop()
+    index = TimerIndex(broker.config)
+    index.open(time.now, broker.store.commit_log.end)
+    slot = index.next_slot()
+    assert slot is not None
+    size = older.end_offset - older.physical_offset
+    index.add(slot + 10 * SECOND, START, older.physical_offset, size, "T", delete=False)
+    await asyncio.to_thread(index.checkpoint, index.progress(), time.now, [])
+    index.close()
+
+    async with DelayedBroker(broker.root, time) as again:
+        time.advance(15 * SECOND)
+        assert again.bodies() == [b"older"]
+        time.advance(MINUTE)
+        assert again.bodies() == [b"older", b"newer", b"older"]

@@ -18,7 +18,15 @@ from pocketmq.message.batch_body import encode_batch
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Command
-from pocketmq.remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from pocketmq.remoting.headers import (
+    CloneGroupOffsetRequestHeader,
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from pocketmq.store.files import Files
 
 from .conftest import Client, Connect, StartBroker
@@ -52,6 +60,11 @@ class Disk:
 @pytest.fixture
 def topics_disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "store" / "config" / "topics.json")
+
+
+@pytest.fixture
+def offsets_disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "store" / "config" / "consumerOffset.json")
 
 
 @pytest.fixture
@@ -334,6 +347,99 @@ async def test_a_deleted_topic_does_not_come_back_after_a_kill(
     restarted = await after_kill()
     assert (await restarted.pull("T")).code == ResponseCode.TOPIC_NOT_EXIST
     assert (await restarted.pull("U")).code != ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_topic_made_anew_has_nothing_of_the_deleted_one_after_a_kill(
+    client: Client, after_kill: Callable[..., Any]
+) -> None:
+    for queue_id in range(2):
+        assert (await client.send("T", b"old", queue_id=queue_id)).code == 0
+    assert (await delete(client, "T")).code == 0
+    assert (await create(client, "T")).code == 0
+    assert (await client.send("T", b"new", queue_id=1)).code == 0
+
+    restarted = await after_kill()
+    assert (await restarted.pull("T", queue_id=0)).code != 0
+    [record] = await restarted.pulled("T", queue_id=1)
+    assert (record.body, record.queue_offset) == (b"new", 0)
+
+
+async def test_a_topic_made_anew_after_a_kill_has_nothing_of_the_deleted_one(
+    client: Client, after_kill: Callable[..., Any]
+) -> None:
+    assert (await client.send("T", b"old")).code == 0
+    assert (await delete(client, "T")).code == 0
+
+    restarted = await after_kill()
+    assert (await restarted.send("T", b"new")).code == 0
+    [record] = await restarted.pulled("T")
+    assert (record.body, record.queue_offset) == (b"new", 0)
+
+
+async def committed(client: Client, group: str, topic: str) -> int | None:
+    header = QueryConsumerOffsetRequestHeader(
+        consumer_group=group, topic=topic, queue_id=0, set_zero_if_not_found=False
+    )
+    answer = await client.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+    return int(answer.ext_fields["offset"]) if answer.code == 0 else None
+
+
+async def commit(client: Client, group: str, topic: str, offset: int) -> None:
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group=group, topic=topic, queue_id=0, commit_offset=offset
+    )
+    assert (await client.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == 0
+
+
+async def test_offsets_that_an_admin_sets_outlast_a_kill(
+    client: Client, after_kill: Callable[..., Any]
+) -> None:
+    for group in ("G", "Clone"):
+        await update_group(client, group)
+    for _ in range(3):
+        assert (await client.send("T")).code == 0
+    reset = ResetOffsetRequestHeader(topic="T", group="G", queue_id=0, offset=2)
+    answer = await client.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+    assert answer.code == 0
+    assert await committed(await after_kill(), "G", "T") == 2
+
+    clone = CloneGroupOffsetRequestHeader(src_group="G", dest_group="Clone", topic="T")
+    assert (await client.request(RequestCode.CLONE_GROUP_OFFSET, clone)).code == 0
+    assert await committed(await after_kill(), "Clone", "T") == 2
+
+
+async def test_offsets_that_an_admin_deletes_stay_deleted_after_a_kill(
+    client: Client, broker: Broker, after_kill: Callable[..., Any]
+) -> None:
+    for group in ("G", "H"):
+        await update_group(client, group)
+        for topic in ("T", "U"):
+            assert (await client.send(topic)).code == 0
+            await commit(client, group, topic, 1)
+    await broker.tables.offsets.flush()
+    assert (await delete(client, "T")).code == 0
+    header = DeleteSubscriptionGroupRequestHeader(group_name="H", clean_offset=True)
+    assert (await client.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)).code == 0
+
+    restarted = await after_kill()
+    assert (await restarted.send("T")).code == 0
+    assert await committed(restarted, "G", "T") is None
+    assert await committed(restarted, "G", "U") == 1
+    assert await committed(restarted, "H", "U") is None
+
+
+async def test_a_reset_that_cannot_be_written_is_not_acknowledged(
+    client: Client, offsets_disk: Disk
+) -> None:
+    await update_group(client, "G")
+    assert (await client.send("T")).code == 0
+    offsets_disk.fail()
+    reset = ResetOffsetRequestHeader(topic="T", group="G", queue_id=0, offset=1)
+    answer = await client.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+    assert answer.code == REFUSED
+    assert "consumer offsets" in str(answer.remark)
+    offsets_disk.heal()
+    assert (await client.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 0
 
 
 async def test_a_new_store_misses_no_table(

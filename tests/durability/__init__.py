@@ -14,6 +14,7 @@
 | damaged_store | opens and repairs damaged stores, and compares what is served with what was |
 | failing_disk | lets one call of the file layer fail while a broker runs |
 | power_loss | lives of a broker, one after the other, each ended by a power cut |
+| bugs | deliberate bugs, each of which must be found |
 | traffic | lets a broker work, and keeps what it acknowledged |
 | verdict | opens what is left, and compares it with what was acknowledged |
 

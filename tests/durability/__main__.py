@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.fast_files import memory_directory
+
 from .base_stores import quick_disk
 from .damaged_store import Damages
 from .failing_disk import drawn_fault, try_fault
@@ -30,10 +32,7 @@ def main() -> int:
     if not options.states and not options.faults and not options.damages:
         parser.error("say how many: --states, --faults or --damages")
     logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
-    memory = Path("/dev/shm")  # where it is much faster
-    root = Path(
-        tempfile.mkdtemp(prefix="pocketmq-durability-", dir=memory if memory.is_dir() else None)
-    )
+    root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-", dir=memory_directory()))
     wrong = 0
     for sync in (True, False):
         mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"

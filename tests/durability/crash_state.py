@@ -34,9 +34,12 @@ _WEIGHTS: Final = {
 }
 
 
-def write_state(remains: Remains, root: Path, random: random.Random) -> str:
-    """Write what one cut leaves below `root`, which is created; return what became of what."""
-    survival = _drawn(random)
+def write_state(
+    remains: Remains, root: Path, random: random.Random, survival: Survival | None = None
+) -> str:
+    """Write what one cut leaves below `root`, which is created; return what became of what. Without
+    `survival` that is drawn, too; with `ALL` this is what a killed process leaves."""
+    survival = survival or _drawn(random)
     kept = _changes(remains.changes, survival, random)
     names = dict(remains.names)
     for change in kept:

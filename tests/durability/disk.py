@@ -51,18 +51,21 @@ class FileContent:
 class NameChange(NamedTuple):
     """Names of one directory that change at once: path → identity of what it names, or None."""
 
-    directory: Path
-    names: Mapping[Path, int | None]
+    directory: str
+    names: Mapping[str, int | None]
 
 
 class Remains(NamedTuple):
     """The disk at one moment, as paths below its root; what a cut leaves is drawn from it.
 
+    Paths are texts here: a disk looks at a hundred of them before and after each write, and making
+    `Path`s of them took most of the time.
+
     names: what is certain to be named. changes: those under way, oldest first. contents: of files
     by identity. directories: the identities that are directories.
     """
 
-    names: Mapping[Path, int]
+    names: Mapping[str, int]
     changes: tuple[NameChange, ...]
     contents: Mapping[int, tuple[bytes, ...]]
     directories: frozenset[int]
@@ -80,15 +83,15 @@ class Disk:
     def __init__(
         self, root: Path, random: random.Random, *, watcher: Watcher, lie: Lie | None = None
     ) -> None:
-        self.root = root
+        self.root = root.resolve()
         self._random = random
         self._watcher = watcher
         self._lie = lie or (lambda kind, path: False)
         self._lock = threading.RLock()
         self._identities: dict[int, int] = {}  # inode → identity: inodes are used again
         self._next = 0
-        self._names: dict[Path, int] = {}  # as they are
-        self._durable: dict[Path, int] = {}
+        self._names: dict[str, int] = {}  # as they are
+        self._durable: dict[str, int] = {}
         self._changes: list[NameChange] = []
         self._contents: dict[int, FileContent] = {}
         self._directories: set[int] = set()
@@ -191,18 +194,19 @@ class Disk:
                 frozenset(self._directories),
             )
 
-    def _below(self, path: Path) -> Path:
-        return path.resolve().relative_to(self.root.resolve())
+    def _below(self, path: Path) -> str:
+        below = str(path.resolve().relative_to(self.root))
+        return "" if below == "." else below
 
     def _look(self) -> None:
         """Note what has changed since the last look: names, and what is in the files."""
-        inodes: dict[Path, int] = {}
-        directories: set[Path] = set()
-        _list(self.root, Path(), inodes, directories)
+        inodes: dict[str, int] = {}
+        directories: set[str] = set()
+        _list(str(self.root), "", inodes, directories)
         gone = self._identities.keys() - inodes.values()
         for inode in gone:
             del self._identities[inode]
-        names: dict[Path, int] = {}
+        names: dict[str, int] = {}
         for path, inode in inodes.items():
             identity = self._identities.get(inode)
             if identity is None:
@@ -217,28 +221,29 @@ class Disk:
         self._names = names
         for path, identity in names.items():
             if path not in directories:
-                self._contents[identity].now((self.root / path).read_bytes(), self._random)
+                with open(f"{self.root}/{path}", "rb", buffering=0) as file:
+                    self._contents[identity].now(file.read(), self._random)
 
-    def _note_names(self, names: Mapping[Path, int]) -> None:
+    def _note_names(self, names: Mapping[str, int]) -> None:
         before = self._names
         if names == before:
             return
         placed = {identity: path for path, identity in before.items()}
-        moved: set[Path] = set()
+        moved: set[str] = set()
         for path, identity in names.items():
             if before.get(path) == identity:
                 continue
-            changed: dict[Path, int | None] = {path: identity}
+            changed: dict[str, int | None] = {path: identity}
             source = placed.get(identity)
             if source is not None and names.get(source) != identity:
                 changed[source] = names.get(source)
                 moved.add(source)
-            self._changes.append(NameChange(path.parent, changed))
+            self._changes.append(NameChange(_parent(path), changed))
         for path in before.keys() - names.keys() - moved:
-            self._changes.append(NameChange(path.parent, {path: None}))
+            self._changes.append(NameChange(_parent(path), {path: None}))
 
 
-def apply(names: dict[Path, int], change: NameChange) -> None:
+def apply(names: dict[str, int], change: NameChange) -> None:
     """Make a change of names."""
     for path, identity in change.names.items():
         if identity is None:
@@ -247,10 +252,15 @@ def apply(names: dict[Path, int], change: NameChange) -> None:
             names[path] = identity
 
 
-def _list(root: Path, below: Path, inodes: dict[Path, int], directories: set[Path]) -> None:
-    for entry in os.scandir(root / below):
-        path = below / entry.name
-        inodes[path] = entry.inode()
-        if entry.is_dir():
-            directories.add(path)
-            _list(root, path, inodes, directories)
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _list(root: str, below: str, inodes: dict[str, int], directories: set[str]) -> None:
+    with os.scandir(f"{root}/{below}") as entries:
+        for entry in entries:
+            path = f"{below}/{entry.name}" if below else entry.name
+            inodes[path] = entry.inode()
+            if entry.is_dir():
+                directories.add(path)
+                _list(root, path, inodes, directories)

@@ -21,6 +21,9 @@ from .verdict import Verdict
 #: Moments of a life that are kept to draw states from.
 MOMENTS: Final = 12
 STEPS: Final = 30
+#: Lives of one store. Each leaves more queues, topics and messages to look at than the one before,
+#: and after twenty of them a state took five times as long.
+LIVES: Final = 6
 #: How many of the states are cut again while they are being recovered.
 CUT_AGAIN: Final = 0.15
 
@@ -68,8 +71,16 @@ class Moments:
         return Moment(remains, ledger)
 
 
+def _empty(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.mkdir()
+
+
 class PowerLoss:
-    """Counts states and collects what is wrong in them, as lines that say how to see it again."""
+    """Counts states and collects what is wrong in them, as lines that say how to see it again.
+
+    `directory` had better be in memory: it is the recording disk that loses what was not synced.
+    """
 
     def __init__(
         self,
@@ -97,6 +108,9 @@ class PowerLoss:
 
     async def _run(self, ledger: Ledger, root: Path, states: int, per_life: int) -> None:
         while self.states < states and not self.faults:
+            if self.lives % LIVES == 0:
+                ledger = Ledger()
+                _empty(root)
             self.lives += 1
             moments = await self._live(root, ledger)
             shutil.rmtree(root)

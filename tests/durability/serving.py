@@ -73,7 +73,8 @@ async def _start(
     stack.push_async_callback(store.close)
     tables = Tables(config, clock.clock, lambda names: None, lambda group: None)
     tables.load(in_use=store.commit_log.end > 0)
-    tables.topics.adopt(store.queues, store.commit_log.min_offset)
+    store.delete_deleted_queues(tables.topics.deleted)
+    tables.topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
 
     async def announced() -> None:
         pass

@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .disk import Lie
+from tests.fast_files import memory_directory
+
+from .bugs import BUGS
 from .power_loss import PowerLoss
 
 
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
+        yield Path(directory) / "power"
+
+
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_what_a_power_cut_leaves(tmp_path: Path, flush: str) -> None:
-    campaign = PowerLoss(tmp_path / "power", 1, sync=flush == "SYNC_FLUSH")
+async def test_what_a_power_cut_leaves(root: Path, flush: str) -> None:
+    campaign = PowerLoss(root, 1, sync=flush == "SYNC_FLUSH")
     await campaign.run(150)
     assert campaign.faults == []
 
 
-def of_file(directory: str) -> Lie:
-    return lambda kind, path: kind == "file" and path.parent.name == directory
-
-
-def of_directory(name: str) -> Lie:
-    return lambda kind, path: kind == "directory" and path.name == name
-
-
-@pytest.mark.parametrize(
-    ("lie", "found"),
-    [
-        (of_file("commitlog"), "lost, the log ends"),
-        (of_directory("commitlog"), "does not open|lost, the log ends|not readable"),
-        (of_file("config"), "does not know the topic|does not load"),
-        (of_directory("config"), "does not know the topic"),
-    ],
-    ids=["log", "names of the log", "tables", "names of tables"],
-)
-async def test_a_sync_that_is_left_out_is_found(
-    tmp_path: Path, lie: Callable[[str, Path], bool], found: str
-) -> None:
-    """The proof can fail: a broker that leaves out one kind of sync breaks a promise."""
-    campaign = PowerLoss(tmp_path / "power", 1, sync=True, lie=lie)
-    await campaign.run(2_000)
-    assert any(re.search(found, fault) for fault in campaign.faults), campaign.faults[:3]
+@pytest.mark.parametrize("name", BUGS)
+async def test_a_bug_is_found(root: Path, name: str) -> None:
+    bug = BUGS[name]
+    campaign = PowerLoss(root, 1, sync=bug.sync, lie=bug.lie)
+    with bug.patch:
+        await campaign.run(2_000)
+    assert any(re.search(bug.found, fault) for fault in campaign.faults), campaign.faults[:3]

@@ -39,6 +39,7 @@ def configuration(root: Path, *, sync: bool) -> BrokerConfig:
         max_index_num=100,
         flush_interval_commit_log=20,
         flush_interval_consume_queue=30,
+        flush_consume_queue_thorough_interval=30,
         flush_consumer_offset_interval=100,
         transaction_op_batch_interval=100,
         file_reserved_time=0,
@@ -50,13 +51,19 @@ def configuration(root: Path, *, sync: bool) -> BrokerConfig:
 
 
 class Acknowledged(NamedTuple):
-    """A message that the broker said it has stored, and where."""
+    """A message that the broker said it has stored, and where.
+
+    plain: whether that is a queue of its topic; one that is delayed, or a half message, is in
+    another topic's. key: what it can be found by.
+    """
 
     topic: str
     queue_id: int
     queue_offset: int
     physical_offset: int
     body: bytes
+    plain: bool
+    key: str
 
 
 @dataclass
@@ -123,8 +130,8 @@ class Traffic:
         return len(self._ledger.messages) > before
 
     async def _send(self, connection: Connection, broker: Broker, properties: str = "") -> None:
-        keys = f"KEYS\x01k{self._random.randrange(20)}\x02"
-        await self._put(connection, properties + keys, [self._body()])
+        key = f"k{self._random.randrange(20)}"
+        await self._put(connection, f"{properties}KEYS\x01{key}\x02", [self._body()], key)
 
     async def _send_batch(self, connection: Connection, broker: Broker) -> None:
         await self._put(connection, "", [self._body() for _ in range(self._random.randint(2, 5))])
@@ -173,7 +180,7 @@ class Traffic:
         await connection.request(RequestCode.DELETE_EXPIRED_COMMITLOG, timeout=30.0)
 
     async def _put(
-        self, connection: Connection, properties: str, bodies: list[bytes]
+        self, connection: Connection, properties: str, bodies: list[bytes], key: str = ""
     ) -> tuple[SendMessageResponseHeader, int] | None:
         topic, batch = self._topic(), len(bodies) > 1
         header = SendMessageRequestHeaderV2(
@@ -199,8 +206,11 @@ class Traffic:
         assert answer.queue_id is not None
         assert answer.queue_offset is not None
         places = [decode_offset_msg_id(one).physical_offset for one in answer.msg_id.split(",")]
-        for number, (place, sent) in enumerate(zip(places, bodies, strict=True)):
+        plain = not properties.startswith(("DELAY", HALF))
+        for offset, (place, sent) in enumerate(
+            zip(places, bodies, strict=True), answer.queue_offset
+        ):
             self._ledger.messages.append(
-                Acknowledged(topic, answer.queue_id, answer.queue_offset + number, place, sent)
+                Acknowledged(topic, answer.queue_id, offset, place, sent, plain, key)
             )
         return answer, places[0]

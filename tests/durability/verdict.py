@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from pocketmq.broker.tables import Tables
 from pocketmq.message.record import RecordError, decode
@@ -12,6 +13,9 @@ from pocketmq.store.message_store import MessageStore
 from tests.fast_files import FastFiles
 
 from .traffic import Acknowledged, Ledger, configuration
+
+MOST_QUERIES: Final = 8
+END_OF_TIME: Final = 2**62
 
 
 class Verdict:
@@ -48,9 +52,51 @@ class Verdict:
             for message in self._ledger.messages:
                 fault = self._fault(store, tables, message)
                 if fault is not None:
-                    self.faults.append(f"{message._replace(body=message.body[:12])}: {fault}")
+                    self._note(message, fault)
+            self._find_offsets_given_again(store)
+            await self._find_by_keys(store)
         finally:
             await store.close()
+
+    def _note(self, message: Acknowledged, fault: str) -> None:
+        self.faults.append(f"{message._replace(body=message.body[:12])}: {fault}")
+
+    def _stored(self) -> list[Acknowledged]:
+        """What is in a queue of its topic, which was not deleted, or has expired there."""
+        return [
+            message
+            for message in self._ledger.messages
+            if message.plain
+            and message.physical_offset < self.end
+            and message.topic not in self._ledger.deleted
+        ]
+
+    def _find_offsets_given_again(self, store: MessageStore) -> None:
+        """Look whether the next message of a queue would get an offset that was acknowledged."""
+        last: dict[tuple[str, int], Acknowledged] = {}
+        for message in self._stored():
+            queue = message.topic, message.queue_id
+            last[queue] = max(message, last.get(queue, message), key=lambda one: one.queue_offset)
+        for queue, message in last.items():
+            if store.max_offset(*queue) <= message.queue_offset:
+                self._note(message, f"its offset is given again: {store.max_offset(*queue)}")
+
+    async def _find_by_keys(self, store: MessageStore) -> None:
+        """Query the oldest keys: their index files are the ones that are kept after a crash."""
+        wanted: dict[tuple[str, str], list[Acknowledged]] = {}
+        for message in self._stored():
+            if message.key and message.physical_offset >= self._ledger.expired:
+                wanted.setdefault((message.topic, message.key), []).append(message)
+        for (topic, key), messages in list(wanted.items())[:MOST_QUERIES]:
+            result = await store.index.query(topic, key, len(messages) + 32, 0, END_OF_TIME)
+            try:
+                found = {decode(record).physical_offset for record in result.records}
+            except RecordError as error:
+                self.faults.append(f"the key {key} of {topic} finds what is not readable: {error}")
+                continue
+            for message in messages:
+                if message.physical_offset not in found:
+                    self._note(message, "not found by its key")
 
     def _fault(self, store: MessageStore, tables: Tables, message: Acknowledged) -> str | None:
         if message.physical_offset < self._ledger.expired:

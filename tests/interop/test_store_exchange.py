@@ -16,6 +16,7 @@ import pytest
 from pocketmq.message.record import HEAD_SIZE
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.repair.store_repair import repair_store
+from pocketmq.store.snapshot.store_snapshot import write_snapshot
 from tests.interop.harness import official, ours
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
 
@@ -82,7 +83,7 @@ def send(java: JavaPeer, namesrv: Server, topic: str, mode: str, messages: list[
     )
 
 
-@pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL"])
+@pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL", "not at all"])
 def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, stop: str) -> None:
     store = tmp_path / "store"
     # A name server of its own: another broker's route would take some of the messages.
@@ -93,6 +94,10 @@ def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, 
     queues = [{**queue, "brokerName": "exchanged"} for queue in fill(java, our_namesrv)]
     before = pull(java, our_namesrv, queues)
     assert len(before["messages"]) == 80 + 120 + 40 + 20 * 40
+    if stop == "not at all":  # it opens a snapshot
+        config = StoreConfig(store_path_root_dir=str(store))
+        store = tmp_path / "snapshot"
+        assert write_snapshot(config, store).linked
     if stop == "cleanly":
         assert broker.process.terminate() == 0
     else:

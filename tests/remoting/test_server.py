@@ -1,7 +1,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
     LIGHT,
+    MOST_TOGETHER,
     TURN,
     PortInUse,
     RemotingServer,
@@ -438,8 +439,8 @@ async def test_all_answers_of_one_read_leave_in_one_write() -> None:
 
 
 async def test_answers_leave_at_the_end_of_the_turn() -> None:
-    """Two reads of one connection, and a read of another: each is answered in one write, and what
-    comes before the answers is done when all have been read."""
+    """Two reads of one connection, and a read of another: each connection is answered in one
+    write, and what comes before the answers is done once, when all have been read."""
     events: list[str] = []
     server = serving(echo := Echo(), before_answers=lambda: events.append("before"))
     one, transport = connect(server)
@@ -450,7 +451,7 @@ async def test_answers_leave_at_the_end_of_the_turn() -> None:
     assert not transport.writes
     assert not other_transport.writes
     await asyncio.sleep(0)
-    assert events == ["read"] * 3 + ["before"] * 2
+    assert events == ["read"] * 3 + ["before"]
     assert len(transport.writes) == len(other_transport.writes) == 1
     assert [c.opaque for c in transport.commands()] == [1, 3]
     assert [c.opaque for c in other_transport.commands()] == [2]
@@ -509,6 +510,65 @@ async def test_deferred_answers_of_one_turn_leave_in_one_write() -> None:
     assert len(transport.commands()) == 50
 
 
+class Many:
+    """A handler that takes up to `most` requests at once, and one that takes them alone."""
+
+    CODE = 9100
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.calls: list[list[int]] = []
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        dispatcher.register(self.CODE, self.alone, many=self.together)
+        dispatcher.register(ECHO, self.alone)
+
+    def alone(self, request: Request[Any]) -> Response:
+        self.calls.append([request.opaque])
+        return Response()
+
+    def together(self, requests: Sequence[Request[Any]]) -> list[Response]:
+        if self.most < 0:
+            raise ZeroDivisionError("on purpose")
+        taken = requests[: self.most]
+        if taken:
+            self.calls.append([request.opaque for request in taken])
+        return [Response() for _ in taken]
+
+
+@given(
+    codes=st.lists(st.sampled_from([Many.CODE] * 4 + [ECHO]), min_size=1, max_size=90),
+    most=st.sampled_from([-1, 0, 1, 2, MOST_TOGETHER]),
+    garbage=st.booleans(),
+)
+def test_requests_that_may_go_together_are_executed_once_and_in_order(
+    codes: list[int], most: int, garbage: bool
+) -> None:
+    async def run() -> None:
+        dispatcher = Dispatcher()
+        many = Many(most)
+        many.register(dispatcher)
+        server = RemotingServer(dispatcher, clock=lambda: 0.0)
+        connection, transport = connect(server)
+        data = b"".join(frame(code, number) for number, code in enumerate(codes))
+        connection.data_received(data + b"\xff\xff\xff\xff" * garbage)
+        await asyncio.sleep(0)
+        assert [answer.opaque for answer in transport.commands()] == list(range(len(codes)))
+        assert [opaque for call in many.calls for opaque in call] == list(range(len(codes)))
+        assert connection.closed == garbage
+
+    asyncio.run(run())
+
+
+async def test_requests_of_one_read_go_together() -> None:
+    dispatcher = Dispatcher()
+    many = Many(MOST_TOGETHER)
+    many.register(dispatcher)
+    connection, _ = connect(RemotingServer(dispatcher, clock=lambda: 0.0))
+    connection.data_received(b"".join(frame(Many.CODE, n) for n in range(40)))
+    assert [len(call) for call in many.calls] == [1, MOST_TOGETHER, 7]
+
+
 async def test_few_large_buffers_are_not_joined() -> None:
     connection, transport = connected(echo := Echo())
     await received(connection, frame(LARGE, 1))
@@ -557,6 +617,21 @@ async def test_a_client_that_sends_ahead_leaves_turns_to_others() -> None:
     flood.flush()
     assert [c.opaque for c in transport.commands()] == list(range(101))
     assert [c.opaque for c in other_transport.commands()] == [4711]
+
+
+@pytest.mark.parametrize(
+    "flood_of",
+    [
+        pytest.param(frame(ECHO, 1, flag=2), id="oneway"),
+        pytest.param(frame(ECHO, 1, flag=1), id="answers that nobody waits for"),
+        pytest.param(frame(TYPED, 1, ext_fields={"number": "many"}), id="bad headers"),
+    ],
+)
+async def test_a_turn_ends_whatever_is_sent(flood_of: bytes) -> None:
+    flood, transport = connected(Echo(), clock=ticking())
+    flood.data_received(flood_of * 100)
+    assert not transport.reading
+    await turns_until(lambda: transport.reading)
 
 
 async def test_clients_that_send_ahead_take_turns() -> None:

@@ -134,3 +134,24 @@ async def test_a_consume_queue_that_could_not_be_flushed_is_never_vouched_for(be
     assert opened.max_offset("Topic", 0) == 2
     await opened.close()
     assert not (bench.root / "abort").exists()
+
+
+async def test_a_file_of_the_log_expires_when_the_queues_are_on_the_disk(bench: Any) -> None:
+    """Else nobody knows after a power failure which offsets a queue has given that is left without
+    messages and without files."""
+    bench.files.used_percent = lambda directory: 99  # files go whatever their age
+    store = bench.open(flush_interval_consume_queue=10**9)
+    store.start()
+    bench.put(store, "Rare", 0)
+    put(bench, store, 200)
+    assert await store.all_flushed()
+    synced: list[Path] = []
+    bench.files.sync_directory = synced.append
+    remove = bench.files.remove
+
+    def removed(path: Path) -> None:
+        assert bench.queue_file("Rare", 0).parent in synced
+        remove(path)
+
+    bench.files.remove = removed
+    assert await store.cleanup.round() > 0

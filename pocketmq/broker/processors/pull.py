@@ -60,8 +60,8 @@ BROADCASTING_FORBIDDEN: Final = 4
 SUBSCRIPTION_FORBIDDEN: Final = 5
 
 
+_FOUND: Final = GetStatus.FOUND
 _CODES: Final = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
@@ -164,7 +164,9 @@ class PullProcessor:
         )
         if commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
-        if status in _EMPTY_QUEUE:
+        if status is _FOUND:
+            code = ResponseCode.SUCCESS
+        elif status in _EMPTY_QUEUE:
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
         else:
             code = _CODES[status]
@@ -182,7 +184,7 @@ class PullProcessor:
         self._count(header, result)
         return Response(
             code,
-            status.name,
+            "FOUND" if status is _FOUND else status.name,
             PullMessageResponseHeader(
                 suggest_which_broker_id=MASTER_ID,
                 next_begin_offset=result.next_begin_offset,
@@ -318,8 +320,7 @@ class PullProcessor:
             raise PullRefused(
                 f"subscription group no permission, {header.consumer_group}", GROUP_FORBIDDEN
             )
-        self._topics.check_served(header.topic)
-        topic = self._topics.get(header.topic)
+        topic = self._topics.check_served(header.topic)
         if topic is None:
             raise RemotingError(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -168,6 +168,10 @@ class Accumulator:
     `lost` logs what nobody waits for. `linger` in seconds, 0 for the rest of this turn of the event
     loop; `max_bytes` of a batch body, if less than MAX_BATCH_BYTES; `max_buffered` bytes not
     answered yet.
+
+    Attributes:
+        buffered: bytes not answered yet.
+        waiting: calls that wait for room, in their order.
     """
 
     def __init__(
@@ -186,17 +190,17 @@ class Accumulator:
         self._lost = lost
         self._linger = linger
         self._max_bytes = min(max_bytes, MAX_BATCH_BYTES)
-        self._max_buffered = max_buffered
+        self.max_buffered = max_buffered
         self._growing: dict[Key, Batch] = {}
         #: Queues with a batch on its way, and the batches that follow it.
         self._following: dict[Key, deque[Batch]] = {}
         self._unanswered: set[asyncio.Future[Any]] = set()
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def full(self) -> bool:
         """Whether a message has to wait for room before it may be added."""
-        return self.buffered >= self._max_buffered or bool(self._waiting)
+        return self.buffered >= self.max_buffered or bool(self.waiting)
 
     @property
     def pending(self) -> int:
@@ -212,15 +216,16 @@ class Accumulator:
         batch = self._growing.get(key)
         size = 0
         if batch is not None:
-            if batch.part.wait_stored is message.wait_stored:
-                size = batch.part.add(message, properties, msg_id, self._max_bytes)
+            part = batch.part
+            if part.wait_stored is message.wait_stored:
+                size = part.add(message, properties, msg_id, self._max_bytes)
             if not size:
                 self._close(batch)
                 batch = None
         if batch is None:
             batch = self._open(key, message.wait_stored)
-            size = batch.part.add(message, properties, msg_id, self._max_bytes)
-        part = batch.part
+            part = batch.part
+            size = part.add(message, properties, msg_id, self._max_bytes)
         self.buffered += size + OVERHEAD
         if part.body.size >= self._max_bytes:
             self._close(batch)
@@ -233,7 +238,7 @@ class Accumulator:
     async def room(self) -> None:
         """Wait until a message may be added, in the order of the callers."""
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(room)
+        self.waiting.append(room)
         try:
             await room
         finally:
@@ -256,10 +261,10 @@ class Accumulator:
 
     def abandon(self) -> None:
         """Fail what has not left yet, at the end of the producer."""
-        for room in self._waiting:
+        for room in self.waiting:
             if not room.done():
                 room.set_exception(NotRunning("producer", SHUT_DOWN))
-        self._waiting.clear()
+        self.waiting.clear()
         for batch in list(self._growing.values()):
             del self._growing[batch.key]
             if batch.timer is not None:
@@ -349,8 +354,8 @@ class Accumulator:
             self._lost.stored(topic)
 
     def _wake(self) -> None:
-        while self._waiting and self.buffered < self._max_buffered:
-            room = self._waiting.popleft()
+        while self.waiting and self.buffered < self.max_buffered:
+            room = self.waiting.popleft()
             if not room.done():
                 room.set_result(None)
                 return

@@ -475,10 +475,11 @@ class Producer:
         # What it does, without its frame, for what everyone posts.
         if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
-        if self._accumulator.full:
-            await self._accumulator.room()
+        accumulator = self._accumulator
+        if accumulator.buffered >= accumulator.max_buffered or accumulator.waiting:
+            await accumulator.room()
             self._calls.check_running()
-        return self._accumulator.add(message, None)
+        return accumulator.add(message, None)
 
     async def flush(self) -> None:
         """Send what lingers now, and wait until every message posted so far has its answer.

@@ -63,6 +63,10 @@ class DryFiles(Files):
     def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
         """Do nothing."""
 
+    def unshare(self, path: Path) -> bool:
+        """Do nothing: what is written stays in this process anyway."""
+        return False
+
     def remove(self, path: Path) -> None:
         """Do nothing."""
 

@@ -7,9 +7,10 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,7 +26,8 @@ from pocketmq.store.check.record_scan import (
 )
 
 _NAME: Final = re.compile(r"[0-9]{20}")
-_BYTES_PER_PROCESS: Final = 512 * 1024 * 1024  # one takes half a second to start
+# One takes half a second to start, in which this one scans a gigabyte.
+_BYTES_PER_PROCESS: Final = 2 * 1024 * 1024 * 1024
 _EVEN: Final = 1024  # sizes that people choose are multiples of it
 _MOST_MISSING: Final = 10_000  # files; one that is further away was put there by mistake
 
@@ -55,15 +57,15 @@ class Damage(NamedTuple):
 def common_size(directory: Path, otherwise: int) -> int:
     """Return the size that most files of a run have: they are all made alike. It is `otherwise`
     where the size of one file alone shows that it was cut."""
-    paths = _numbered(directory)
-    sizes = Counter(path.stat().st_size for path in paths)
+    files = _numbered(directory)
+    sizes = Counter(size for _, size in files)
     del sizes[0]
     if not sizes:
         return otherwise
     size = max(sizes, key=lambda size: (sizes[size], size))
     if sizes[size] > 1:
         return size
-    misfit = any(int(path.name) % size for path in paths)
+    misfit = any(int(path.name) % size for path, _ in files)
     uneven = bool(size % _EVEN) and otherwise > 0 and not otherwise % _EVEN
     return otherwise if otherwise and (misfit or uneven) else size
 
@@ -73,7 +75,7 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
     files with the name of no multiple of `size`."""
     found: list[LogFile] = []
     strange = []
-    for path in _numbered(directory):
+    for path, bytes_of_file in _numbered(directory):
         base = int(path.name)
         expected = found[-1].base + size if found else base
         if base % size or (base - expected) // size > _MOST_MISSING:
@@ -82,11 +84,13 @@ def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
         while found and found[-1].base + size < base:
             missing = found[-1].base + size
             found.append(LogFile(directory / f"{missing:020d}", missing, 0, False))
-        found.append(LogFile(path, base, path.stat().st_size, True))
+        found.append(LogFile(path, base, bytes_of_file, True))
     return found, strange
 
 
-def _has_data(file: LogFile) -> bool:
+def has_data(file: LogFile) -> bool:
+    """Return whether anything was written to a file; one that was made ahead is all zeros. Raises
+    OSError."""
     if not file.size:
         return False
     mapped = DryFiles().open(file.path, file.base, file.size)
@@ -96,12 +100,17 @@ def _has_data(file: LogFile) -> bool:
         mapped.close()
 
 
-def _numbered(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    return sorted(
-        path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_file()
-    )
+def _numbered(directory: Path) -> list[tuple[Path, int]]:
+    """Return the files of a run, and how many bytes each has."""
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in sorted(directory.iterdir()):
+            if _NAME.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # it expired a moment ago
+                    status = path.stat()
+                    if S_ISREG(status.st_mode):
+                        found.append((path, status.st_size))
+    return found
 
 
 class FileScan(NamedTuple):
@@ -192,7 +201,7 @@ class LogCheck:
         """Look at every file; `met` gets the base and the records of each. Raises OSError."""
         # A file that was made ahead has nothing in it yet.
         used = len(self.files)
-        while used > 1 and self.files[used - 1].exists and not _has_data(self.files[used - 1]):
+        while used > 1 and self.files[used - 1].exists and not has_data(self.files[used - 1]):
             used -= 1
         files = self.files[:used]
         with closing(self._scanned(files)) as scanned:

@@ -233,7 +233,7 @@ def _check(
     good &= properties + 2 + u16[np.where(good, properties, 0)] == end
     bad = int(np.argmin(good)) if not good.all() else len(at)
     bad = min(bad, _first_wrong_crc(view, i32, at[:bad], body[:bad], body_length[:bad]))
-    numbers = _topics(u8, topic[:bad], topic_length[:bad], topics)
+    numbers = _topics(view, topic[:bad], topic_length[:bad], topics)
     if (numbers < 0).any():
         bad = int(np.argmin(numbers >= 0))
     i4 = np.int32  # for less to send between processes
@@ -256,9 +256,7 @@ def _first_wrong_crc(
     return int(wrong[0]) if len(wrong) else len(at)
 
 
-def _topics(
-    u8: npt.NDArray[np.uint8], begin: IntArray, length: IntArray, topics: TopicNames
-) -> IntArray:
+def _topics(view: memoryview, begin: IntArray, length: IntArray, topics: TopicNames) -> IntArray:
     """Return the numbers of topics. Most blocks have few of them."""
     numbers = np.full(len(begin), -1, np.int64)
     for each in np.unique(length).tolist():
@@ -267,11 +265,24 @@ def _topics(
             numbers[rows] = topics.number(b"")
             continue
         while len(rows):
-            text = u8[begin[rows[0]] : begin[rows[0]] + each]
-            same = (u8[begin[rows, None] + np.arange(each)] == text).all(axis=1)
-            numbers[rows[same]] = topics.number(text.tobytes())
+            first = begin[rows[0]]
+            same = _alike(view, begin[rows], each)
+            numbers[rows[same]] = topics.number(bytes(view[first : first + each]))
             rows = rows[~same]
     return numbers
+
+
+def _alike(view: memoryview, begin: IntArray, length: int) -> npt.NDArray[np.bool_]:
+    """Return which texts of one length are equal to the first one. They are compared in words of up
+    to eight bytes, the last of which may overlap the one before it: a tenth of the time of single
+    bytes."""
+    width = min(8, 1 << length.bit_length() - 1)
+    words = _unaligned(view, f"u{width}")
+    same = np.ones(len(begin), bool)
+    for at in (*range(0, length - width, width), length - width):
+        word = words[begin + at]
+        same &= word == word[0]
+    return same
 
 
 def _unaligned(view: memoryview, dtype: str) -> npt.NDArray[Any]:

@@ -96,6 +96,8 @@ class IndexTable:
                 self._drop(file)
             else:
                 self.mapped = (*self.mapped, file)
+        if not whole:
+            self._files.sync_directory(self.directory)
 
     def _open(self, path: Path) -> IndexFile | None:
         size, expected = path.stat().st_size, file_size(self.slots, self.capacity)
@@ -144,12 +146,16 @@ class IndexTable:
             self._files.remove(path)
 
     def cut(self, knows: Callable[[int], bool]) -> None:
-        """Drop the last files until one ends with a message that the commit log `knows`."""
+        """Drop the last files until one ends with a message that the commit log `knows`, for good:
+        one that came back after a power failure would fit a log that went on. Raises OSError."""
+        before = self.mapped
         while self.mapped and not knows(self.mapped[-1].end_offset):
             last = self.mapped[-1]
             log.warning("%s is not of this commit log: building it again", last.file.path)
             self.mapped = self.mapped[:-1]
             self._drop(last)
+        if self.mapped != before:
+            self._files.sync_directory(self.directory)
 
     def append(self, keys: KeyBatch) -> None:
         """Enter keys, in new files where the last one is full. Those that are in already, after

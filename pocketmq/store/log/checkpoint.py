@@ -14,6 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from pocketmq.store.errors import FileSizeMismatch
 from pocketmq.store.files import Files, MappedFile
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,18 @@ class Checkpoint:
         # A machine that does not tell its boots writes none.
         self.reliable = not self.exact or boot != _NO_BOOT or self._boot == _NO_BOOT
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
+
+    @classmethod
+    def flushed_of(cls, files: Files, path: Path) -> int | None:
+        """Return the physical offset up to which a log is flushed; None when the file at `path`
+        does not tell, or another broker has used the store. Raises OSError."""
+        checkpoint = cls(files, path)
+        try:
+            checkpoint.open()
+        except FileSizeMismatch:
+            return None
+        checkpoint.close()
+        return checkpoint.confirm_physical_offset if checkpoint.exact else None
 
     @property
     def recover_from(self) -> int:

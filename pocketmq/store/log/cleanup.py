@@ -3,8 +3,10 @@
 It runs every ten seconds. At `deleteWhen`, when the disk fills up, or on an administrator's
 request, it removes the oldest commit-log files that were not written to for `fileReservedTime`
 hours. When the disk is nearly full, it removes them whatever their age. It never removes the last
-file, nor one that is not on the disk yet. A reader of a removed file is not disturbed
-(`files.Retirement`). Reference: CleanCommitLogService, CleanConsumeQueueService.
+file, nor one that is not on the disk yet. The entries of its messages must be there, too: a queue
+of which a power failure leaves neither messages nor entries would give its offsets again. A reader
+of a removed file is not disturbed (`files.Retirement`). Reference: CleanCommitLogService,
+CleanConsumeQueueService.
 
 Removing a file of a gigabyte takes long, so threads do that. The lists that readers use change on
 the event loop.
@@ -33,7 +35,9 @@ _QUEUES_AT_ONCE: Final = 100  # each takes some 20 µs
 
 class Cleanup:
     """Cleans up one store; `flushed` gives the physical offset up to which the log is on the disk,
-    `clock` Unix ms. Settings are read anew in each round."""
+    `clock` Unix ms. `flush_entries(end)`, called off the event loop, has the queue entries of the
+    messages before a physical offset on the disk and tells whether they are; it raises OSError.
+    Settings are read anew in each round."""
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Cleanup:
         table: ConsumeQueueTable,
         *,
         flushed: Callable[[], int],
+        flush_entries: Callable[[int], bool],
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -50,6 +55,7 @@ class Cleanup:
         self._log = commit_log
         self._table = table
         self._flushed = flushed
+        self._flush_entries = flush_entries
         self._clock = clock
         self._ordered = 0  # rounds that an admin asked for
         self._min_physical = 0  # up to which the queues are cleaned
@@ -160,12 +166,15 @@ class Cleanup:
         if len(mapped) < 2:
             return None
         oldest = mapped[0]
-        if oldest.base_offset + oldest.size > self._flushed():
+        end = oldest.base_offset + oldest.size
+        if end > self._flushed():
             return None
         if not forced:
             modified = await asyncio.to_thread(self._files.modified_ms, oldest.path)
             if self._clock() < modified + self._config.file_reserved_time * _HOUR_MS:
                 return None
+        if not await asyncio.to_thread(self._flush_entries, end):
+            return None
         return self._log.files.take_first()
 
     # --- what lies behind it ------------------------------------------------------------------

@@ -107,6 +107,7 @@ class CommitLog:
         self.end = self.written = end
         file = self.files.find(end)
         if file is not None:
+            file = self.files.own(file)
             file.allocate()
             file.zero_from(end - file.base_offset)
             self._use(file)

@@ -261,6 +261,8 @@ class ConsumeQueueFlusher:
         self._log = LimitedLog(log)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        # The removal of old log files flushes, too; else the checkpoint might go back.
+        self._flushing = threading.Lock()
         self._last_thorough = time.monotonic()
 
     def start(self) -> None:
@@ -280,6 +282,10 @@ class ConsumeQueueFlusher:
 
         Raises OSError. Only a thorough flush moves the checkpoint on.
         """
+        with self._flushing:
+            self._flush(thorough)
+
+    def _flush(self, thorough: bool) -> None:
         offset, timestamp = self._entered()
         for queue in self._queues():
             if queue.dirty(0 if thorough else self._least):

@@ -151,6 +151,16 @@ class MappedFileQueue:
         """Add a file, made elsewhere, behind the last one."""
         self.mapped = (*self.mapped, file)
 
+    def own(self, file: MappedFile) -> MappedFile:
+        """Return the file of the run to write to: `file`, or, if a snapshot has a link to it, what
+        takes its place. Raises OSError."""
+        if not self._files.unshare(file.path):
+            return file
+        mapped = self._files.open(file.path, file.base_offset, file.size)
+        self.mapped = tuple(mapped if each is file else each for each in self.mapped)
+        self.retired.add(file)
+        return mapped
+
     def truncate(self, end: int) -> None:
         """Remove the files that begin at `end` or later, except that the first one stays."""
         while len(self.mapped) > 1 and self.mapped[-1].base_offset >= end:

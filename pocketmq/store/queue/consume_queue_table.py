@@ -122,6 +122,15 @@ class ConsumeQueueTable:
                 and not is_system_topic(queue.topic)
             ):
                 self._delete_queue(queue)
+                log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
+
+    def delete_deleted(self, deleted: Mapping[str, int]) -> None:
+        """Remove what recovery found again of topics that had been deleted: `deleted` has where the
+        log ended then, as a physical offset. A queue with messages from behind that is of a topic
+        that was made anew, and has nothing else. Raises OSError."""
+        for queue in self.all:
+            if 0 <= queue.max_physical <= deleted.get(queue.topic, 0):
+                self._delete_queue(queue)
 
     def _delete_queue(self, queue: ConsumeQueue) -> None:
         queues = self.by_topic[queue.topic]
@@ -129,7 +138,6 @@ class ConsumeQueueTable:
         self.all = tuple(other for other in self.all if other is not queue)
         queue.remove()
         self._files.remove_directory(queue.files.directory)
-        log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
         if not queues:
             del self.by_topic[queue.topic]
             self._files.remove_directory(self._directory / queue.topic)

@@ -8,7 +8,7 @@ queue offset).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from time import monotonic
 from typing import Final
@@ -95,6 +95,26 @@ class RecordHeads:
             except CorruptRecord:
                 return number
         return end
+
+
+def few_agree(
+    file: MappedFile,
+    queue: ConsumeQueue,
+    offset: int,
+    physicals: Sequence[int],
+    sizes: Sequence[int],
+) -> bool:
+    """Return whether the messages of `queue` from `offset` on lie in `file` as their entries say,
+    at these physical offsets and with these sizes."""
+    view, base, file_size = file.view, file.base_offset, file.size
+    magic, queue_id = queue.topic_field.magic, queue.queue_id
+    for number, (physical, size) in enumerate(zip(physicals, sizes, strict=True), offset):
+        at = physical - base
+        if size < MIN_RECORD or at < 0 or at + size > file_size:
+            return False
+        if _unpack_head(view, at) != (size, magic, queue_id, number, physical):
+            return False
+    return True
 
 
 def check_head(

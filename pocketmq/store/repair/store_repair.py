@@ -268,28 +268,27 @@ class _Repairing:
                 ):
                     continue
                 own = queues.get((record.topic, record.queue_id))
-                if own is None or not own.leads_to(record.queue_offset, record.physical_offset):
-                    self._mend_head(file, at, record, entry)
+                if own is not None and own.leads_to(record.queue_offset, record.physical_offset):
+                    continue
+                mended = _with_place(record, entry)
+            self._mend_head(path, base, record, entry, mended)
 
-    def _mend_head(self, file: MappedFile, at: int, record: Record, entry: LostMessage) -> None:
+    def _mend_head(
+        self, path: Path, base: int, record: Record, entry: LostMessage, mended: bytes
+    ) -> None:
+        at = record.physical_offset - base
         self._actions.append(
-            f"{file.path}: the record at byte {at} said that it is message {record.queue_offset} "
+            f"{path}: the record at byte {at} said that it is message {record.queue_offset} "
             f"of {record.topic}/{record.queue_id}; corrected to message {entry.queue_offset} of "
             f"{entry.topic}/{entry.queue_id}, whose entry leads there"
         )
         if self._dry_run:
             return
-        self._keep(file, at, at + record.size)
-        mended = bytearray(record.size)
-        encode_into(
-            mended, 0, record.size, record.magic, record.body_crc, entry.queue_id, record.flag,
-            entry.queue_offset, record.physical_offset, record.sys_flag, record.born_timestamp,
-            record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
-            record.prepared_transaction_offset, record.body, entry.topic.encode(),
-            bytes(record.properties_bytes),
-        )  # fmt: skip
-        file.map[at : at + record.size] = mended
-        file.sync()
+        self._files.unshare(path)
+        with self._mapped(path, base) as file:
+            self._keep(file, at, at + len(mended))
+            file.map[at : at + len(mended)] = mended
+            file.sync()
 
     def _make_whole(self, path: Path, base: int, size: int) -> None:
         """Give a file that is missing, empty, cut short, or too long its size."""
@@ -298,10 +297,12 @@ class _Repairing:
             created.sync()
             created.close()
         elif path.stat().st_size > size:
+            self._files.unshare(path)
             with self._mapped(path, base) as file:
                 self._keep(file, size, file.size)
             self._files.resize(path, size)
         elif path.stat().st_size < size:
+            self._files.unshare(path)
             self._files.resize(path, size)
 
     def _by_its_head(
@@ -325,6 +326,7 @@ class _Repairing:
         self, path: Path, base: int, begin: int, end: int, lost: Sequence[LostMessage]
     ) -> None:
         size = self._config.mapped_file_size_commit_log
+        self._files.unshare(path)
         with self._mapped(path, base) as file:
             file.allocate()
             self._keep(file, begin - base, end - base)
@@ -456,6 +458,19 @@ def _is_about_timers(report: Report, root: Path) -> bool:
     """Return whether the timers are why a broker would not start."""
     names = (root / "timerwheel", root / "timerlog", root / "config" / "timercheck")
     return not report.starts and report.refusal.startswith(tuple(map(str, names)))
+
+
+def _with_place(record: Record, entry: LostMessage) -> bytes:
+    """Return the bytes of a record with the topic, queue and queue offset of an entry."""
+    mended = bytearray(record.size)
+    encode_into(
+        mended, 0, record.size, record.magic, record.body_crc, entry.queue_id, record.flag,
+        entry.queue_offset, record.physical_offset, record.sys_flag, record.born_timestamp,
+        record.born_host, record.store_timestamp, record.store_host, record.reconsume_times,
+        record.prepared_transaction_offset, record.body, entry.topic.encode(),
+        bytes(record.properties_bytes),
+    )  # fmt: skip
+    return bytes(mended)
 
 
 def _has_bytes(path: Path) -> bool:

@@ -47,6 +47,7 @@ class RecordsLost(StoreError):
         self.queue_id = queue_id
         self.first = first
         self.last = last
+        self.reason = reason
 
 
 def raise_loss(count: int, error: RecordsLost) -> None:

@@ -84,9 +84,10 @@ class QueueSnapshot:
 
     def entry(self, offset: int) -> tuple[int, int]:
         """Return the physical offset and size that the entry at a queue offset below `known_end`
-        has."""
+        has; those of a filler where its file is missing."""
         segment = self.segments.find(offset * UNIT)
-        assert segment is not None
+        if segment is None:
+            return 0, FILLER_SIZE
         entry = entries_of(segment)[offset - segment.base // UNIT]
         return int(entry["physical"]), int(entry["size"])
 
@@ -135,7 +136,10 @@ class QueueSnapshot:
         """Return the lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
         while offset < self.known_end:
             segment = self.segments.find(offset * UNIT)
-            assert segment is not None
+            if segment is None:  # a file is missing
+                begins = (each.base // UNIT for each in self.segments.all)
+                offset = min((begin for begin in begins if begin > offset), default=self.known_end)
+                continue
             sizes = entries_of(segment)["size"][offset - segment.base // UNIT :]
             sizes = sizes[: self.known_end - offset]
             if sizes[0] != FILLER_SIZE:

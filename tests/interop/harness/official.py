@@ -163,7 +163,10 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
     return Server(process, f"127.0.0.1:{port}")
 
 
-def start_broker(
+_BROKER_MEMORY = ("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+
+
+def spawn_broker(
     directory: Path,
     namesrv: str,
     *,
@@ -171,9 +174,9 @@ def start_broker(
     store: Path | None = None,
     port: int | None = None,
     settings: Mapping[str, object] | None = None,
-    memory: tuple[str, ...] = ("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m"),
+    memory: tuple[str, ...] = _BROKER_MEMORY,
 ) -> Server:
-    """The official broker, listening and, by the word of the name server, routable."""
+    """The official broker, started but not waited for."""
     home = directory / f"official-broker-{name}"
     store = store or home / "store"
     port = port or free_block(OFFICIAL_BROKER_SPAN)
@@ -202,8 +205,24 @@ def start_broker(
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
-    process.wait_for("boot success", 120)
-    server = Server(process, address, name, store)
+    return Server(process, address, name, store)
+
+
+def start_broker(
+    directory: Path,
+    namesrv: str,
+    *,
+    name: str = "official",
+    store: Path | None = None,
+    port: int | None = None,
+    settings: Mapping[str, object] | None = None,
+    memory: tuple[str, ...] = _BROKER_MEMORY,
+) -> Server:
+    """The official broker, listening and, by the word of the name server, routable."""
+    server = spawn_broker(
+        directory, namesrv, name=name, store=store, port=port, settings=settings, memory=memory
+    )
+    server.process.wait_for("boot success", 120)
     wire.until(lambda: _routable(server, namesrv), f"{name} routable at {namesrv}", 90, 0.2)
     return server
 

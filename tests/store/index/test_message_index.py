@@ -219,6 +219,29 @@ async def test_an_index_of_another_log_is_dropped(bench: StoreBench) -> None:
     assert len(await found(store, "new")) == 1
 
 
+async def test_a_dropped_file_does_not_come_back(bench: Any) -> None:
+    """The log goes on where the lost messages lay. After another power failure the file would fit
+    the log again, and hide the keys of the new messages."""
+    store = bench.open(max_index_num=4)
+    store.start()
+    places = []
+    for n in range(8):
+        bench.clock.now += 1_000
+        places.append(bench.put(store, properties=text(KEYS=f"k{n}")).physical_offset)
+    await found(store, "k0")
+    crashed = bench.copy("crashed")
+    with crashed.segment().open("r+b") as log:  # all but the first message is lost
+        log.seek(places[1])
+        log.write(bytes(places[-1]))
+    synced: list[list[Path]] = []
+    crashed.files.sync_directory = lambda directory: (
+        synced.append(index_files(crashed)) if directory.name == "index" else None
+    )
+    opened = crashed.open(max_index_num=4)
+    assert synced[-1:] == [[]]
+    await opened.close()
+
+
 async def test_strange_files_are_left_alone(bench: StoreBench) -> None:
     (bench.root / "index").mkdir(parents=True)
     (bench.root / "index" / "notes.txt").write_text("mine")

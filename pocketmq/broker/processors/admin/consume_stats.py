@@ -129,8 +129,7 @@ class ConsumeStatsProcessor:
     def time_span(self, request: Request[QueryConsumeTimeSpanRequestHeader]) -> Response:
         """Store times of each queue's first, last and last consumed message, and the delay."""
         name, group = request.header.topic, request.header.group
-        self._topics.check_served(name)
-        topic = self._topics.get(name)
+        topic = self._topics.check_served(name)
         if topic is None:
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         body = QueryConsumeTimeSpanBody(

@@ -110,6 +110,7 @@ class GroupProcessor:
         self._groups.delete(name)
         if request.header.clean_offset:
             self._offsets.forget_group(name)
+            await self._offsets.saved()
         self._statistics.forget_group(name)
         await self._groups.saved()
         return Response()

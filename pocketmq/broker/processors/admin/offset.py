@@ -1,4 +1,4 @@
-"""Offsets that admins set: reset (222) and clone (314).
+"""Offsets that admins set: reset (222) and clone (314). They are on the disk when that is answered.
 
 There are two kinds of reset. With useServerSideResetOffset the broker stores the new offsets and
 answers the next pull of each queue with them; a held pull is answered at once. Without it the
@@ -70,17 +70,17 @@ class OffsetAdminProcessor:
             RequestCode.CLONE_GROUP_OFFSET, self.clone, CloneGroupOffsetRequestHeader
         )
 
-    def reset(self, request: ResetRequest) -> Response:
+    async def reset(self, request: ResetRequest) -> Response:
         """Let a group consume a topic from a time on, or one queue from an offset on."""
         header = request.header
         self._topics.check_served(header.topic)
         if self._config.use_server_side_reset_offset:
-            return self._reset_here(header)
+            return await self._reset_here(header)
         return self._tell_consumers(header)
 
     # --- the broker resets --------------------------------------------------------------------
 
-    def _reset_here(self, header: ResetOffsetRequestHeader) -> Response:
+    async def _reset_here(self, header: ResetOffsetRequestHeader) -> Response:
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemotingError(
@@ -99,6 +99,7 @@ class OffsetAdminProcessor:
         self._log.info(
             "offsets of group %s in topic %s are reset to %s", header.group, header.topic, offsets
         )
+        await self._offsets.saved()
         return self._answer(header.topic, offsets)
 
     def _wanted(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
@@ -183,7 +184,7 @@ class OffsetAdminProcessor:
 
     # --- clone --------------------------------------------------------------------------------
 
-    def clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Response:
+    async def clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Response:
         """Let a group begin where another one is, in one topic or in all of that one's.
 
         Topics that the source no longer subscribes to are left out, unless it is said to be
@@ -204,4 +205,5 @@ class OffsetAdminProcessor:
                 )
             elif header.offline or not subscribed or topic in subscribed:
                 self._offsets.clone(source, header.dest_group, topic)
+        await self._offsets.saved()
         return Response()

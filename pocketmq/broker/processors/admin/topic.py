@@ -164,6 +164,8 @@ class TopicProcessor:
         self._statistics.forget_topic(name)
         self._store.delete_topic(name)
         self._on_delete(name)
+        # A new topic of the name must not begin with the offsets of this one.
+        await self._offsets.saved()
         await self._topics.saved()
         return Response()
 

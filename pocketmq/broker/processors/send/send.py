@@ -92,16 +92,17 @@ class SendProcessor:
         self._stored_message = context.stored_message
         self._stored_batch = context.stored_batch
         self._plain = context.plain
-        self._answered_at_once = unwritten.add
+        self._unwritten = unwritten
+        self._note_unwritten = unwritten.note
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the send codes here."""
         for code, header in (
             (RequestCode.SEND_MESSAGE, SendMessageRequestHeader),
             (RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2),
-            (RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2),
         ):
             dispatcher.register(code, self.send, header, many=self._many.send_many)
+        dispatcher.register(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
 
     def forget_target(self, topic: str) -> None:
         """Check a topic again at its next send, because it changed."""
@@ -161,7 +162,7 @@ class SendProcessor:
         traffic.size += size
         waits = self._sync_flush and find(properties, "WAIT") != "false"
         if not waits:
-            self._answered_at_once(request)
+            self._note_unwritten((request.channel, request.opaque))
         if self._plain and not waits and request.serialize_type == 0:
             return self._stored_message.encode(
                 request.opaque, result.physical_offset, queue_id, result.queue_offset, unique_id
@@ -313,7 +314,7 @@ class SendProcessor:
         self._count(target, len(offsets), size)
         msg_ids = self._answers.msg_ids(offsets)
         if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
-            self._answered_at_once(request)
+            self._unwritten.add(request)
             return self._stored_batch.encode(
                 request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
             )
@@ -357,7 +358,7 @@ class SendProcessor:
         self, request: SendRequest, answer: SendMessageResponseHeader, result: PutResult
     ) -> Response | None:
         if not self._sync_flush or find(request.header.properties, names.WAIT) == "false":
-            self._answered_at_once(request)
+            self._unwritten.add(request)
             return Response(0, None, answer)
         size = result.end_offset - result.physical_offset
         self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)

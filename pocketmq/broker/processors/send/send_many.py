@@ -1,7 +1,7 @@
-"""The sends of one batch request, stored together: `SendProcessor.send` for many at once.
+"""Sends of one batch request or one read, stored together: `SendProcessor.send` for many at once.
 
-A child of a batch request passes the same checks as a single send, changes the same statistics and
-gets the same answer. The children share one write into the commit log and one wait for the disk.
+Each of them passes the same checks as a single send, changes the same statistics and gets the same
+answer. They share one write into the commit log and one wait for the disk.
 Only ordinary messages take part: `send_many` stops before a send that leaves the straight line of
 `SendProcessor.send`, and the dispatcher passes that one to `SendProcessor.send`.
 """
@@ -71,8 +71,8 @@ class SendMany:
                 break
             if queue_id < 0:
                 queue_id = random.randrange(target.write_queues)
-            # Most children differ only in their unique ids. The properties around the unique id are
-            # examined once for all equal neighbours, which saves a tenth of a child's time.
+            # Most of them differ only in their unique ids. The properties around the unique id are
+            # examined once for all equal neighbours, which saves a tenth of a send's time.
             before, found, after = properties.rpartition("UNIQ_KEY\x01")
             unique_id, _, rest = after.partition(SEPARATOR)
             if before != known_before or rest != known_rest or not (found and unique_id):

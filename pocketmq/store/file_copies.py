@@ -1,0 +1,140 @@
+"""Copies of files that may be changing: linked, or copied up to a byte, without the zeros.
+
+A copy is on the disk when it is made; its name is not until its directory is synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+_CHUNK: Final = 1024 * 1024
+_ZEROS: Final = bytes(_CHUNK)
+_TRIES: Final = 400
+_PAUSE_SECONDS: Final = 0.005
+
+
+def copy_file(
+    source: Path,
+    target: Path,
+    end: int | None = None,
+    advanced: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Copy the first `end` bytes of a file, all without it, to a new file of the same size; zeros
+    become holes. Returns the bytes that were copied.
+
+    The times are those of the source: commit-log files expire by them. `advanced` is called with
+    the bytes since the last call, and at last with the rest of the file.
+
+    Raises:
+        FileNotFoundError: the source is gone.
+        OSError: it cannot be read, or the copy cannot be written.
+    """
+    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(reading)
+        mode = status.st_mode & 0o777
+        writing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            os.ftruncate(writing, status.st_size)
+            stop = status.st_size if end is None else min(end, status.st_size)
+            copied = told = 0
+            for begin, behind in _extents(reading, stop):
+                for at in range(begin, behind, _CHUNK):
+                    chunk = os.pread(reading, min(_CHUNK, behind - at), at)
+                    if chunk != _ZEROS[: len(chunk)]:
+                        copied += _write(writing, chunk, at)
+                    advanced(len(chunk))
+                    told += len(chunk)
+            advanced(status.st_size - told)
+            os.utime(writing, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.fsync(writing)
+            return copied
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+def link_file(source: Path, target: Path) -> bool:
+    """Give a file a second name; False where that cannot be, as on another file system.
+
+    Raises FileNotFoundError when the source is gone.
+    """
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def read_settled(path: Path) -> bytes | None:
+    """Return the content of a small file that another process may be changing, in place or by
+    renaming: what two readings in a row agree on. None when it is missing for seconds."""
+    before: bytes | None = None
+    for _ in range(_TRIES):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            before = None
+            time.sleep(_PAUSE_SECONDS)
+            continue
+        if content == before:
+            return content
+        before = content
+    return before
+
+
+def unshare(path: Path) -> bool:
+    """Give a file blocks of its own if other names lead to it, too; return whether they did.
+
+    Raises OSError.
+    """
+    if path.stat().st_nlink < 2:
+        return False
+    draft = path.with_name(path.name + ".tmp")
+    draft.unlink(missing_ok=True)
+    try:
+        copy_file(path, draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory and everything in it, as far as that is possible."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _extents(fd: int, stop: int) -> list[tuple[int, int]]:
+    """Return the ranges before `stop` that may hold anything but zeros."""
+    found = []
+    at = 0
+    while at < stop:
+        try:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break  # nothing but holes from here on
+            begin, at = at, stop  # a file system without holes
+        if begin < stop:
+            found.append((begin, min(at, stop)))
+    return found
+
+
+def _write(fd: int, data: bytes, at: int) -> int:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(fd, rest, at)
+        rest, at = rest[written:], at + written
+    return len(data)

@@ -1,0 +1,90 @@
+"""Deliberate bugs, each of which breaks one promise: the campaign must find them.
+
+`tell` changes the classes of the process that calls it, which runs the broker afterwards. `found`
+matches what the campaign says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+from unittest import mock
+
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.transactions.ops import Ops
+from pocketmq.message.record import Record
+from pocketmq.store.log.log_walk import LogWalk
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
+
+
+class Lie(NamedTuple):
+    tell: Callable[[], None]
+    found: str
+
+
+def _forget_last_entries() -> None:
+    """Recovery does not enter the last three records into their queues."""
+    honest = LogWalk.__iter__
+
+    def records(walk: LogWalk) -> Iterator[Record]:
+        held: deque[Record] = deque()
+        for record in honest(walk):
+            held.append(record)
+            if len(held) > 3:
+                yield held.popleft()
+
+    mock.patch.object(LogWalk, "__iter__", records).start()
+
+
+def _forget_overdue_timers() -> None:
+    """What fell due while no broker ran counts as delivered."""
+    honest = TimerCheckpoint.open
+
+    def open_(checkpoint: TimerCheckpoint) -> None:
+        honest(checkpoint)
+        checkpoint.read_time = time.time_ns() // 1_000_000
+
+    mock.patch.object(TimerCheckpoint, "open", open_).start()
+
+
+def _forget_open_transactions() -> None:
+    """All half messages from before the start count as ended."""
+    honest = Ops.load
+
+    def load(ops: Ops, queue_offset: int) -> None:
+        honest(ops, queue_offset)
+        ops.ended.update(range(100_000))
+
+    mock.patch.object(Ops, "load", load).start()
+
+
+def _keep_offsets_in_memory() -> None:
+    """Offsets are not written when they should be."""
+
+    async def flush(offsets: ConsumerOffsets) -> None:
+        pass
+
+    mock.patch.object(ConsumerOffsets, "flush", flush).start()
+
+
+def _bring_deleted_topics_back() -> None:
+    """What recovery finds of deleted topics stays in their queues."""
+
+    def delete_deleted_queues(store: MessageStore, deleted: Mapping[str, int]) -> None:
+        pass
+
+    mock.patch.object(MessageStore, "delete_deleted_queues", delete_deleted_queues).start()
+
+
+LIES: Final = {
+    "forget last entries": Lie(_forget_last_entries, "."),  # there is no end to what it breaks
+    "forget overdue timers": Lie(_forget_overdue_timers, r"\(timed.* is not delivered"),
+    "forget open transactions": Lie(_forget_open_transactions, r"\(committed.* is not delivered"),
+    "keep offsets in memory": Lie(_keep_offsets_in_memory, "the offset of"),
+    "bring deleted topics back": Lie(
+        _bring_deleted_topics_back, "was deleted with its topic|Brief.* has the messages"
+    ),
+}
