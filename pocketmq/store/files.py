@@ -288,16 +288,18 @@ class Files:
             os.close(fd)
             raise
 
-    def open_or_create(self, path: Path, size: int, what: str) -> MappedFile:
+    def open_or_create(
+        self, path: Path, size: int, what: str, unsynced_directories: tuple[Path, ...] = ()
+    ) -> MappedFile:
         """Map a file that always has `size` bytes, `what` says of whom; one of zeros if there is
-        none. Raises DiskFull, FileSizeMismatch."""
+        none. `unsynced_directories` are those of `open`. Raises DiskFull, FileSizeMismatch."""
         actual = path.stat().st_size if path.exists() else 0
         if not actual:
             self.remove(path)
             return self.create(path, 0, size)
         if actual != size:
             raise FileSizeMismatch(path, actual, f"the size of a {what}", size)
-        return self.open(path, 0, size)
+        return self.open(path, 0, size, unsynced_directories)
 
     def save_descriptor(self, file: MappedFile) -> None:
         """Keep no descriptor of one of many files; see `MappedFile.save_descriptor`."""

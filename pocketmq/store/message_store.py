@@ -93,6 +93,7 @@ class MessageStore:
         self._checkpoint = Checkpoint(files, config.root / "checkpoint")
         self._lock = StoreLock(files, config.root, config.commit_log_directory)
         self._open = False
+        self._was_closed = False
         self._closed = False
         self._started = False
         self._marked = False  # the trace of a crash is there, so that files may be written
@@ -195,6 +196,11 @@ class MessageStore:
         return self._checkpoint.exact
 
     @property
+    def was_closed(self) -> bool:
+        """Whether the process that had the store before this `open` closed it."""
+        return self._was_closed
+
+    @property
     def refusal(self) -> str:
         """Why puts are refused at the moment; empty while they are not."""
         return self._writer.refusal
@@ -278,7 +284,7 @@ class MessageStore:
         raise_descriptor_limit()
         self._lock.acquire()
         try:
-            clean = not self._lock.aborted
+            clean = self._was_closed = not self._lock.aborted
             directory = config.commit_log_directory
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()

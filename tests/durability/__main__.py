@@ -37,7 +37,8 @@ def main() -> int:
     for sync in (True, False):
         mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
         for kind, run, count in (
-            ("power cuts", power_cuts, options.states // 2),
+            ("power cuts", power_cuts, options.states // 4),
+            ("power cuts with timed messages", timed_power_cuts, options.states // 4),
             ("failing disks", failing_disks, options.faults // 2),
         ):
             if count:
@@ -63,8 +64,14 @@ def main() -> int:
     return 0
 
 
-async def power_cuts(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
-    campaign = PowerLoss(root, seed, sync=sync)
+async def timed_power_cuts(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
+    return await power_cuts(root, seed, count, sync, timed=True)
+
+
+async def power_cuts(
+    root: Path, seed: int, count: int, sync: bool, *, timed: bool = False
+) -> tuple[str, list[str]]:
+    campaign = PowerLoss(root, seed, sync=sync, timed=timed)
     await campaign.run(count)
     return f"{campaign.states} states of {campaign.lives} lives", campaign.faults
 

@@ -15,7 +15,7 @@ from pocketmq.store.files import Files
 
 from .crash_state import write_state
 from .disk import Disk, Lie, Remains
-from .traffic import Ledger, Traffic, configuration
+from .traffic import Ledger, Traffic, configuration, small_wheel
 from .verdict import Verdict
 
 #: Moments of a life that are kept to draw states from.
@@ -26,6 +26,8 @@ STEPS: Final = 30
 LIVES: Final = 6
 #: How many of the states are cut again while they are being recovered.
 CUT_AGAIN: Final = 0.15
+#: Of timed messages, ms; the longest is beyond what the small wheel has room for.
+DELAYS: Final = (100, 400, 1_500, 15_000)
 
 
 class Moment(NamedTuple):
@@ -88,14 +90,17 @@ class PowerLoss:
         seed: int,
         *,
         sync: bool,
+        timed: bool = False,
         lie: Lie | None = None,
     ) -> None:
+        """With `timed`, timed messages are sent as well."""
         self.states = 0
         self.lives = 0
         self.faults: list[str] = []
         self._directory = directory
         self._random = random.Random(seed)
         self._sync = sync
+        self._timed = timed
         self._lie = lie
 
     async def run(self, states: int, per_life: int = 40) -> None:
@@ -103,7 +108,7 @@ class PowerLoss:
         ledger, root = Ledger(), self._directory / "life"
         root.mkdir(parents=True)
         # Each store is opened after another start of the machine.
-        with mock.patch.object(Files, "boot_id", side_effect=lambda: uuid4().bytes):
+        with mock.patch.object(Files, "boot_id", side_effect=lambda: uuid4().bytes), small_wheel():
             await self._run(ledger, root, states, per_life)
 
     async def _run(self, ledger: Ledger, root: Path, states: int, per_life: int) -> None:
@@ -122,7 +127,7 @@ class PowerLoss:
                     shutil.rmtree(other)
 
     async def _live(self, root: Path, ledger: Ledger) -> list[Moment]:
-        broker = Broker(configuration(root, sync=self._sync))
+        broker = Broker(configuration(root, sync=self._sync, timed=self._timed))
 
         def log_begin() -> int:
             return broker.store.commit_log.min_offset if hasattr(broker, "store") else 0
@@ -131,7 +136,7 @@ class PowerLoss:
         disk = Disk(root, self._random, watcher=moments, lie=self._lie)
         with disk.recording():
             async with broker:
-                traffic = Traffic(ledger, self._random, self.lives)
+                traffic = Traffic(ledger, self._random, self.lives, DELAYS)
                 await traffic.run(broker, STEPS)
                 assert traffic.refused == []
         return moments.kept
@@ -143,23 +148,26 @@ class PowerLoss:
         shutil.copytree(root, opened)
         moments = Moments(moment.ledger, self._random, 3)
         if self._random.random() < CUT_AGAIN:
-            verdict = Verdict(opened, moment.ledger, sync=self._sync, files=Files())
+            verdict = self._verdict(opened, moment.ledger, Files())
             with Disk(opened, self._random, watcher=moments, lie=self._lie).recording():
                 await verdict.find()
         else:
-            verdict = Verdict(opened, moment.ledger, sync=self._sync)
+            verdict = self._verdict(opened, moment.ledger)
             await verdict.find()
         shutil.rmtree(opened)
         self._note(verdict, root, how)
         for again in moments.kept:
             second, how_again = self._draw(again)
-            second_verdict = Verdict(second, again.ledger, sync=self._sync)
+            second_verdict = self._verdict(second, again.ledger)
             await second_verdict.find()
             self._note(second_verdict, root, f"{how}; cut again in recovery: {how_again}")
             shutil.rmtree(second)
         messages = moment.ledger.messages
         kept = [message for message in messages if message.physical_offset < verdict.end]
         return root, Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
+
+    def _verdict(self, root: Path, ledger: Ledger, files: Files | None = None) -> Verdict:
+        return Verdict(root, ledger, sync=self._sync, timed=self._timed, files=files)
 
     def _draw(self, moment: Moment) -> tuple[Path, str]:
         self.states += 1

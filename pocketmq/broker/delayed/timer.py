@@ -176,7 +176,10 @@ class TimerService:
         self.index.close()
 
     def _open(self) -> None:
-        self.index.open(self._clock(), self._store.commit_log.end, ours=self._store.was_ours)
+        store = self._store
+        self.index.open(
+            self._clock(), store.commit_log.end, ours=store.was_ours, closed=store.was_closed
+        )
         # Also if the clock was set back since: what comes shows whether that matters.
         self._now_slot = self.index.read_time
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -121,9 +121,9 @@ class StoreCheck:
         self._report_log(log)
         self._report_queues(queues, log, state)
         self._report_index(log)
-        self._report_timers(log, queues)
+        self._report_timers(log, queues, state)
         self._report_tables(queues)
-        refusal = "" if opened else self._refusal()
+        refusal = "" if opened else self._refusal(state)
         return Report(
             store=str(config.root), state=state, flushed=flushed,
             starts=None if opened else not refusal, refusal=refusal, remarks=self._remarks,
@@ -211,10 +211,12 @@ class StoreCheck:
             self._add("index", each.path, each.reason, derived=True)
         self._part("index", len(paths), sum(path.stat().st_size for path in paths), entries)
 
-    def _report_timers(self, log: LogCheck, queues: QueueCheck) -> None:
+    def _report_timers(self, log: LogCheck, queues: QueueCheck, state: State) -> None:
         queue = queues.queues.get((TIMER_TOPIC, 0))
         end = queue.end if queue is not None else 0
-        timers = TimerCheck(self._config, log.files, end, self._clock())
+        timers = TimerCheck(
+            self._config, log.files, end, self._clock(), crashed=state is State.CRASHED
+        )
         for each in timers.problems:
             self._add("timers", each.path, each.reason, derived=True)
         size = sum(path.stat().st_size for path in timers.files)
@@ -230,7 +232,7 @@ class StoreCheck:
             problem = table_problem(path)
             if problem:
                 self._add("config", path, problem)
-        for topic in lost_topics(self._config.root, queues):
+        for topic in lost_topics(self._config.root, queues.queues):
             self._add("config", directory / "topics.json", f"topic {topic} has queues only")
         self._part("config", count, size, 0)
 
@@ -251,7 +253,7 @@ class StoreCheck:
             )
         )  # fmt: skip
 
-    def _refusal(self) -> str:
+    def _refusal(self, state: State) -> str:
         """Return why a broker would not start; nothing if it would."""
         try:
             for name in TABLES:
@@ -264,7 +266,8 @@ class StoreCheck:
                 ours = checkpoint_is_ours(self._config)
                 index = TimerIndex(self._config, DryFiles())
                 if index.exists:
-                    index.open(self._clock(), self.log.end, ours=ours)
+                    closed = state is State.CLEAN
+                    index.open(self._clock(), self.log.end, ours=ours, closed=closed)
                     index.close()
         except StoreError as error:
             return str(error)
@@ -346,9 +349,9 @@ def _is_nested(value: Any, depth: int) -> bool:
     return isinstance(value, dict) and all(_is_nested(each, depth - 1) for each in value.values())
 
 
-def lost_topics(root: Path, queues: QueueCheck) -> dict[str, int]:
-    """Return the topics with queues on the disk that topics.json lacks, though nobody deleted them,
-    and how many queues they have at least."""
+def lost_topics(root: Path, queues: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the topics of `queues`, which are given as topic and queue id, that topics.json lacks,
+    though nobody deleted them, and how many queues they have at least."""
     lost: dict[str, int] = {}
     path = root / "config" / "topics.json"
     if not path.exists() and not path.with_name(path.name + ".bak").exists():
@@ -357,7 +360,7 @@ def lost_topics(root: Path, queues: QueueCheck) -> dict[str, int]:
     if document is None:
         return lost
     known = {*document.get("topicConfigTable", ()), *document.get(DELETED_TOPICS, ())}
-    for topic, queue_id in queues.queues:
+    for topic, queue_id in queues:
         if topic not in known and not is_system_topic(topic):
             lost[topic] = max(lost.get(topic, 0), queue_id + 1)
     return lost

@@ -41,10 +41,16 @@ class TimerCheck:
     """
 
     def __init__(
-        self, config: StoreConfig, log_files: Sequence[LogFile], queue_end: int, now: int
+        self,
+        config: StoreConfig,
+        log_files: Sequence[LogFile],
+        queue_end: int,
+        now: int,
+        *,
+        crashed: bool,
     ) -> None:
         """`log_files` are those of the commit log, `queue_end` is the end of the timer topic's
-        queue, `now` is the time in ms."""
+        queue, `now` is the time in ms. `crashed`: a start makes up for what was not flushed."""
         root = config.root
         directory = root / "timerlog"
         logs = sorted(directory.iterdir()) if directory.is_dir() else []
@@ -55,6 +61,7 @@ class TimerCheck:
         self._root = root
         self._config = config
         self._log_files = log_files
+        self._crashed = crashed
         if not self.files:
             return
         files = DryFiles()
@@ -63,8 +70,7 @@ class TimerCheck:
         wheel = TimerWheel(files, fixed[0], config.timer_precision)
         try:
             checkpoint.open()
-            # As far as units go, whatever the checkpoint says; all of the commit log counts.
-            units.open(0, 1 << 62)
+            units.open(checkpoint.log_flushed, 1 << 62)  # all of the commit log counts
             wheel.open()
             self._check_checkpoint(checkpoint, units, queue_end, now)
             self._check_units(checkpoint, units, wheel)
@@ -87,7 +93,6 @@ class TimerCheck:
         for name, value, least, most in (
             ("read time", checkpoint.read_time, 0, now + _FUTURE_MS),
             ("queue offset", checkpoint.queue_offset, 0, queue_end),
-            ("end of the timer log", checkpoint.log_flushed, 0, units.end),
         ):
             if not least <= value <= most:
                 reason = f"its {name} is {value}, but that is between {least} and {most}"
@@ -102,12 +107,26 @@ class TimerCheck:
         rows = np.concatenate([np.zeros(0, UNIT_DTYPE)] + [rows for _, rows in found])
         precision = self._config.timer_precision
         slots = (rows["entered"] + rows["delay"]) // precision
+        unreadable = np.count_nonzero(rows["size"] != UNIT_SIZE)
+        if unreadable:
+            reason = f"{unreadable} units cannot be read"
+            self.problems.append(TimerProblem(self._root / "timerlog", reason))
         # Where the units of a slot are: the last one of a chain is known to the wheel, each knows
         # the one before it. What was delivered before the clock was set back is in no chain.
         self.waiting = 0
         chained = []
         wrong = 0
-        for time, slot in wheel.occupied(checkpoint.read_time):
+        occupied = wheel.occupied(checkpoint.read_time)
+        if self._crashed and any(slot.last >= units.end for _, slot in occupied):
+            self.waiting = sum(slot.messages for _, slot in occupied)
+            return  # the wheel is ahead of the log: a start makes it anew
+        # After a crash, a start links these to their slots.
+        flushed = checkpoint.log_flushed if self._crashed else units.end
+        unlinked = np.unique(slots[positions >= flushed])
+        for time, slot in occupied:
+            if time // precision in unlinked:
+                self.waiting += max(slot.messages, 0)
+                continue
             of_slot = np.flatnonzero(slots == time // precision)
             chain = list(_chain(positions, rows, of_slot, slot.last))
             whole = (
@@ -119,9 +138,8 @@ class TimerCheck:
             wrong += not whole
             chained += chain
             self.waiting += max(slot.messages, 0)
-        unknown = np.setdiff1d(
-            np.flatnonzero(slots * precision >= max(checkpoint.read_time, 0)), chained
-        )
+        waits = (slots * precision >= max(checkpoint.read_time, 0)) & ~np.isin(slots, unlinked)
+        unknown = np.setdiff1d(np.flatnonzero(waits), chained)
         wheel_path = self._root / "timerwheel"
         if wrong:
             reason = f"{wrong} slots do not lead to their messages in the timer log"

@@ -69,7 +69,10 @@ class Checkpoint:
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
-        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
+        # After a kill nobody knows whether its name is on the disk.
+        self._file = self._files.open_or_create(
+            self._path, SIZE, "checkpoint", (self._path.parent,)
+        )
         (
             self.physic_timestamp,
             self.logics_timestamp,

@@ -54,12 +54,14 @@ class MappedFileQueue:
         """The offset at which the run begins; 0 when it has no files."""
         return self.mapped[0].base_offset if self.mapped else 0
 
-    def load(self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt: bool = False) -> None:
+    def load(
+        self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt_from: int | None = None
+    ) -> None:
         """Map what is there. The first sync of each file includes `unsynced_directories`: after a
         crash nobody knows whether the names in them are on the disk.
 
-        `rebuilt`: what is missing will be made again, so if a power failure took a file in between,
-        those behind it are removed.
+        `rebuilt_from`: what is missing from this offset on will be made again, so if a power
+        failure took a file in between, those behind it are removed.
 
         Raises:
             NotAFile: a directory has the name of a file.
@@ -85,7 +87,8 @@ class MappedFileQueue:
             try:
                 self._check(path, mapped[-1].base_offset if mapped else None, paths)
             except StoreCorrupt as error:
-                if not rebuilt:
+                missing = mapped[-1].base_offset + self.file_size if mapped else int(path.name)
+                if rebuilt_from is None or missing < rebuilt_from:
                     raise
                 log.warning("%s; from here on the files are made again", error)
                 break

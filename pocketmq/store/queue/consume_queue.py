@@ -287,7 +287,7 @@ class ConsumeQueue:
         directory = self.files.directory
         # Of the file, of the queue's directory, of the topic's, and of all queues'.
         names = () if clean else (directory, *directory.parents[:3])
-        self.files.load(names, rebuilt=not clean)
+        self.files.load(names, rebuilt_from=None if clean else 0)
         mapped = self.files.mapped
         if not mapped:
             return

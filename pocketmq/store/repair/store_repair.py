@@ -8,6 +8,7 @@ interrupted can be started again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,8 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from pocketmq.message.record import Record, RecordError, decode, encode_into
-from pocketmq.store.check.log_check import LogCheck
-from pocketmq.store.check.queue_check import QueueFiles
+from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode, encode_into
+from pocketmq.store.check.queue_check import QueueFiles, queue_directories
 from pocketmq.store.check.report import Report, State
 from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
 from pocketmq.store.config import StoreConfig
@@ -58,8 +58,8 @@ class Repair(Struct, kw_only=True):
     Attributes:
         kept: the directory that has what was damaged; empty when nothing was.
         lost: the messages that are gone, as far as somebody knows of them.
-        unknown: physical offsets [begin, end) of damage in which no message is known: there may
-            have been some.
+        unknown: physical offsets [begin, end) of damage in which no message is known, though there
+            is room for one.
     """
 
     store: str
@@ -137,7 +137,7 @@ class _Repairing:
         crashed = (self._config.root / ABORT_FILE).exists()
         state = State.CRASHED if crashed else State.CLEAN
         report = check.run(state)
-        if self._mend_names(check.log):
+        if self._mend_names(check):
             if self._dry_run:
                 self._actions.append("what else there is to do can only be said after that")
                 return self._repair()
@@ -176,37 +176,67 @@ class _Repairing:
             self._rebuild()
         if "timers" in parts or _is_about_timers(report, config.root):
             self._rebuild_timers()
-        topics = lost_topics(config.root, check.queues)
+        # A rebuild makes queues of all topics in the log: what nobody knows to be deleted is back.
+        if rebuilt and self._dry_run:
+            queues = {*check.queues.queues, *check.queues.unknown}
+        else:
+            paths = queue_directories(config.consume_queue_directory)
+            queues = {(path.parent.name, int(path.name)) for path in paths}
+        topics = lost_topics(config.root, sorted(queues))
         self._actions += add_topics(directory, topics, self._files, dry_run=self._dry_run)
         if self._lock is not None and not crashed:
             self._lock.mark_closed()
 
-    def _mend_names(self, log: LogCheck) -> bool:
+    def _mend_names(self, check: StoreCheck) -> bool:
         """Give files of the log that have lost their names these names again; return whether there
         were any. Files that do not belong to the log go aside."""
-        renamed = False
-        for path in log.strange:
-            target = self._name_of(path, log)
-            if target is None:
+        moves = self._misplaced(check)
+        for path in check.log.strange:
+            if path not in moves:
                 self._put_aside(path, "the log has no file of that name")
-                continue
-            renamed = True
+        for path, target in moves.items():
             self._actions.append(f"{path}: renamed to {target.name}, where its messages belong")
-            if not self._dry_run:
-                self._files.move(path, target)
-        return renamed
+        if not self._dry_run:
+            # First to names that the log does not use, by which another repair finds them, too.
+            drafts = []
+            for path, target in moves.items():
+                draft = _draft(path)
+                self._files.move(path, draft)
+                drafts.append((draft, target))
+            for draft, target in drafts:
+                self._files.move(draft, target)
+        return bool(moves)
 
-    def _name_of(self, path: Path, log: LogCheck) -> Path | None:
-        """Return where a file of the log belongs, as its first record says; None if that is not
-        known, or there is a file."""
-        if path.stat().st_size != log.file_size:
-            return None
-        with self._mapped(path, 0) as file:
-            record = _record_at(file, 0)
-        if record is None or record.physical_offset % log.file_size:
-            return None
-        target = path.with_name(f"{record.physical_offset:020d}")
-        return None if _has_bytes(target) else target
+    def _misplaced(self, check: StoreCheck) -> dict[Path, Path]:
+        """Return the files of the log that have the name of another one, and where they belong, as
+        their first records say. It is a place that is free, or gets free by this."""
+        log = check.log
+        damaged = {place.begin for place in log.damage}
+        moves: dict[Path, Path] = {}
+        fit: set[Path] = set()
+        for path in [*(file.path for file in log.files if file.base in damaged), *log.strange]:
+            if not path.exists() or path.stat().st_size != log.file_size:
+                continue
+            with self._mapped(path, 0) as file:
+                record = _record_at(file, 0)
+                if record is None or record.physical_offset % log.file_size:
+                    continue
+                target = path.with_name(f"{record.physical_offset:020d}")
+                if target == path or target in moves.values():
+                    continue
+                moves[path] = target
+                if _is_expected(check, record):
+                    fit.add(path)
+        while True:
+            blocked = [
+                path
+                for path, target in moves.items()
+                if target not in moves and (_has_bytes(target) or path not in fit)
+            ]
+            if not blocked:
+                return moves
+            for path in blocked:
+                del moves[path]
 
     # --- the log ------------------------------------------------------------------------------
 
@@ -228,8 +258,7 @@ class _Repairing:
             here = [each for each in lost if begin <= each.physical_offset and each.end <= end]
             here += self._by_its_head(path, begin - base, base, here)
             self._lost += here
-            if not here:
-                self._unknown.append((begin, end))
+            self._unknown += _gaps(begin, end, here)
             self._actions.append(
                 f"{path}: bytes {begin - base} to {end - base} (physical offsets {begin} to {end}) "
                 "replaced by padding"
@@ -475,6 +504,30 @@ def _with_place(record: Record, entry: LostMessage) -> bytes:
 
 def _has_bytes(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
+
+
+def _gaps(begin: int, end: int, known: Sequence[LostMessage]) -> Iterator[tuple[int, int]]:
+    """Return the parts of a damaged range that have room for a message that is not `known`."""
+    at = begin
+    for each in [*sorted(known), LostMessage(end, 0, "", 0, 0)]:
+        if each.physical_offset - at >= MIN_RECORD:
+            yield at, each.physical_offset
+        at = max(at, each.end)
+
+
+def _draft(path: Path) -> Path:
+    """Return a name beside `path` that no file of the log has."""
+    drafts = (path.with_name(f"{int(path.name) + more:020d}") for more in itertools.count(1))
+    return next(draft for draft in drafts if not draft.exists())
+
+
+def _is_expected(check: StoreCheck, record: Record) -> bool:
+    """Return whether the queue of a record has it at this place, as far as it has any there: one of
+    another store lies elsewhere."""
+    queue = check.queues.queues.get((record.topic, record.queue_id))
+    if queue is None or not queue.begin <= record.queue_offset < queue.end:
+        return True
+    return queue.leads_to(record.queue_offset, record.physical_offset)
 
 
 def _record_at(file: MappedFile, at: int) -> Record | None:

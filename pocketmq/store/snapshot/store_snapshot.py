@@ -202,6 +202,8 @@ class _Copying:
             checkpoint.close()
 
     def _timers(self) -> None:
+        if not (self._target / "config" / "timercheck").exists():
+            return  # the first timed message came meanwhile; without these it enters anew
         wheel = self._root / "timerwheel"
         if wheel.exists():
             self._copied.copy(wheel, self._target / "timerwheel")

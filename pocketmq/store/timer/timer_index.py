@@ -11,7 +11,11 @@ A message enters when it is read from the queue. Slots are delivered in the orde
 in the wheel; `read_time` tells which are done, and goes back when the clock is set back. After a
 kill the queue is read again from where the checkpoint says, and messages that have a unit already
 do not enter twice. If the machine stopped, the wheel may know units that the log lost; then it is
-made anew from the log. Reference: TimerMessageStore.
+made anew from the log, as one that is missing is. Reference: TimerMessageStore.
+
+What lies on the disk at any moment must be a state to start from. So the checkpoint is there before
+the others, log and wheel are synced before it says so, and the seal is broken before any of them
+changes.
 """
 
 from __future__ import annotations
@@ -74,15 +78,15 @@ class TimerIndex:
         """Whether this store ever had timed messages."""
         return self._checkpoint_path.exists() or self._wheel.exists or self._log_directory.exists()
 
-    def open(self, now: int, log_end: int, *, ours: bool = False) -> None:
+    def open(self, now: int, log_end: int, *, ours: bool = False, closed: bool = False) -> None:
         """Map the files, or create them, and find out where to go on; `log_end` is the physical
-        offset behind the commit log. `ours`: no other broker has had the store since the timers
-        were sealed. Blocks.
+        offset behind the commit log. `ours`: no other broker has had the store since the last
+        process of ours; `closed`: that process stopped cleanly. Blocks.
 
         Raises DiskFull, FileSizeMismatch, StoreCorrupt.
         """
         try:
-            self._open(now, log_end, ours=ours)
+            self._open(now, log_end, ours=ours, closed=closed)
         except StoreCorrupt as error:
             self.close()
             raise StoreCorrupt(
@@ -217,34 +221,44 @@ class TimerIndex:
         self._checkpoint.sync(*progress, now)
         self._log.discard(expired)
 
-    def _open(self, now: int, log_end: int, *, ours: bool) -> None:
+    def _open(self, now: int, log_end: int, *, ours: bool, closed: bool) -> None:
         checkpoint, units, wheel = self._checkpoint, self._log, self._wheel
-        if self.exists and not self._checkpoint_path.exists():
+        if ours and self.exists and not self._checkpoint_path.exists():
             raise StoreCorrupt(self._checkpoint_path, 0, "the file is missing")
         checkpoint.open()
-        if checkpoint.log_flushed and not wheel.exists:
-            raise StoreCorrupt(self._root / "timerwheel", 0, "the file is missing")
-        units.open(checkpoint.log_flushed, log_end)
+        has_wheel = wheel.exists
+        if not has_wheel:
+            checkpoint.flush()
+        flushed = checkpoint.log_flushed
+        units.open(flushed, log_end)
+        is_lost = not has_wheel and flushed > units.begin
+        if is_lost:
+            log.warning("%s is missing and is made anew", self._root / "timerwheel")
+            self._before_relink(now)
         wheel.open()
-        if ours and checkpoint.seal:
+        if checkpoint.seal:
             self.read_time, self.queue_offset = checkpoint.read_time, checkpoint.queue_offset
-            if checkpoint.seal != self._digest():
+            if ours and closed and has_wheel and checkpoint.seal != self._digest():
                 raise StoreCorrupt(
                     self._root / "timerwheel", 0,
                     f"it and {self._checkpoint_path} are not as they were when they were closed",
                 )  # fmt: skip
-        checkpoint.set_seal(0)
+            checkpoint.set_seal(0)
+            checkpoint.flush()
         # However long ago that was: slots tell their time, and what is overdue goes before what is
         # new. Only without a checkpoint the wheel may have much that was delivered.
         oldest = self.floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
-        for position, unit in units.units(max(checkpoint.log_flushed, units.begin)):
+        for position, unit in units.units(max(flushed, units.begin)):
             wheel.link(unit.slot, position, 0)
             self._entered[unit.physical_offset] = position
         waiting = wheel.occupied(self.read_time)
-        if any(slot.last >= units.end for _, slot in waiting):
+        is_ahead = any(slot.last >= units.end for _, slot in waiting)
+        if is_ahead:
             log.warning("the timer wheel is ahead of the timer log and is made anew")
+            self._before_relink(now)
+        if is_ahead or is_lost:
             self._relink()
             waiting = wheel.occupied(self.read_time)
         self._waiting = [time for time, _ in waiting]
@@ -256,6 +270,13 @@ class TimerIndex:
         content = repr((self.read_time, self.queue_offset, self._log.end, waiting)).encode()
         digest = blake2b(content, digest_size=8).digest()
         return int.from_bytes(digest, signed=True) or 1
+
+    def _before_relink(self, now: int) -> None:
+        """Let each start link all units up to the next `checkpoint`: a power cut may leave any part
+        of the wheel that is made anew."""
+        self._log.check()
+        checkpoint = self._checkpoint
+        checkpoint.sync(checkpoint.read_time, self._log.begin, checkpoint.queue_offset, now)
 
     def _relink(self) -> None:
         self._wheel.clear()

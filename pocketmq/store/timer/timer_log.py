@@ -62,16 +62,20 @@ class TimerLog:
     def open(self, flushed: int, log_end: int) -> None:
         """Map the files and find the end.
 
-        It is at the position `flushed` or behind it: where there is no unit, or one of a message
-        that the commit log, which ends at `log_end`, lost. Raises FileSizeMismatch, StoreCorrupt.
+        It is at the position `flushed`, up to which the log is on the disk, or behind it: where
+        there is no unit, or one of a message that the commit log, which ends at `log_end`, lost.
+        What lies behind is removed: the messages enter anew. Raises FileSizeMismatch, StoreCorrupt.
         """
-        self._files.load()
-        mapped = self._files.mapped
-        if not mapped:
+        directory = self._files.directory
+        # After a kill nobody knows whether the names are on the disk.
+        self._files.load((directory, directory.parent), rebuilt_from=flushed)
+        if not self._files.mapped or self.begin > flushed:
             self._check_end(flushed)
+            self._files.remove_all()  # a power cut took the names of those before them
             return
+        mapped = self._files.mapped
         last = mapped[-1].base_offset + self._files.file_size
-        self.end = flushed if self.begin <= flushed <= last else self.begin
+        self.end = flushed if flushed <= last else self.begin
         within = self.end % self._files.file_size
         if within % UNIT_SIZE:
             self.end -= within
@@ -85,7 +89,11 @@ class TimerLog:
         file = self._files.find(self.end)
         if file is not None:
             file.allocate()
-            file.zero_from(self.end - file.base_offset)
+            at = self.end - file.base_offset
+            if file.has_data(at):
+                file.zero_from(at)
+                # Or the next power cut brings it back, behind the units that are written now.
+                file.sync()
 
     def _check_end(self, flushed: int) -> None:
         if self.end < flushed - flushed % self._files.file_size % UNIT_SIZE:
@@ -123,7 +131,8 @@ class TimerLog:
         size, previous, magic, entered, delay, physical, length, _, _ = _UNIT.unpack_from(
             file.map, position - file.base_offset
         )
-        if size != UNIT_SIZE or not 0 < magic <= 0xF:
+        # The length is the last that is written: without it, the disk has the begin of the unit.
+        if size != UNIT_SIZE or not 0 < magic <= 0xF or length <= 0:
             return None
         return TimerUnit(previous, magic, entered, entered + delay, physical, length)
 
@@ -147,9 +156,24 @@ class TimerLog:
                 position += UNIT_SIZE
                 continue
             # Where no other unit has room there is a blank.
-            if position - file.base_offset + UNIT_SIZE + _BLANK.size <= file.size:
+            if _has_room(file, position):
                 return
             position = file.base_offset + file.size
+
+    def check(self) -> None:
+        """Raise StoreCorrupt if there is a place before the end that has no unit."""
+        at = self.begin
+        for position, _ in self.units(at):
+            at = position + UNIT_SIZE
+        file = self._files.find(at)
+        if file is not None and not _has_room(file, at):
+            at = file.base_offset + file.size
+            file = self._files.find(at)
+        if file is not None and at < self.end:
+            raise StoreCorrupt(
+                file.path, at - file.base_offset,
+                f"there is no unit here, but the timer log goes on up to position {self.end}",
+            )  # fmt: skip
 
     def take_expired(self, entered_before: int) -> list[MappedFile]:
         """Take out the files, except the last one, whose units were all entered before that time,
@@ -184,3 +208,8 @@ class TimerLog:
         self._expired.clear()
         self._files.close()
         self._retired.sweep()
+
+
+def _has_room(file: MappedFile, position: int) -> bool:
+    """Return whether another unit is written into the file at this position."""
+    return position - file.base_offset + UNIT_SIZE + _BLANK.size <= file.size

@@ -41,13 +41,16 @@ class TimerWheel:
 
     def open(self) -> None:
         """Map the file, or create it. Raises DiskFull, FileSizeMismatch."""
-        self._file = self._files.open_or_create(self._path, SIZE, "timer wheel")
+        # After a kill nobody knows whether its name is on the disk.
+        self._file = self._files.open_or_create(
+            self._path, SIZE, "timer wheel", (self._path.parent,)
+        )
         self._file.allocate()
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a file."""
-        return self._path.exists()
+        """Whether there is such a file, with anything in it."""
+        return self._path.exists() and self._path.stat().st_size > 0
 
     def get(self, time: int) -> Slot | None:
         """Return the slot of a time; None when it has no messages."""
