@@ -118,8 +118,8 @@ def keep(
         console.print(warning)
     if optimised is False:
         console.print(
-            "this Python was built without profile-guided optimisation: with it, as most are, "
-            "pocketmq is a sixth quicker"
+            "this Python does not say that it was built with profile-guided optimisation (Debian's "
+            "was, and does not): with it, pocketmq is a sixth quicker"
         )
     console.print(f"written to {path}")
 

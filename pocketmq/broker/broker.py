@@ -145,6 +145,7 @@ class Broker:
         )
         holds = self.components.pulls.holds
         holds.woken.after_turn = holds.parents.after_turn = server.flush
+        server.after_answers = holds.woken.run
         await server.start()
         if reservation is not None:
             reservation.close()

@@ -47,6 +47,7 @@ class TurnQueue:
         self._queue: deque[Iterator[int]] = deque()
         self._left = 0.0  # seconds of this turn
         self._scheduled = False
+        self._taking_turn = False
 
     def add(self, work: Iterator[int]) -> None:
         """Run this after everything that was added before it; not within this call."""
@@ -60,6 +61,11 @@ class TurnQueue:
         self._queue.append(work)
         if len(self._queue) == 1:
             self._run()
+
+    def run(self) -> None:
+        """Take the steps that fit into this turn now, if any wait, and not in the next turn."""
+        if self._queue and not self._taking_turn:
+            self._take_turn()
 
     def finish_first(self) -> bool:
         """Run what was added first to its end; False when nothing waits."""
@@ -84,12 +90,17 @@ class TurnQueue:
 
     def _turn(self) -> None:
         self._left = self._seconds
-        self._run()
-        self.after_turn()
+        self._take_turn()
         # Only now, so that what these steps asked the loop to do comes before the next ones.
         self._scheduled = False
         if self._queue:
             self._schedule()
+
+    def _take_turn(self) -> None:
+        self._taking_turn = True
+        self._run()
+        self.after_turn()
+        self._taking_turn = False
 
     def _run(self) -> None:
         queue = self._queue

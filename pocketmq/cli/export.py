@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
-from pocketmq.cli.options import directory, moment
+from pocketmq.cli.options import add_time_range, directory
 from pocketmq.cli.output import complain, counted
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
@@ -53,15 +53,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="NAME,NAME",
         help="only these columns; --columns help lists all",
     )
-    for name, word in (("--from", "at or after"), ("--until", "before")):
-        parser.add_argument(
-            name,
-            dest=name.strip("-") + "_time",
-            type=moment,
-            metavar="TIME",
-            help=f"only messages stored {word} this time: -10m, ISO 8601 (local unless it names a "
-            "zone), or ms since 1970",
-        )
+    add_time_range(parser)
     parser.add_argument(
         "--compression",
         choices=("zstd", "snappy", "gzip", "none"),

@@ -71,6 +71,19 @@ def moment(text: str, clock: Callable[[], float] = time.time) -> dt.datetime:
     return _time(text, clock, _TIMES)
 
 
+def add_time_range(parser: argparse.ArgumentParser) -> None:
+    """Add `--from` and `--until`, which become `from_time` and `until_time`."""
+    for name, word in (("--from", "at or after"), ("--until", "before")):
+        parser.add_argument(
+            name,
+            dest=name.strip("-") + "_time",
+            type=moment,
+            metavar="TIME",
+            help=f"only messages stored {word} this time: -10m, ISO 8601 (local unless it names a "
+            "zone), or ms since 1970",
+        )
+
+
 def _time(text: str, clock: Callable[[], float], wanted: str) -> dt.datetime:
     try:
         if text.startswith("-") and _DURATION.fullmatch(text[1:]) and not text[-1].isdigit():

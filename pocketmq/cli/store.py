@@ -161,6 +161,7 @@ def _repair(config: StoreConfig, options: argparse.Namespace) -> int:
 
 
 def _snapshot(config: StoreConfig, options: argparse.Namespace) -> int:
+    from pocketmq.store.errors import NotAFile
     from pocketmq.store.snapshot.store_snapshot import TargetNotEmpty, write_snapshot
 
     try:
@@ -168,6 +169,8 @@ def _snapshot(config: StoreConfig, options: argparse.Namespace) -> int:
             snapshot = write_snapshot(config, options.target, advanced)
     except TargetNotEmpty as error:
         return complain(str(error), ExitCode.USAGE)
+    except NotAFile as error:
+        return complain(str(error), ExitCode.UNAVAILABLE)
     if options.json:
         print_json(snapshot)
         return ExitCode.OK

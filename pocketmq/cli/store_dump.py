@@ -13,7 +13,7 @@ import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, nearest
 from pocketmq.cli.message_text import json_fields
-from pocketmq.cli.options import count, moment, offset
+from pocketmq.cli.options import add_time_range, count, offset
 from pocketmq.cli.output import complain, printable
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
@@ -42,15 +42,7 @@ def add_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--to-offset", type=offset, metavar="N", help="end before this offset (default: the end)"
     )
-    for name, word in (("--from", "at or after"), ("--until", "before")):
-        parser.add_argument(
-            name,
-            dest=name.strip("-") + "_time",
-            type=moment,
-            metavar="TIME",
-            help=f"only messages stored {word} this time: -10m, ISO 8601 (local unless it names a "
-            "zone), or ms since 1970",
-        )
+    add_time_range(parser)
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
     parser.add_argument("--body", action="store_true", help="print the bodies, too")
 

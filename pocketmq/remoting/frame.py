@@ -13,7 +13,7 @@ from pocketmq.remoting.binary_header import decode_binary_header, encode_binary_
 from pocketmq.remoting.codes import VERSION
 from pocketmq.remoting.command import Command, SerializeType
 from pocketmq.remoting.errors import EncodeError, FrameError, HeaderError
-from pocketmq.remoting.headers.base import Header, encode_entries, json_object
+from pocketmq.remoting.headers.base import Header, encode_entries, json_object, json_string
 from pocketmq.remoting.json_header import decode_json_header, encode_json_header
 from pocketmq.remoting.splitter import MAX_FRAME, FrameSplitter
 
@@ -113,15 +113,17 @@ def encode_response_frame(
 ) -> bytes:
     """Return a response frame up to its body, which the caller sends right after it.
 
-    Every message sent is answered through here: the usual answer (JSON, no remark) is one fixed
-    text with three holes.
+    Every message is answered through here: the usual answers (JSON) are fixed texts with holes.
 
     Raises:
         EncodeError: a code above 32 767 with a binary header; a header over 16 MiB.
     """
     if serialize_type == 0:
-        if remark is None and header is not None and not ext_fields:
-            data = _RESPONSE % (code, header.ext_json(), opaque)
+        if header is not None and not ext_fields:
+            if remark is None:
+                data = _RESPONSE % (code, header.ext_json(), opaque)
+            else:
+                data = _REMARKED % (code, header.ext_json(), opaque, json_string(remark))
             size = len(data)
             if size <= _MAX_HEADER:
                 return _pack_words(4 + size + body_length, size) + data
@@ -138,6 +140,10 @@ def encode_response_frame(
 
 _RESPONSE = (
     b'{"code":%%d,"extFields":%%b,"flag":1,"language":"PYTHON","opaque":%%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+)
+_REMARKED = (
+    b'{"code":%%d,"extFields":%%b,"flag":1,"language":"PYTHON","opaque":%%d,"remark":%%b,'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
 

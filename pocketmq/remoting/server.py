@@ -303,6 +303,7 @@ class RemotingServer:
 
     Attributes:
         on_connection_lost: callbacks, each called with the connection that is gone.
+        after_answers: called when the answers of a turn were sent; must not raise.
     """
 
     def __init__(
@@ -333,6 +334,7 @@ class RemotingServer:
         self.connections: set[ServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.on_connection_lost: list[Callable[[ServerConnection], None]] = []
+        self.after_answers: Callable[[], None] = lambda: None
         self.decoder = RequestDecoder(dispatcher.header_types)
         self._flushing: list[ServerConnection] = []
         # Connections with requests for which their turn was too short, in the order of the next.
@@ -415,6 +417,7 @@ class RemotingServer:
         flushing, self._flushing = self._flushing, []
         if flushing:
             self.flush_now(flushing)
+            self.after_answers()
 
     def flush_now(self, connections: Sequence[ServerConnection]) -> None:
         """Send what these connections have collected."""

@@ -44,7 +44,7 @@ def copy_file(
             os.ftruncate(writing, status.st_size)
             stop = status.st_size if end is None else min(end, status.st_size)
             copied = told = 0
-            for begin, behind in _extents(reading, stop):
+            for begin, behind in data_extents(reading, 0, stop):
                 for at in range(begin, behind, _CHUNK):
                     chunk = os.pread(reading, min(_CHUNK, behind - at), at)
                     if chunk != _ZEROS[: len(chunk)]:
@@ -115,10 +115,11 @@ def remove_tree(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _extents(fd: int, stop: int) -> list[tuple[int, int]]:
-    """Return the ranges before `stop` that may hold anything but zeros."""
+def data_extents(fd: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """Return the ranges from `start` to `stop` that may hold anything but zeros, as (begin, end)
+    pairs."""
     found = []
-    at = 0
+    at = start
     while at < stop:
         try:
             begin = os.lseek(fd, at, os.SEEK_DATA)

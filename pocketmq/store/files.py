@@ -27,7 +27,7 @@ from typing import Final
 from uuid import UUID
 
 from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory, NotAFile
-from pocketmq.store.file_copies import unshare
+from pocketmq.store.file_copies import data_extents, unshare
 
 log = logging.getLogger(__name__)
 
@@ -152,19 +152,8 @@ class MappedFile:
     def data_extents(self, start: int) -> list[tuple[int, int]]:
         """Return the ranges from `start` on that may hold anything but zeros, as (begin, end)
         pairs."""
-        extents = []
         with self._descriptor() as fd:
-            while start < self.size:
-                try:
-                    begin = os.lseek(fd, start, os.SEEK_DATA)
-                    end = os.lseek(fd, begin, os.SEEK_HOLE)
-                except OSError as error:
-                    if error.errno == errno.ENXIO:
-                        break  # nothing but holes from here on
-                    begin, end = start, self.size  # a file system without holes
-                extents.append((begin, end))
-                start = end
-        return extents
+            return data_extents(fd, start, self.size)
 
     def has_data(self, start: int) -> bool:
         """Return whether any byte from `start` on is not zero."""

@@ -285,6 +285,10 @@ class MessageStore:
         self._lock.acquire()
         try:
             clean = self._was_closed = not self._lock.aborted
+            # The first queue does not sync this name if its topic is deleted before.
+            self._files.make_directory(config.consume_queue_directory)
+            if not clean:
+                self._files.sync_directory(root)
             directory = config.commit_log_directory
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()

@@ -145,9 +145,10 @@ class StoreWriter:
 
     def try_settle(self) -> None:
         """Do the same for a reader: what cannot be written is not there yet."""
-        # Before every read: `contextlib.suppress` would cost a tenth of a pull.
-        try:  # noqa: SIM105
-            self.settle()
+        # Before every read, so not by a call of `settle` and `contextlib.suppress`.
+        try:
+            if self._unwritten is None or self._try_again():
+                self._pending.settle()
         except OSError:
             pass
 

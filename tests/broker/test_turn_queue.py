@@ -67,6 +67,27 @@ async def test_work_begins_at_once_while_the_turn_has_time(work: Work) -> None:
     assert work.done[5:] == ["d0"]
 
 
+async def test_what_waits_can_be_run_in_this_turn(work: Work) -> None:
+    queue = TurnQueue(seconds=3, clock=work.clock)
+    ends: list[int] = []
+
+    def after_turn() -> None:
+        ends.append(len(work.done))
+        queue.run()  # as answers that are sent do, which is no turn of its own
+
+    queue.after_turn = after_turn
+    queue.run()
+    assert ends == []
+    queue.add(work.steps("a", 2))
+    queue.add(work.steps("b", 5))
+    queue.run()
+    assert work.done == ["a0", "a1", "b0"]
+    queue.run()
+    assert len(work.done) == 3
+    assert await turns(work) == [3, 6, 7]
+    assert ends == [3, 3, 6, 7]
+
+
 async def test_what_waits_goes_before_what_begins(work: Work) -> None:
     queue = TurnQueue(seconds=3, clock=work.clock)
     queue.add(work.steps("a", 1))

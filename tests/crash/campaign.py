@@ -27,6 +27,7 @@ from tests.interop.harness.ports import free_port
 from .broker_process import BrokerProcess
 from .deletions import Deletions
 from .ledger import Ending, Ledger, Sent, now_ms
+from .lies import TIMER_SLOT_MS
 from .traffic import DELAY_LEVELS, QUEUES, Traffic, make_groups
 from .verdict import Verdict
 
@@ -40,7 +41,7 @@ SETTINGS: Final = {
     "defaultTopicQueueNums": QUEUES,
     "messageDelayLevel": DELAY_LEVELS,
     "flushDelayOffsetInterval": 100,
-    "timerPrecisionMs": 100,
+    "timerPrecisionMs": TIMER_SLOT_MS,
     "timerRollWindowSlot": 20,
     "timerFlushIntervalMs": 100,
     "recallMessageEnable": True,

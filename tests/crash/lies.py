@@ -19,6 +19,9 @@ from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
 
+#: The timerPrecisionMs of the campaign.
+TIMER_SLOT_MS: Final = 100
+
 
 class Lie(NamedTuple):
     tell: Callable[[], None]
@@ -45,7 +48,9 @@ def _forget_overdue_timers() -> None:
 
     def open_(checkpoint: TimerCheckpoint) -> None:
         honest(checkpoint)
-        checkpoint.read_time = time.time_ns() // 1_000_000
+        # Where a slot begins: between two of them it would also deliver too early.
+        now = time.time_ns() // 1_000_000
+        checkpoint.read_time = max(checkpoint.read_time, now - now % TIMER_SLOT_MS)
 
     mock.patch.object(TimerCheckpoint, "open", open_).start()
 

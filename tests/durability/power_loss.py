@@ -156,15 +156,17 @@ class PowerLoss:
             await verdict.find()
         shutil.rmtree(opened)
         self._note(verdict, root, how)
+        # What ASYNC_FLUSH lost; messages that were due have its place in the log by now.
+        messages = moment.ledger.messages
+        kept = [message for message in messages if message.physical_offset < verdict.end]
+        ledger = Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
         for again in moments.kept:
             second, how_again = self._draw(again)
-            second_verdict = self._verdict(second, again.ledger)
+            second_verdict = self._verdict(second, ledger)
             await second_verdict.find()
             self._note(second_verdict, root, f"{how}; cut again in recovery: {how_again}")
             shutil.rmtree(second)
-        messages = moment.ledger.messages
-        kept = [message for message in messages if message.physical_offset < verdict.end]
-        return root, Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
+        return root, ledger
 
     def _verdict(self, root: Path, ledger: Ledger, files: Files | None = None) -> Verdict:
         return Verdict(root, ledger, sync=self._sync, timed=self._timed, files=files)

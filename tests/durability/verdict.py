@@ -26,6 +26,7 @@ MOST_QUERIES: Final = 8
 END_OF_TIME: Final = 2**62
 #: When all timed messages of a campaign are due.
 LATER_MS: Final = 40_000
+TURNS: Final = 8
 
 
 class Verdict:
@@ -130,7 +131,10 @@ class Verdict:
         except StoreError as error:
             self.faults.append(f"the timers do not open: {error}")
             return
-        self._time.advance(LATER_MS)
+        # What is stored anew, since it is too far away, is read when it is on the disk.
+        for _ in range(TURNS):
+            self._time.advance(LATER_MS // TURNS)
+            await store.all_flushed()
         await timer.stop()
         await timer.save()
         timer.close()

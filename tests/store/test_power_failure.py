@@ -77,6 +77,7 @@ async def test_what_was_cut_off_the_log_does_not_come_back(bench: Any) -> None:
     (torn, *_) = put(bench, store, 10)
     crashed = bench.copy("crashed")
     patch(crashed.segment(), torn.physical_offset + 100, b"\xff")
+    crashed.files.boot_id = lambda: b"another boot, 16"
     synced: list[bytes] = []
     sync = crashed.files.fdatasync
 

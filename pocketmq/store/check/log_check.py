@@ -219,7 +219,10 @@ class LogCheck:
         """Return the scan of each file that has bytes; None when it is gone by now. A large log is
         scanned by several processes, since each is busy with Python most of the time."""
         files = [file for file in files if file.size]
-        jobs = [(file.path, file.base, file.size, file.size == self.file_size) for file in files]
+        jobs = [
+            (file.path, file.base, min(file.size, self.file_size), file.size >= self.file_size)
+            for file in files
+        ]
         if self._processes < 2 or len(jobs) < 2:
             for job in jobs:
                 yield scan_path(*job, self._advanced)
@@ -242,6 +245,7 @@ class LogCheck:
         self, file: LogFile, scan: FileScan, met: Callable[[int, Records], None], *, last: bool
     ) -> None:
         base, behind = file.base, file.base + self.file_size
+        size = min(file.size, self.file_size)
         blocks = []
         for found in scan.found:
             if isinstance(found, Records):
@@ -251,8 +255,8 @@ class LogCheck:
             elif isinstance(found, Gap) and last and self._in_progress(base + found.begin):
                 self.end = self._reached = base + found.begin
                 break
-            elif isinstance(found, Gap) and (found.end < file.size or not last):
-                end = behind if found.end == file.size else base + found.end
+            elif isinstance(found, Gap) and (found.end < size or not last):
+                end = behind if found.end == size else base + found.end
                 self._note(base + found.begin, end, found.reason)
             elif isinstance(found, Gap):
                 self._torn(base + found.begin, found.reason)
@@ -265,7 +269,7 @@ class LogCheck:
             records = Records(*(np.concatenate(column).astype(np.int64) for column in columns))
             numbers = [self.topics.number(name.encode()) for name in scan.topics]
             met(base, records._replace(topic=np.array(numbers, np.int64)[records.topic]))
-        if file.size != self.file_size:
+        if file.size < self.file_size:
             self._note(
                 max(self.end, base), behind,
                 f"the file has {file.size} bytes instead of {self.file_size}",

@@ -90,7 +90,8 @@ class QueueFiles:
 
     Attributes:
         begin, end: the queue offsets that have entries, as they were found.
-        not_entered: how many messages of the log belong behind `end`.
+        not_entered: how many messages of the log belong behind `end`; `missing` of them should
+            have been entered.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class QueueFiles:
         self.bad: list[BadFile] = []
         self._size = size
         self._entries = entries
-        self.not_entered = 0
+        self.not_entered = self.missing = 0
         self._seen: list[tuple[int, int]] = []  # offsets that a record agrees with
         self._wrong: list[tuple[int, int]] = []
         self._older: list[tuple[int, int]] = []  # entries of later records, it seems
@@ -160,6 +161,25 @@ class QueueFiles:
             return False
         return int(self.at(np.array([offset]))["physical"][0]) == physical
 
+    def file_of(self, offset: int) -> int:
+        """Return the first queue offset of the file that an offset is in."""
+        return offset - offset % (self._size // UNIT)
+
+    def agreeing(self, first: int) -> int:
+        """Return how many entries of the file that begins at a queue offset lead to their
+        messages."""
+        behind = first + self._size // UNIT
+        return sum(max(0, min(end, behind) - max(begin, first)) for begin, end in self._seen)
+
+    def has_place_for(self, offset: int, physical: int) -> bool:
+        """Return whether the message of a queue offset may be at a physical offset: its entry, or
+        what it would come before or behind, says so."""
+        if offset >= self.end:
+            return physical > self._last_physical
+        if offset >= self.begin:
+            return self.leads_to(offset, physical)
+        return physical < int(self.at(np.array([self.begin]))["physical"][0])
+
     def is_in_log(self, offset: int) -> bool:
         """Return whether the log has the message of an offset, though the entry does not lead to
         it."""
@@ -170,8 +190,10 @@ class QueueFiles:
         offsets: npt.NDArray[np.int64],
         physical: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
+        entered: int,
     ) -> None:
-        """Compare the entries with the records of one commit-log file."""
+        """Compare the entries with the records of one commit-log file. Those before the physical
+        offset `entered` have entries."""
         entries = self.at(offsets)
         fits = (entries["physical"] == physical) & (entries["size"] == sizes)
         self._seen += ranges(offsets[fits])
@@ -183,6 +205,7 @@ class QueueFiles:
         # One before the record of the last entry is of an earlier life, too.
         behind = ~fits & ~older & (offsets >= self.end) & (physical > self._last_physical)
         self.not_entered += int(np.count_nonzero(behind))
+        self.missing += int(np.count_nonzero(behind & (physical < entered)))
         self._wrong += ranges(wrong[wrong < self.end])
 
     def _with_entries(self, begin: int, end: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -227,19 +250,26 @@ class QueueCheck:
 
     Attributes:
         queues: by topic and queue id.
-        unknown: topics and queue ids of records without a queue, and how many; of deleted topics,
-            mostly.
+        unknown: topics and queue ids of records without a queue, and how many there are; of deleted
+            topics, mostly.
+        missing: those of them that have records before `entered`.
     """
 
     def __init__(
-        self, directory: Path, otherwise: int, foreign: frozenset[str] = frozenset()
+        self,
+        directory: Path,
+        otherwise: int,
+        foreign: frozenset[str] = frozenset(),
+        entered: int = 0,
     ) -> None:
         """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
-        are of another kind."""
+        are of another kind. Messages before the physical offset `entered` are in their queues."""
         self._foreign = foreign
+        self._entered = entered
         entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
+        self.missing: set[tuple[str, int]] = set()
         paths = queue_directories(directory)
         self.file_size = queue_file_size(paths, otherwise)
         for path in paths:
@@ -280,8 +310,10 @@ class QueueCheck:
                 continue
             if queue is None:
                 self.unknown[key] = self.unknown.get(key, 0) + behind - first
+                if base + int(part.at[0]) < self._entered:
+                    self.missing.add(key)
             else:
-                queue.compare(part.queue_offset, base + part.at, part.size)
+                queue.compare(part.queue_offset, base + part.at, part.size, self._entered)
 
     def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
         """See `QueueFiles.disagreements`."""

@@ -34,6 +34,7 @@ from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 from pocketmq.store.timer.timer_index import TimerIndex
 
+_ALL: Final = 1 << 62  # behind every physical offset
 #: The key of each table, and how deep its objects lie in each other, as far as it matters here.
 _SHAPES: Final = {
     "topics.json": ("topicConfigTable", None),
@@ -103,12 +104,16 @@ class StoreCheck:
         """Look through everything; `state` is how the last process left it. Raises OSError."""
         config = self._config
         opened = state is State.OPEN
-        flushed = self._checkpoint()
+        flushed, entered = self._checkpoint()
+        if state is State.CLEAN:
+            entered = _ALL
         # The queues first: what they point at is in the log by then.
         foreign: frozenset[str] = frozenset()
         with suppress(StoreError):  # the table is looked at below
             foreign = batch_topics(config.root)
-        queues = QueueCheck(config.consume_queue_directory, config.consume_queue_file_size, foreign)
+        queues = QueueCheck(
+            config.consume_queue_directory, config.consume_queue_file_size, foreign, entered
+        )
         log = LogCheck(
             config.commit_log_directory,
             config.mapped_file_size_commit_log,
@@ -137,16 +142,19 @@ class StoreCheck:
             )
         )
 
-    def _checkpoint(self) -> int | None:
+    def _checkpoint(self) -> tuple[int | None, int]:
+        """Return the physical offsets up to which the log was flushed, if that is known, and up to
+        which messages are in their queues."""
         checkpoint = Checkpoint(DryFiles(), self._config.root / "checkpoint")
         try:
             checkpoint.open()
         except FileSizeMismatch as error:
             self._add("checkpoint", error.path, f"{error.actual} bytes instead of {error.expected}")
-            return None
-        flushed = checkpoint.confirm_physical_offset if checkpoint.exact else None
+            return None, 0
         checkpoint.close()
-        return flushed
+        if not checkpoint.exact:
+            return None, 0
+        return checkpoint.confirm_physical_offset, checkpoint.entered_offset
 
     def _report_log(self, log: LogCheck) -> None:
         for path in log.strange:
@@ -171,31 +179,32 @@ class StoreCheck:
                 "consumequeue", f"{each.topic}/{each.queue_id}", each.reason,
                 begin=each.begin, end=each.end, derived=True,
             )  # fmt: skip
+        for queue in queues.queues.values():
+            if queue.missing:
+                self._add(
+                    "consumequeue", f"{queue.topic}/{queue.queue_id}",
+                    f"{queue.missing} messages of the commit log are not in the queue",
+                    begin=queue.end, end=queue.end + queue.missing, derived=True,
+                )  # fmt: skip
         waiting = queues.not_entered
-        if waiting and state is State.CLEAN:
-            for queue in queues.queues.values():
-                if queue.not_entered:
-                    self._add(
-                        "consumequeue", f"{queue.topic}/{queue.queue_id}",
-                        f"{queue.not_entered} messages of the commit log are not in the queue",
-                        begin=queue.end, end=queue.end + queue.not_entered, derived=True,
-                    )  # fmt: skip
-        elif waiting and state is State.CRASHED:
-            self._remarks.append(
-                f"{waiting} messages of the commit log are not in their queues: a start after a "
-                "crash enters them, `pocketmq store repair` always does"
-            )
-        known = known_topics(self._config.root)
+        known = {*known_topics(self._config.root), *lost_topics(self._config.root, queues.queues)}
         for (topic, queue_id), count in queues.unknown.items():
-            if topic in known:
+            if topic not in known:
+                self._remarks.append(
+                    f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was "
+                    "the topic deleted?"
+                )
+            elif (topic, queue_id) in queues.missing:
                 self._add(
                     "consumequeue", f"{topic}/{queue_id}",
                     f"no queue, but {count} messages in the commit log", derived=True,
                 )  # fmt: skip
-                continue
+            else:
+                waiting += count
+        if waiting and state is State.CRASHED:
             self._remarks.append(
-                f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was the "
-                "topic deleted?"
+                f"{waiting} messages of the commit log are not in their queues: a start after a "
+                "crash enters them, `pocketmq store repair` always does"
             )
         files = sum(len(queue.files) for queue in queues.queues.values())
         self._part("consumequeue", files, files * queues.file_size, queues.entries)

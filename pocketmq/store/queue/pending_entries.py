@@ -55,7 +55,8 @@ class PendingEntries:
 
     def settle(self) -> None:
         """Have everything that was put written, and entered if that is enough. Raises OSError."""
-        self._log.write()
+        if self._log.end != self._log.written:
+            self._log.write()
         if self._after_flush:
             return
         if self._waiting:

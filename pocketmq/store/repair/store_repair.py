@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -111,6 +112,20 @@ def repair_store(
         return _Repairing(config, clock, dry_run=False, lock=lock).run(advanced)
     finally:
         lock.release()
+
+
+class _Misnamed(NamedTuple):
+    """A record that names another topic, queue or queue offset than the entry that leads to it."""
+
+    entry: LostMessage
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+    def queue_file(self, check: StoreCheck) -> tuple[str, int, int]:
+        """Return the queue that the entry is in, and the first queue offset of its file."""
+        key = self.entry.topic, self.entry.queue_id
+        return *key, check.queues.queues[key].file_of(self.entry.queue_offset)
 
 
 class _Repairing:
@@ -276,19 +291,29 @@ class _Repairing:
 
     def _mend_heads(self, check: StoreCheck) -> None:
         """Correct records whose topic, queue or queue offset, which no checksum covers, are not
-        those of the queue that leads to them."""
+        those of the queue that leads to them. If most of the queue's file leads to records of
+        another queue, the file is that one's, and the records are right."""
+        queues = check.queues.queues
+        found = list(self._misnamed(check))
+        wrong = Counter(each.queue_file(check) for each in found)
+        for each in found:
+            file = each.queue_file(check)
+            is_trusted = queues[file[:2]].agreeing(file[2]) >= wrong[file]
+            if is_trusted or (each.topic, each.queue_id) not in queues:
+                self._mend_head(check, each)
+
+    def _misnamed(self, check: StoreCheck) -> Iterator[_Misnamed]:
+        """Return good records that name another place than the queue that leads to them."""
         log, queues = check.log, check.queues.queues
         for entry in _without_message(check):
-            base = entry.physical_offset // log.file_size * log.file_size
-            path = log.directory / f"{base:020d}"
             damaged = any(
                 place.begin < entry.end and entry.physical_offset < place.end
                 for place in log.damage
             )
+            path, at = _place_in(check, entry)
             if damaged or not _has_bytes(path):
                 continue
-            at = entry.physical_offset - base
-            with self._mapped(path, base) as file:
+            with self._mapped(path, entry.physical_offset - at) as file:
                 record = _record_at(file, at)
                 if (
                     record is None
@@ -299,22 +324,21 @@ class _Repairing:
                 own = queues.get((record.topic, record.queue_id))
                 if own is not None and own.leads_to(record.queue_offset, record.physical_offset):
                     continue
-                mended = _with_place(record, entry)
-            self._mend_head(path, base, record, entry, mended)
+                yield _Misnamed(entry, record.topic, record.queue_id, record.queue_offset)
 
-    def _mend_head(
-        self, path: Path, base: int, record: Record, entry: LostMessage, mended: bytes
-    ) -> None:
-        at = record.physical_offset - base
+    def _mend_head(self, check: StoreCheck, misnamed: _Misnamed) -> None:
+        entry = misnamed.entry
+        path, at = _place_in(check, entry)
         self._actions.append(
-            f"{path}: the record at byte {at} said that it is message {record.queue_offset} "
-            f"of {record.topic}/{record.queue_id}; corrected to message {entry.queue_offset} of "
-            f"{entry.topic}/{entry.queue_id}, whose entry leads there"
+            f"{path}: the record at byte {at} said that it is message {misnamed.queue_offset} "
+            f"of {misnamed.topic}/{misnamed.queue_id}; corrected to message {entry.queue_offset} "
+            f"of {entry.topic}/{entry.queue_id}, whose entry leads there"
         )
         if self._dry_run:
             return
         self._files.unshare(path)
-        with self._mapped(path, base) as file:
+        with self._mapped(path, entry.physical_offset - at) as file:
+            mended = _with_place(decode(file.view, at), entry)
             self._keep(file, at, at + len(mended))
             file.map[at : at + len(mended)] = mended
             file.sync()
@@ -502,6 +526,12 @@ def _with_place(record: Record, entry: LostMessage) -> bytes:
     return bytes(mended)
 
 
+def _place_in(check: StoreCheck, message: LostMessage) -> tuple[Path, int]:
+    """Return the file of the log that a message begins in, and at which byte."""
+    at = message.physical_offset % check.log.file_size
+    return check.log.directory / f"{message.physical_offset - at:020d}", at
+
+
 def _has_bytes(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
@@ -522,12 +552,10 @@ def _draft(path: Path) -> Path:
 
 
 def _is_expected(check: StoreCheck, record: Record) -> bool:
-    """Return whether the queue of a record has it at this place, as far as it has any there: one of
-    another store lies elsewhere."""
+    """Return whether the queue of a record has room for it at this place: one of another store
+    lies elsewhere."""
     queue = check.queues.queues.get((record.topic, record.queue_id))
-    if queue is None or not queue.begin <= record.queue_offset < queue.end:
-        return True
-    return queue.leads_to(record.queue_offset, record.physical_offset)
+    return queue is None or queue.has_place_for(record.queue_offset, record.physical_offset)
 
 
 def _record_at(file: MappedFile, at: int) -> Record | None:

@@ -95,6 +95,7 @@ def write_snapshot(
 
     Raises:
         TargetNotEmpty: there is something in `target`, or it lies within the store.
+        NotAFile: a directory has the name of a file of the log.
         OSError: the store cannot be read, or the copy cannot be written.
     """
     config = sized(config)
