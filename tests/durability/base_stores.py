@@ -39,7 +39,7 @@ class Waiting(NamedTuple):
 class BaseStore(NamedTuple):
     """A store as it was left, and what it must serve.
 
-    `now` is when that was, ms; `deleted` has topics whose queues may be there or not.
+    `now` is the ms after that; `deleted` has topics whose queues may be there or not.
     """
 
     name: str
@@ -104,7 +104,7 @@ async def _base_store(root: Path, name: str, seed: int) -> BaseStore:
         waiting = [each for each in _waiting(served) if each.topic not in ledger.deleted]
     shutil.rmtree(root)
     return BaseStore(
-        name, image, served, tuple(waiting), frozenset(ledger.deleted), timed, clock.now
+        name, image, served, tuple(waiting), frozenset(ledger.deleted), timed, clock.now + 1
     )
 
 

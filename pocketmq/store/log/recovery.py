@@ -97,8 +97,14 @@ class Recovery:
                 "in place on purpose, remove the file checkpoint",
             )  # fmt: skip
         self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
-        for queue in self._queues.all:
-            self._cut(queue, end)
+        cut = [queue for queue in self._queues.all if self._cut(queue, end)]
+        if cut and checkpoint.same_boot:
+            # An entry is written after its message, and no power failure has taken that.
+            log.warning(
+                "%s: the last entries do not lead to their messages; building the consume queues "
+                "from the whole commit log", cut[0].files.directory,
+            )  # fmt: skip
+            self._rebuild = True
         if self._clean and checkpoint.queue_bounds not in (0, self._queues.bounds()):
             log.warning(
                 "%s: the consume queues do not begin and end where they did when the store was "
@@ -205,10 +211,10 @@ class Recovery:
                 self._enter_lost(record)
         return walk
 
-    def _cut(self, queue: ConsumeQueue, start: int) -> None:
+    def _cut(self, queue: ConsumeQueue, start: int) -> bool:
         """Cut off the entries of records from `start` on, which the walk enters, and those that do
         not point at their message: the reference leaves remains of earlier lives behind the end of
-        its files."""
+        its files. Return whether there were any."""
         end = offset = queue.max_offset
         while offset > queue.min_offset:
             entry = queue.entry(offset - 1)
@@ -221,6 +227,8 @@ class Recovery:
         if end < queue.max_offset:
             self._keep(queue, end)
             queue.truncate(end)
+            return True
+        return False
 
     def _keep(self, queue: ConsumeQueue, begin: int) -> None:
         """Remember the entries from `begin` on, which are about to be cut off: when the store turns

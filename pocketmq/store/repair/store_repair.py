@@ -552,10 +552,14 @@ def _draft(path: Path) -> Path:
 
 
 def _is_expected(check: StoreCheck, record: Record) -> bool:
-    """Return whether the queue of a record has room for it at this place: one of another store
-    lies elsewhere."""
+    """Return whether the queue of a record leads to this place, or has room for it where the log
+    lacks something: one of another store lies elsewhere."""
     queue = check.queues.queues.get((record.topic, record.queue_id))
-    return queue is None or queue.has_place_for(record.queue_offset, record.physical_offset)
+    place = record.queue_offset, record.physical_offset
+    if queue is not None and queue.leads_to(*place):
+        return True
+    is_lacking = any(each.begin <= record.physical_offset < each.end for each in check.log.damage)
+    return is_lacking and (queue is None or queue.has_place_for(*place))
 
 
 def _record_at(file: MappedFile, at: int) -> Record | None:
