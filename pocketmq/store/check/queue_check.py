@@ -146,11 +146,13 @@ class QueueFiles:
     def at(self, offsets: npt.NDArray[np.int64]) -> EntryArray:
         """Return the entries of some offsets; zeros where there is none."""
         found = np.zeros(len(offsets), ENTRY_DTYPE)
-        bases = offsets * UNIT // self._size * self._size
-        for base in np.unique(bases).tolist():
+        per_file = self._size // UNIT
+        files = offsets // per_file
+        for file in np.unique(files).tolist():
+            base = file * self._size  # not in numpy: a damaged record may have any offset
             entries = self._entries.of(self._path(base)) if base in self.files else _NOTHING
-            rows = np.flatnonzero(bases == base)
-            numbers = offsets[rows] - base // UNIT
+            rows = np.flatnonzero(files == file)
+            numbers = offsets[rows] - file * per_file
             inside = numbers < len(entries)
             found[rows[inside]] = entries[numbers[inside]]
         return found

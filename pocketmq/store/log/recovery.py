@@ -34,6 +34,8 @@ from pocketmq.store.queue.queue_entry import pack_entry
 
 log = logging.getLogger(__name__)
 
+_MOST_OFFSET: Final = 2**63 // CONSUME_QUEUE_UNIT  # its entry's place is a signed 64-bit number
+
 _KEPT_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -285,6 +287,13 @@ class Recovery:
             self._skipped += 1
             return
         offset = record.queue_offset
+        if not 0 <= offset < _MOST_OFFSET:
+            log.error(
+                "the record at physical offset %d says that it is message %d of %s/%d: it is "
+                "damaged and has no entry", record.physical_offset, offset, record.topic,
+                record.queue_id,
+            )  # fmt: skip
+            return
         if queue.max_offset < queue.next_offset:  # the messages at its end are lost ...
             if offset < queue.next_offset:
                 queue.truncate(queue.max_offset)  # ... and another broker gave their offsets again
