@@ -41,6 +41,7 @@ def store_exit_codes() -> ExitCodes:
         DiskFull,
         FileSizeMismatch,
         NotADirectory,
+        NotAFile,
         StoreCorrupt,
         StoreLocked,
     )
@@ -53,6 +54,7 @@ def store_exit_codes() -> ExitCodes:
         FileSizeMismatch: ExitCode.CONFIG,
         DiskFull: ExitCode.UNAVAILABLE,
         NotADirectory: ExitCode.UNAVAILABLE,
+        NotAFile: ExitCode.UNAVAILABLE,
         OSError: ExitCode.UNAVAILABLE,  # the last: a directory that cannot be made or written
     }
 

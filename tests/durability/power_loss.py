@@ -7,13 +7,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest import mock
+from uuid import uuid4
 
 from pocketmq.broker.broker import Broker
 from pocketmq.store.files import Files
 
 from .crash_state import write_state
 from .disk import Disk, Lie, Remains
-from .traffic import Ledger, Traffic, configuration
+from .traffic import Ledger, Traffic, configuration, small_wheel
 from .verdict import Verdict
 
 #: Moments of a life that are kept to draw states from.
@@ -24,6 +26,8 @@ STEPS: Final = 30
 LIVES: Final = 6
 #: How many of the states are cut again while they are being recovered.
 CUT_AGAIN: Final = 0.15
+#: Of timed messages, ms; the longest is beyond what the small wheel has room for.
+DELAYS: Final = (100, 400, 1_500, 15_000)
 
 
 class Moment(NamedTuple):
@@ -69,6 +73,11 @@ class Moments:
         return Moment(remains, ledger)
 
 
+def _empty(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.mkdir()
+
+
 class PowerLoss:
     """Counts states and collects what is wrong in them, as lines that say how to see it again.
 
@@ -81,25 +90,32 @@ class PowerLoss:
         seed: int,
         *,
         sync: bool,
+        timed: bool = False,
         lie: Lie | None = None,
     ) -> None:
+        """With `timed`, timed messages are sent as well."""
         self.states = 0
         self.lives = 0
         self.faults: list[str] = []
         self._directory = directory
         self._random = random.Random(seed)
         self._sync = sync
+        self._timed = timed
         self._lie = lie
 
     async def run(self, states: int, per_life: int = 40) -> None:
         """Try at least so many states, or until one is wrong, which is left in the directory."""
         ledger, root = Ledger(), self._directory / "life"
         root.mkdir(parents=True)
+        # Each store is opened after another start of the machine.
+        with mock.patch.object(Files, "boot_id", side_effect=lambda: uuid4().bytes), small_wheel():
+            await self._run(ledger, root, states, per_life)
+
+    async def _run(self, ledger: Ledger, root: Path, states: int, per_life: int) -> None:
         while self.states < states and not self.faults:
             if self.lives % LIVES == 0:
                 ledger = Ledger()
-                shutil.rmtree(root)
-                root.mkdir()
+                _empty(root)
             self.lives += 1
             moments = await self._live(root, ledger)
             shutil.rmtree(root)
@@ -111,7 +127,7 @@ class PowerLoss:
                     shutil.rmtree(other)
 
     async def _live(self, root: Path, ledger: Ledger) -> list[Moment]:
-        broker = Broker(configuration(root, sync=self._sync))
+        broker = Broker(configuration(root, sync=self._sync, timed=self._timed))
 
         def log_begin() -> int:
             return broker.store.commit_log.min_offset if hasattr(broker, "store") else 0
@@ -120,7 +136,7 @@ class PowerLoss:
         disk = Disk(root, self._random, watcher=moments, lie=self._lie)
         with disk.recording():
             async with broker:
-                traffic = Traffic(ledger, self._random, self.lives)
+                traffic = Traffic(ledger, self._random, self.lives, DELAYS)
                 await traffic.run(broker, STEPS)
                 assert traffic.refused == []
         return moments.kept
@@ -132,23 +148,28 @@ class PowerLoss:
         shutil.copytree(root, opened)
         moments = Moments(moment.ledger, self._random, 3)
         if self._random.random() < CUT_AGAIN:
-            verdict = Verdict(opened, moment.ledger, sync=self._sync, files=Files())
+            verdict = self._verdict(opened, moment.ledger, Files())
             with Disk(opened, self._random, watcher=moments, lie=self._lie).recording():
                 await verdict.find()
         else:
-            verdict = Verdict(opened, moment.ledger, sync=self._sync)
+            verdict = self._verdict(opened, moment.ledger)
             await verdict.find()
         shutil.rmtree(opened)
         self._note(verdict, root, how)
+        # What ASYNC_FLUSH lost; messages that were due have its place in the log by now.
+        messages = moment.ledger.messages
+        kept = [message for message in messages if message.physical_offset < verdict.end]
+        ledger = Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
         for again in moments.kept:
             second, how_again = self._draw(again)
-            second_verdict = Verdict(second, again.ledger, sync=self._sync)
+            second_verdict = self._verdict(second, ledger)
             await second_verdict.find()
             self._note(second_verdict, root, f"{how}; cut again in recovery: {how_again}")
             shutil.rmtree(second)
-        messages = moment.ledger.messages
-        kept = [message for message in messages if message.physical_offset < verdict.end]
-        return root, Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
+        return root, ledger
+
+    def _verdict(self, root: Path, ledger: Ledger, files: Files | None = None) -> Verdict:
+        return Verdict(root, ledger, sync=self._sync, timed=self._timed, files=files)
 
     def _draw(self, moment: Moment) -> tuple[Path, str]:
         self.states += 1

@@ -3,9 +3,8 @@
 It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
 the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
 Behind the 40 bytes, which that broker leaves alone, there are these once more,
-`entered_offset`, and the boot id of the machine: as long as the 40 bytes and their copy are equal,
-no other broker has written to the store since.
-Reference: StoreCheckpoint.
+`entered_offset`, the boot id of the machine, and `queue_bounds`: as long as the 40 bytes and their
+copy are equal, no other broker has written to the store since. Reference: StoreCheckpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">5q")
-_OURS: Final = Struct(">40s40sq16s")
+_OURS: Final = Struct(">40s40sq16sq")
 _NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
@@ -40,10 +39,13 @@ class Checkpoint:
             broker reads it in controller mode only, where what lies behind waits to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
             consume queues; not of the official broker.
+        queue_bounds: a digest of where the queues began and ended when the store was closed;
+            0 while it is open, and where that is not known.
         holds_logics: whether `logics_timestamp` stays as it is: there may be messages that only the
             official broker can enter into their queues, and it looks for them from that time on.
         exact: whether the file, when it was opened, was as we had written it, so that the two
             offsets can be relied on.
+        reliable: whether it was written at all: one of zeros says nothing of what was flushed.
         same_boot: whether the machine has been running since the last process opened the store, so
             that nothing which that process wrote is lost.
     """
@@ -58,14 +60,19 @@ class Checkpoint:
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
         self.entered_offset = 0
+        self.queue_bounds = 0
         self.holds_logics = False
         self.exact = False
+        self.reliable = False
         self.same_boot = False
         self._boot = _NO_BOOT
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
-        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
+        # After a kill nobody knows whether its name is on the disk.
+        self._file = self._files.open_or_create(
+            self._path, SIZE, "checkpoint", (self._path.parent,)
+        )
         (
             self.physic_timestamp,
             self.logics_timestamp,
@@ -73,9 +80,12 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         ) = _FIELDS.unpack_from(self._file.map)
-        fields, copy, self.entered_offset, boot = _OURS.unpack_from(self._file.map)
+        fields, copy, self.entered_offset, boot, ends = _OURS.unpack_from(self._file.map)
         self.exact = fields == copy
+        self.queue_bounds = ends if self.exact else 0
         self._boot = self._files.boot_id()
+        # A machine that does not tell its boots writes none.
+        self.reliable = not self.exact or boot != _NO_BOOT or self._boot == _NO_BOOT
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
 
     @classmethod
@@ -106,7 +116,15 @@ class Checkpoint:
                 self.master_flushed_offset,
                 self.confirm_physical_offset,
             )
-            _OURS.pack_into(self._file.map, 0, fields, fields, self.entered_offset, self._boot)
+            _OURS.pack_into(
+                self._file.map,
+                0,
+                fields,
+                fields,
+                self.entered_offset,
+                self._boot,
+                self.queue_bounds,
+            )
 
     def sync(self) -> None:
         """Save, and wait until it is on the disk; off the event loop. Raises OSError."""

@@ -34,6 +34,8 @@ from pocketmq.store.queue.queue_entry import pack_entry
 
 log = logging.getLogger(__name__)
 
+_MOST_OFFSET: Final = 2**63 // CONSUME_QUEUE_UNIT  # its entry's place is a signed 64-bit number
+
 _KEPT_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -84,6 +86,7 @@ class Recovery:
         if not files.mapped:
             self._without_log()
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = 0
+            checkpoint.queue_bounds = 0
             return
         # Until the walk is over, everything in the files may be looked at.
         end = files.mapped[-1].base_offset + files.file_size
@@ -96,8 +99,21 @@ class Recovery:
                 "in place on purpose, remove the file checkpoint",
             )  # fmt: skip
         self._ends = {queue: queue.max_offset for queue in self._queues.all if queue.max_offset}
-        for queue in self._queues.all:
-            self._cut(queue, end)
+        cut = [queue for queue in self._queues.all if self._cut(queue, end)]
+        if cut and checkpoint.same_boot:
+            # An entry is written after its message, and no power failure has taken that.
+            log.warning(
+                "%s: the last entries do not lead to their messages; building the consume queues "
+                "from the whole commit log", cut[0].files.directory,
+            )  # fmt: skip
+            self._rebuild = True
+        if self._clean and checkpoint.queue_bounds not in (0, self._queues.bounds()):
+            log.warning(
+                "%s: the consume queues do not begin and end where they did when the store was "
+                "closed; building them from the whole commit log", files.directory.parent,
+            )  # fmt: skip
+            self._rebuild = True
+        checkpoint.queue_bounds = 0
         try:
             walk = self._walk()
             self._judge(walk)
@@ -197,10 +213,10 @@ class Recovery:
                 self._enter_lost(record)
         return walk
 
-    def _cut(self, queue: ConsumeQueue, start: int) -> None:
+    def _cut(self, queue: ConsumeQueue, start: int) -> bool:
         """Cut off the entries of records from `start` on, which the walk enters, and those that do
         not point at their message: the reference leaves remains of earlier lives behind the end of
-        its files."""
+        its files. Return whether there were any."""
         end = offset = queue.max_offset
         while offset > queue.min_offset:
             entry = queue.entry(offset - 1)
@@ -213,6 +229,8 @@ class Recovery:
         if end < queue.max_offset:
             self._keep(queue, end)
             queue.truncate(end)
+            return True
+        return False
 
     def _keep(self, queue: ConsumeQueue, begin: int) -> None:
         """Remember the entries from `begin` on, which are about to be cut off: when the store turns
@@ -269,6 +287,13 @@ class Recovery:
             self._skipped += 1
             return
         offset = record.queue_offset
+        if not 0 <= offset < _MOST_OFFSET:
+            log.error(
+                "the record at physical offset %d says that it is message %d of %s/%d: it is "
+                "damaged and has no entry", record.physical_offset, offset, record.topic,
+                record.queue_id,
+            )  # fmt: skip
+            return
         if queue.max_offset < queue.next_offset:  # the messages at its end are lost ...
             if offset < queue.next_offset:
                 queue.truncate(queue.max_offset)  # ... and another broker gave their offsets again
@@ -344,19 +369,37 @@ class Recovery:
                 f"offset {survivors.physical_offset}, and they had been flushed: the file is "
                 "damaged; the log was not changed",
             )
-        elif self._checkpoint.same_boot and walk.interrupted():
-            log.warning(
-                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
-                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
-                survivors.messages + 1,
+        elif not self._checkpoint.reliable:
+            raise StoreCorrupt(
+                file.path, at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}; the checkpoint does not say whether they had "
+                "been flushed: it is missing or empty; the log was not changed",
             )  # fmt: skip
-        else:
+        elif not self._checkpoint.same_boot:
             log.error(
                 "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
                 "it, from physical offset %d, are dropped: they had not been flushed",
                 file.path, at, walk.end, walk.reason.reason, survivors.messages,
                 survivors.physical_offset,
             )  # fmt: skip
+        elif walk.interrupted():
+            log.warning(
+                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
+                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
+                survivors.messages + 1,
+            )  # fmt: skip
+        else:
+            # What a process wrote is there after its death, as long as the machine runs.
+            raise StoreCorrupt(
+                file.path,
+                at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}, and the machine has not stopped since they "
+                "were written: the file is damaged; the log was not changed",
+            )
 
     def _had_been_flushed(self, walk: LogWalk, survivors: Survivors) -> bool:
         """Return whether the bad place was good once, and on the disk."""

@@ -287,7 +287,7 @@ class ConsumeQueue:
         directory = self.files.directory
         # Of the file, of the queue's directory, of the topic's, and of all queues'.
         names = () if clean else (directory, *directory.parents[:3])
-        self.files.load(names, rebuilt=not clean)
+        self.files.load(names, rebuilt_from=None if clean else 0)
         mapped = self.files.mapped
         if not mapped:
             return
@@ -339,7 +339,8 @@ class ConsumeQueue:
         begin = self.min_offset
 
         def is_there(physical: int, size: int) -> bool:
-            return size != FILLER_SIZE and (physical >= min_physical or physical < 0)
+            damaged = physical < 0 or size <= 0
+            return size != FILLER_SIZE and (physical >= min_physical or damaged)
 
         first = self.first_where(is_there)
         # A damaged entry may have misled the search; then the one before it is there already.

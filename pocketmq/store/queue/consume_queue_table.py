@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
+from pocketmq.store.errors import NotADirectory
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
@@ -55,8 +57,12 @@ class ConsumeQueueTable:
         self._batch_topics = batch_topics(self._directory.parent)
         if not self._directory.is_dir():
             return
-        for path in sorted(self._directory.glob("*/*/")):
+        for path in sorted(self._directory.glob("*/*")):
             try:
+                if not path.is_dir():
+                    if path.name.isdecimal():
+                        raise NotADirectory(path)
+                    continue
                 queue = self.find_or_create(path.parent.name, int(path.name))
             except ValueError as error:
                 log.warning("%s is ignored: %s", path, error)
@@ -135,6 +141,17 @@ class ConsumeQueueTable:
         if not queues:
             del self.by_topic[queue.topic]
             self._files.remove_directory(self._directory / queue.topic)
+
+    def bounds(self) -> int:
+        """Return a digest of where each queue begins and ends, which is never 0."""
+        bounds = sorted(
+            f"{queue.topic}/{queue.queue_id}/{queue.files.first_offset}/{queue.max_offset}/"
+            f"{queue.max_physical}\n"
+            for queue in self.all
+            if queue.max_physical >= 0
+        )
+        digest = blake2b("".join(bounds).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, signed=True) or 1
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         """Call `listener` for each message that becomes readable in a queue."""
