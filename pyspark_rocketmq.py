@@ -3,6 +3,6 @@
 PySpark looks for `DefaultSource` in top-level modules whose names begin with `pyspark_`.
 """
 
-from pocketmq.store.datasource import RocketMQDataSource as DefaultSource
+from pocketmq.spark.source import RocketMQDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 
 from bench.filled_store import write_store
 from bench.work_directory import work_directory
-from pocketmq.spark import SparkUnavailable, find_java, use_java
-from pocketmq.store.datasource.schema import arrow_schema, ddl
+from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+from pocketmq.spark.schema import arrow_schema, ddl
 from pocketmq.store.scan import scan
 
 TARGET = 0.6

@@ -22,7 +22,7 @@ class _Scheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         directory = file.removeprefix("tests/").partition("/")[0]
-        return directory if directory in ("interop", "datasource") else file
+        return directory if directory in ("interop", "spark") else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -43,9 +43,9 @@ _DESCRIPTION: Final = (
     "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Topics whose names "
     "differ only by upper and lower case, which Spark does not tell apart, are not available as "
     "tables. Columns: "
-    "topic, queueId, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, "
-    "properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times in the "
-    "statement are local unless they name a zone."
+    "topic, queueId, brokerName, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), "
+    "tags, keys, properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times in "
+    "the statement are local unless they name a zone."
 )
 
 

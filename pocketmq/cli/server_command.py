@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -40,6 +41,7 @@ def store_exit_codes() -> ExitCodes:
         DiskFull,
         FileSizeMismatch,
         NotADirectory,
+        NotAFile,
         StoreCorrupt,
         StoreLocked,
     )
@@ -52,6 +54,7 @@ def store_exit_codes() -> ExitCodes:
         FileSizeMismatch: ExitCode.CONFIG,
         DiskFull: ExitCode.UNAVAILABLE,
         NotADirectory: ExitCode.UNAVAILABLE,
+        NotAFile: ExitCode.UNAVAILABLE,
         OSError: ExitCode.UNAVAILABLE,  # the last: a directory that cannot be made or written
     }
 
@@ -158,8 +161,11 @@ def run_server(
     exit_codes: ExitCodes = EXIT_CODES,
 ) -> int:
     """Runs what `prepare` makes of the configuration until a signal; returns the exit code."""
+    # Nothing that `prepare` loads is garbage; run_until_stopped turns collections on.
+    gc.disable()
     try:
         main = prepare()
+        return run_until_stopped(main, exit_codes=exit_codes)
     except ConfigErrors as found:
         for warning in found.warnings:
             log.warning("%s", warning)
@@ -169,4 +175,5 @@ def run_server(
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.CONFIG
-    return run_until_stopped(main, exit_codes=exit_codes)
+    finally:
+        gc.enable()

@@ -37,8 +37,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "check",
         help="what is wrong with a store, and whether a broker would start",
         description="Reads the whole commit log with its checksums and compares the consume "
-        "queues, the index, the checkpoint and the broker's tables with it. Nothing is changed, "
-        "and a broker may have the store open. File sizes are taken from the files. Exit codes: "
+        "queues, the index, the timers, the checkpoint and the broker's tables with it. "
+        "Nothing is changed, and a broker may have the store open. File sizes are taken from the "
+        "files. Exit codes: "
         "0 nothing is wrong, 1 something is wrong but a broker would start (or is running), 6 a "
         "broker would not start.",
     )
@@ -49,10 +50,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         help="mend a damaged store",
         description="Mends what `pocketmq store check` finds, while no broker has the store open. "
         "Damaged ranges of the commit log are replaced by padding that every broker steps over; "
-        "the queues are built from the log again, and the index by the next start; tables that "
-        "cannot be read are taken from their backups; topics that the table lost are entered from "
-        "the queues on the disk. What was damaged is kept in DIR/damaged, nothing is deleted. It "
-        "says which messages are gone; their offsets are not given again.",
+        "the queues and the timers are built from the log again, and the index by the next start; "
+        "tables that cannot be read are taken from their backups; topics that the table lost are "
+        "entered from the queues on the disk. What was damaged is kept in DIR/damaged, "
+        "nothing is deleted. It says which messages are gone; their offsets are not given again.",
     )
     _add_common(repair)
     repair.add_argument(
@@ -98,8 +99,8 @@ def _add_common(parser: argparse.ArgumentParser, json: str = "print one JSON obj
 def run(options: argparse.Namespace) -> int:
     """Run the sub-command."""
     from pocketmq.broker.config import load_broker_config
-    from pocketmq.store.errors import NotADirectory
-    from pocketmq.store.files import check_directories
+    from pocketmq.store.errors import NotADirectory, NotAFile
+    from pocketmq.store.files import check_places
 
     try:
         config = read_config(load_broker_config, options)
@@ -107,8 +108,8 @@ def run(options: argparse.Namespace) -> int:
         return complain(str(error), ExitCode.CONFIG)
     config.store_path_root_dir = str(options.store)
     try:
-        check_directories(config.directories)
-    except NotADirectory as error:
+        check_places(config.directories, config.files)
+    except (NotADirectory, NotAFile) as error:
         return complain(str(error), ExitCode.UNAVAILABLE)
     if not config.commit_log_directory.is_dir():
         return complain(
@@ -160,6 +161,7 @@ def _repair(config: StoreConfig, options: argparse.Namespace) -> int:
 
 
 def _snapshot(config: StoreConfig, options: argparse.Namespace) -> int:
+    from pocketmq.store.errors import NotAFile
     from pocketmq.store.snapshot.store_snapshot import TargetNotEmpty, write_snapshot
 
     try:
@@ -167,6 +169,8 @@ def _snapshot(config: StoreConfig, options: argparse.Namespace) -> int:
             snapshot = write_snapshot(config, options.target, advanced)
     except TargetNotEmpty as error:
         return complain(str(error), ExitCode.USAGE)
+    except NotAFile as error:
+        return complain(str(error), ExitCode.UNAVAILABLE)
     if options.json:
         print_json(snapshot)
         return ExitCode.OK

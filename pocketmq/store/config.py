@@ -14,6 +14,15 @@ CONSUME_QUEUE_UNIT: Final = 20
 """Bytes of a consume-queue entry."""
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+TABLES: Final = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "delayOffset.json",
+)
+"""The tables of a broker in `config/`, without which it does not start when they are damaged."""
+
 # A file must hold at least a few records; its size is a signed 32-bit number to the reference.
 FileSize = Annotated[int, Meta(ge=1024, le=2**31 - 1)]
 Millis = Annotated[int, Meta(ge=1)]
@@ -153,6 +162,21 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
             self.index_directory,
             self.root / "config",
             self.root / "timerlog",
+        )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the store whose names never change, whether they exist or not."""
+        config = self.root / "config"
+        return (
+            self.root / "lock",
+            self.root / "abort",
+            self.root / "checkpoint",
+            self.root / "queuebounds",
+            self.root / "timerwheel",
+            config / "timercheck",
+            *(config / name for name in TABLES),
+            *(config / f"{name}.bak" for name in TABLES),
         )
 
     @property

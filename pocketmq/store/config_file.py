@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.message import fastjson
-from pocketmq.store.errors import StoreError
+from pocketmq.store.errors import StoreError, remedy
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,10 @@ class ConfigFileError(StoreError):
     """Neither the file nor its .bak can be read."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}, and there is no usable {path.name}.bak beside it")
+        super().__init__(
+            f"{path}: {reason}, and there is no usable {path.name}.bak beside it; "
+            f"{remedy(path.parent.parent)}"
+        )
         self.path = path
 
 

@@ -9,6 +9,14 @@ class StoreError(Exception):
     """Root of all errors of this package."""
 
 
+def remedy(root: Path) -> str:
+    """Return what an operator can do about a damaged file of the store at `root`."""
+    return (
+        f"bring the file back from a copy, or type: pocketmq store repair {root} (which keeps what "
+        "is damaged aside and says which messages are gone; --dry-run only says it)"
+    )
+
+
 class StoreLocked(StoreError):
     """Another process (or another store of this one) has the directory open."""
 
@@ -29,19 +37,23 @@ class StoreCorrupt(StoreError):
 
 
 class QueueMisfit(StoreCorrupt):
-    """A consume queue is not as it was when the store was closed."""
+    """A consume queue is not as the last process left it."""
 
 
 class FileSizeMismatch(StoreError):
     """A file on disk has another size than the setting that governs it."""
 
-    def __init__(self, path: Path, actual: int, setting: str, expected: int) -> None:
+    def __init__(
+        self, path: Path, actual: int, setting: str, expected: int, *, remedy: str = ""
+    ) -> None:
+        """`remedy` is what to do if the file itself is wrong."""
         super().__init__(
             f"{path} has {actual} bytes, but {setting} is {expected}: set it to the size the store "
-            "was written with"
+            "was written with" + (f"; if the file is damaged, {remedy}" if remedy else "")
         )
         self.path = path
         self.actual = actual
+        self.setting = setting
         self.expected = expected
 
 
@@ -52,6 +64,17 @@ class NotADirectory(StoreError):
         super().__init__(
             f"{path} is not a directory, but the store keeps its files there: move it away, or "
             "choose another store"
+        )
+        self.path = path
+
+
+class NotAFile(StoreError):
+    """A directory lies where the store keeps a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is a directory, but the store keeps a file there: move it away, or choose "
+            "another store"
         )
         self.path = path
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory
+from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory, NotAFile
 from pocketmq.store.file_copies import data_extents, unshare
 
 log = logging.getLogger(__name__)
@@ -336,16 +336,18 @@ class Files:
             os.close(fd)
             raise
 
-    def open_or_create(self, path: Path, size: int, what: str) -> MappedFile:
+    def open_or_create(
+        self, path: Path, size: int, what: str, unsynced_directories: tuple[Path, ...] = ()
+    ) -> MappedFile:
         """Map a file that always has `size` bytes, `what` says of whom; one of zeros if there is
-        none. Raises DiskFull, FileSizeMismatch."""
+        none. `unsynced_directories` are those of `open`. Raises DiskFull, FileSizeMismatch."""
         actual = path.stat().st_size if path.exists() else 0
         if not actual:
             self.remove(path)
             return self.create(path, 0, size)
         if actual != size:
             raise FileSizeMismatch(path, actual, f"the size of a {what}", size)
-        return self.open(path, 0, size)
+        return self.open(path, 0, size, unsynced_directories)
 
     def save_descriptor(self, file: MappedFile) -> None:
         """Keep no descriptor of one of many files; see `MappedFile.save_descriptor`."""
@@ -451,8 +453,8 @@ class Files:
         for directory in (*unsynced, path.parent):
             self.sync_directory(directory)
 
-    def extend(self, path: Path, size: int) -> None:
-        """Let a file that was cut short have `size` bytes, the new ones zeros. Raises OSError."""
+    def resize(self, path: Path, size: int) -> None:
+        """Let a file have `size` bytes, new ones zeros. Raises OSError."""
         os.truncate(path, size)
 
     def unshare(self, path: Path) -> bool:
@@ -481,11 +483,15 @@ def make_directories(directory: Path) -> tuple[Path, ...]:
     return tuple(path.parent for path in missing)
 
 
-def check_directories(directories: Iterable[Path]) -> None:
-    """Raise NotADirectory if something else lies where one of the directories is or will be."""
+def check_places(directories: Iterable[Path], files: Iterable[Path]) -> None:
+    """Raise NotADirectory if something else lies where one of the directories is or will be, and
+    NotAFile if a directory lies where one of the files is or will be."""
     for directory in directories:
         if directory.exists() and not directory.is_dir():
             raise NotADirectory(directory)
+    for file in files:
+        if file.is_dir():
+            raise NotAFile(file)
 
 
 def _allocate(files: Files, fd: int, path: Path, size: int) -> None:

@@ -11,15 +11,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.errors import StoreClosed, StoreCorrupt
+from pocketmq.store.errors import FileSizeMismatch, StoreClosed, StoreCorrupt, remedy
 from pocketmq.store.files import (
     Files,
     Retirement,
-    check_directories,
+    check_places,
     is_full,
     raise_descriptor_limit,
 )
@@ -53,13 +52,6 @@ log = logging.getLogger(__name__)
 def now_ms() -> int:
     """Return the time as records hold it: Unix milliseconds."""
     return time.time_ns() // 1_000_000
-
-
-def _remedy(root: Path) -> str:
-    return (
-        f"bring the file back from a copy, or type: pocketmq store repair {root} (which keeps what "
-        "is damaged aside and says which messages are gone; --dry-run only says it)"
-    )
 
 
 class MessageStore:
@@ -109,6 +101,7 @@ class MessageStore:
         self._bounds = BoundsFile(files, config.root)
         self._lock = StoreLock(files, config.root, config.commit_log_directory)
         self._open = False
+        self._was_closed = False
         self._closed = False
         self._started = False
         self._marked = False  # the trace of a crash is there, so that files may be written
@@ -207,6 +200,16 @@ class MessageStore:
         return self._queues
 
     @property
+    def was_ours(self) -> bool:
+        """Whether no other broker had the store between this `open` and the last one of ours."""
+        return self._checkpoint.exact
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the process that had the store before this `open` closed it."""
+        return self._was_closed
+
+    @property
     def refusal(self) -> str:
         """Why puts are refused at the moment; empty while they are not."""
         return self._writer.refusal
@@ -271,7 +274,7 @@ class MessageStore:
         Raises:
             StoreLocked: another process has the store open.
             StoreCorrupt, FileSizeMismatch, ConfigFileError: the files cannot be used as they are.
-            NotADirectory: something else lies where the store keeps a directory.
+            NotADirectory, NotAFile: something else lies where a directory or a file is kept.
             DiskFull: the disk has no room for a file that is missing.
             StoreClosed: it was closed; open another `MessageStore`.
         """
@@ -280,14 +283,16 @@ class MessageStore:
         if self._closed:
             raise StoreClosed(f"the store {self.config.root} was closed")
         config, root = self.config, self.config.root
-        check_directories(config.directories)
+        check_places(config.directories, config.files)
         self._files.make_directory(root)
         raise_descriptor_limit()
         self._lock.acquire()
         try:
-            # Before `_mark_open`, which has the names in the root on the disk.
+            clean = self._was_closed = not self._lock.aborted
+            # The first queue does not sync this name if its topic is deleted before.
             self._files.make_directory(config.consume_queue_directory)
-            clean = not self._lock.aborted
+            if not clean:
+                self._files.sync_directory(root)
             directory = config.commit_log_directory
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
@@ -312,7 +317,12 @@ class MessageStore:
         except StoreCorrupt as error:
             self._close_files()
             raise StoreCorrupt(
-                error.path, error.offset, f"{error.reason}; {_remedy(root)}"
+                error.path, error.offset, f"{error.reason}; {remedy(root)}"
+            ) from error
+        except FileSizeMismatch as error:
+            self._close_files()
+            raise FileSizeMismatch(
+                error.path, error.actual, error.setting, error.expected, remedy=remedy(root)
             ) from error
         except BaseException:
             self._close_files()

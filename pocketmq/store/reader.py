@@ -229,7 +229,9 @@ class StoreReader:
                 last_end = physical + size
                 continue
             if size == FILLER_SIZE or (
-                physical < log_begin and self._damaged.is_expired(queue, next_offset, physical)
+                size > 0
+                and physical < log_begin
+                and self._damaged.is_expired(queue, next_offset, physical)
             ):
                 status = _REMOVING
                 next_offset += 1

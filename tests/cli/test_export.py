@@ -131,4 +131,4 @@ def test_the_old_file_stays_when_the_new_one_cannot_be_written(
 
 def test_the_columns_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "a.parquet", "--store", ".", "--columns", "help"]) == ExitCode.OK
-    assert capsys.readouterr().out.split()[:3] == ["topic", "queueId", "queueOffset"]
+    assert capsys.readouterr().out.split()[:3] == ["topic", "queueId", "brokerName"]

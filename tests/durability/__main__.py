@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tests.fast_files import memory_directory
 
+from .base_stores import quick_disk
+from .damaged_store import Damages
 from .failing_disk import drawn_fault, try_fault
 from .power_loss import PowerLoss
 
@@ -24,20 +26,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durability", description=__doc__)
     parser.add_argument("--states", type=int, default=0, help="that power cuts leave, in all")
     parser.add_argument("--faults", type=int, default=0, help="of failing disks, in all")
+    parser.add_argument("--damages", type=int, default=0, help="of files, in all")
+    parser.add_argument("--first", type=int, default=0, help="number of the first damage")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument(
         "--mappings", type=int, help="keep only so many consume-queue files mapped (power cuts)"
     )
     options = parser.parse_args()
-    if not options.states and not options.faults:
-        parser.error("say how many: --states, --faults or both")
+    if not options.states and not options.faults and not options.damages:
+        parser.error("say how many: --states, --faults or --damages")
     logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
     root = Path(tempfile.mkdtemp(prefix="pocketmq-durability-", dir=memory_directory()))
     wrong = 0
     for sync in (True, False):
         mode = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
         for kind, run, count in (
-            ("power cuts", partial(power_cuts, options.mappings), options.states // 2),
+            ("power cuts", partial(power_cuts, options.mappings), options.states // 4),
+            ("power cuts with timed messages", timed_power_cuts, options.states // 4),
             ("failing disks", failing_disks, options.faults // 2),
         ):
             if count:
@@ -47,6 +52,15 @@ def main() -> int:
                 print(f"{mode}, {kind}, seed {options.seed}: {tried}, {seconds:.0f} s", flush=True)
                 print(*faults, sep="\n", end="\n" if faults else "", flush=True)
                 wrong += len(faults)
+    if options.damages:
+        began = time.monotonic()
+        tried, faults = asyncio.run(
+            damages(root / "damages", options.seed, options.first, options.damages)
+        )
+        seconds = time.monotonic() - began
+        print(f"damaged stores, seed {options.seed}: {tried}, {seconds:.0f} s", flush=True)
+        print(*faults, sep="\n", end="\n" if faults else "", flush=True)
+        wrong += len(faults)
     if wrong:
         print(f"{wrong} faults; the last states are in {root}", file=sys.stderr)
         return 1
@@ -54,10 +68,20 @@ def main() -> int:
     return 0
 
 
+async def timed_power_cuts(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
+    return await power_cuts(None, root, seed, count, sync, timed=True)
+
+
 async def power_cuts(
-    most_mappings: int | None, root: Path, seed: int, count: int, sync: bool
+    most_mappings: int | None,
+    root: Path,
+    seed: int,
+    count: int,
+    sync: bool,
+    *,
+    timed: bool = False,
 ) -> tuple[str, list[str]]:
-    campaign = PowerLoss(root, seed, sync=sync, most_mappings=most_mappings)
+    campaign = PowerLoss(root, seed, sync=sync, timed=timed, most_mappings=most_mappings)
     await campaign.run(count)
     return f"{campaign.states} states of {campaign.lives} lives", campaign.faults
 
@@ -69,6 +93,14 @@ async def failing_disks(root: Path, seed: int, count: int, sync: bool) -> tuple[
         faults += await try_fault(root, drawn_fault(chance), chance, sync=sync)
         shutil.rmtree(root, ignore_errors=True)
     return f"{count} faults", faults
+
+
+async def damages(root: Path, seed: int, first: int, count: int) -> tuple[str, list[str]]:
+    campaign = Damages(root, seed)
+    with quick_disk():
+        await campaign.run(count, first, most_faults=20)
+    tried = f"{campaign.cases} stores, {campaign.refused} refused, {campaign.repaired} repaired"
+    return tried, campaign.faults
 
 
 if __name__ == "__main__":

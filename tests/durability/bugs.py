@@ -22,12 +22,14 @@ from .disk import Lie
 
 class Bug(NamedTuple):
     """A bug, and what is said when it is found: a pattern. `lie`: syncs that are left out, `patch`
-    what else is wrong; `sync`: the flush mode in which it breaks a promise."""
+    what else is wrong; `sync`: the flush mode in which it breaks a promise, `timed`: with timed
+    messages."""
 
     found: str
     lie: Lie | None = None
     patch: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     sync: bool = True
+    timed: bool = False
 
 
 def of_files(directory: str) -> Lie:
@@ -75,9 +77,11 @@ BUGS = {
         "does not know the topic", of_directory("config")
     ),
     "the queues are not synced": Bug(
-        "its queue does not have it|its offset is given again", of_files("consumequeue")
+        "its offset is given again|its queue does not have it", of_files("consumequeue")
     ),
     "the index is not synced": Bug("not found by its key", of_files("index")),
+    "the timer wheel is not synced": Bug("not delivered", of_files("timerwheel"), timed=True),
+    "the timer log is not synced": Bug("do not open", of_files("timerlog"), timed=True),
     "the checkpoint is written before the log": Bug(
         "does not open", patch=checkpoint_before_log(), sync=False
     ),

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 from unittest import mock
+from uuid import uuid4
 
 from pocketmq.broker.broker import Broker
 from pocketmq.store.files import Files
 
 from .crash_state import write_state
 from .disk import Disk, Lie, Remains
-from .traffic import Ledger, Traffic, configuration
+from .traffic import Ledger, Traffic, configuration, small_wheel
 from .verdict import Verdict
 
 #: Moments of a life that are kept to draw states from.
@@ -26,6 +27,8 @@ STEPS: Final = 30
 LIVES: Final = 6
 #: How many of the states are cut again while they are being recovered.
 CUT_AGAIN: Final = 0.15
+#: Of timed messages, ms; the longest is beyond what the small wheel has room for.
+DELAYS: Final = (100, 400, 1_500, 15_000)
 
 
 class Moment(NamedTuple):
@@ -71,6 +74,11 @@ class Moments:
         return Moment(remains, ledger)
 
 
+def _empty(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.mkdir()
+
+
 class PowerLoss:
     """Counts states and collects what is wrong in them, as lines that say how to see it again.
 
@@ -83,29 +91,41 @@ class PowerLoss:
         seed: int,
         *,
         sync: bool,
+        timed: bool = False,
         lie: Lie | None = None,
         most_mappings: int | None = None,
     ) -> None:
-        """`most_mappings`: how many files of consume queues the brokers keep mapped."""
+        """With `timed`, timed messages are sent as well; `most_mappings`: how many files of consume
+        queues are kept mapped."""
         self.states = 0
         self.lives = 0
         self.faults: list[str] = []
         self._directory = directory
         self._random = random.Random(seed)
         self._sync = sync
+        self._timed = timed
         self._lie = lie
         self._most_mappings = most_mappings
-        self._boots = 0
 
     async def run(self, states: int, per_life: int = 40) -> None:
         """Try at least so many states, or until one is wrong, which is left in the directory."""
         ledger, root = Ledger(), self._directory / "life"
         root.mkdir(parents=True)
+        # Each store is opened after another start of the machine.
+        boots = mock.patch.object(Files, "boot_id", side_effect=lambda: uuid4().bytes)
+        with boots, self._few_mappings(), small_wheel():
+            await self._run(ledger, root, states, per_life)
+
+    def _few_mappings(self) -> contextlib.AbstractContextManager[object]:
+        if self._most_mappings is None:
+            return contextlib.nullcontext()
+        return mock.patch.object(Files, "most_mappings", return_value=self._most_mappings)
+
+    async def _run(self, ledger: Ledger, root: Path, states: int, per_life: int) -> None:
         while self.states < states and not self.faults:
             if self.lives % LIVES == 0:
                 ledger = Ledger()
-                shutil.rmtree(root)
-                root.mkdir()
+                _empty(root)
             self.lives += 1
             moments = await self._live(root, ledger)
             shutil.rmtree(root)
@@ -117,16 +137,16 @@ class PowerLoss:
                     shutil.rmtree(other)
 
     async def _live(self, root: Path, ledger: Ledger) -> list[Moment]:
-        broker = Broker(configuration(root, sync=self._sync))
+        broker = Broker(configuration(root, sync=self._sync, timed=self._timed))
 
         def log_begin() -> int:
             return broker.store.commit_log.min_offset if hasattr(broker, "store") else 0
 
         moments = Moments(ledger, self._random, MOMENTS, log_begin)
         disk = Disk(root, self._random, watcher=moments, lie=self._lie)
-        with disk.recording(), self._machine():
+        with disk.recording():
             async with broker:
-                traffic = Traffic(ledger, self._random, self.lives)
+                traffic = Traffic(ledger, self._random, self.lives, DELAYS)
                 await traffic.run(broker, STEPS)
                 assert traffic.refused == []
         return moments.kept
@@ -138,38 +158,28 @@ class PowerLoss:
         shutil.copytree(root, opened)
         moments = Moments(moment.ledger, self._random, 3)
         if self._random.random() < CUT_AGAIN:
-            verdict = Verdict(opened, moment.ledger, sync=self._sync, files=Files())
-            disk = Disk(opened, self._random, watcher=moments, lie=self._lie)
-            with disk.recording(), self._machine():
+            verdict = self._verdict(opened, moment.ledger, Files())
+            with Disk(opened, self._random, watcher=moments, lie=self._lie).recording():
                 await verdict.find()
         else:
-            verdict = Verdict(opened, moment.ledger, sync=self._sync)
-            with self._machine():
-                await verdict.find()
+            verdict = self._verdict(opened, moment.ledger)
+            await verdict.find()
         shutil.rmtree(opened)
         self._note(verdict, root, how)
-        for again in moments.kept:
-            second, how_again = self._draw(again)
-            second_verdict = Verdict(second, again.ledger, sync=self._sync)
-            with self._machine():
-                await second_verdict.find()
-            self._note(second_verdict, root, f"{how}; cut again in recovery: {how_again}")
-            shutil.rmtree(second)
+        # What ASYNC_FLUSH lost; messages that were due have its place in the log by now.
         messages = moment.ledger.messages
         kept = [message for message in messages if message.physical_offset < verdict.end]
-        return root, Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
+        ledger = Ledger(kept, moment.ledger.deleted, moment.ledger.expired)
+        for again in moments.kept:
+            second, how_again = self._draw(again)
+            second_verdict = self._verdict(second, ledger)
+            await second_verdict.find()
+            self._note(second_verdict, root, f"{how}; cut again in recovery: {how_again}")
+            shutil.rmtree(second)
+        return root, ledger
 
-    @contextlib.contextmanager
-    def _machine(self) -> Iterator[None]:
-        """The machine, started anew."""
-        self._boots += 1
-        boot = self._boots.to_bytes(16, "big")
-        with contextlib.ExitStack() as patches:
-            patches.enter_context(mock.patch.object(Files, "boot_id", return_value=boot))
-            if self._most_mappings is not None:
-                most = mock.patch.object(Files, "most_mappings", return_value=self._most_mappings)
-                patches.enter_context(most)
-            yield
+    def _verdict(self, root: Path, ledger: Ledger, files: Files | None = None) -> Verdict:
+        return Verdict(root, ledger, sync=self._sync, timed=self._timed, files=files)
 
     def _draw(self, moment: Moment) -> tuple[Path, str]:
         self.states += 1

@@ -35,10 +35,17 @@ async def test_what_a_power_cut_leaves_while_queues_are_unmapped(root: Path) -> 
     assert campaign.faults == []
 
 
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_what_a_power_cut_leaves_of_timed_messages(root: Path, flush: str) -> None:
+    campaign = PowerLoss(root, 1, sync=flush == "SYNC_FLUSH", timed=True)
+    await campaign.run(60)
+    assert campaign.faults == []
+
+
 @pytest.mark.parametrize("name", BUGS)
 async def test_a_bug_is_found(root: Path, name: str) -> None:
     bug = BUGS[name]
-    campaign = PowerLoss(root, 1, sync=bug.sync, lie=bug.lie)
+    campaign = PowerLoss(root, 1, sync=bug.sync, timed=bug.timed, lie=bug.lie)
     with bug.patch:
         await campaign.run(2_000)
     assert any(re.search(bug.found, fault) for fault in campaign.faults), campaign.faults[:3]

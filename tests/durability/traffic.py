@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
+from unittest import mock
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -20,6 +23,7 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessa
 from pocketmq.remoting.headers.topic import DeleteTopicRequestHeader
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.store.config import FlushDiskType
+from pocketmq.store.timer import timer_index, timer_wheel
 
 QUEUES: Final = 3
 LOG_FILE: Final = 16 * 1024
@@ -27,8 +31,13 @@ COMMIT, ROLLBACK = 8, 12
 HALF: Final = "TRAN_MSG\x01true\x02PGROUP\x01power\x02"
 
 
-def configuration(root: Path, *, sync: bool) -> BrokerConfig:
-    """A broker whose files are so small that every kind of them is rolled."""
+#: Slots of the timer wheel of `small_wheel`, of 100 ms each.
+RING: Final = 256
+
+
+def configuration(root: Path, *, sync: bool, timed: bool = False) -> BrokerConfig:
+    """A broker whose files are so small that every kind of them is rolled. With `timed` it takes
+    timed messages."""
     return BrokerConfig(
         store_path_root_dir=str(root),
         listen_port=0,
@@ -44,17 +53,32 @@ def configuration(root: Path, *, sync: bool) -> BrokerConfig:
         transaction_op_batch_interval=100,
         file_reserved_time=0,
         delete_commit_log_files_interval=1,
-        # Its file has 37 MiB, which is too much to look at for each write.
-        timer_wheel_enable=False,
+        timer_wheel_enable=timed,
+        timer_precision_ms=100,
+        mapped_file_size_timer_log=1024,
+        timer_flush_interval_ms=50,
         message_delay_level="1s 2s 1h",
     )
+
+
+@contextlib.contextmanager
+def small_wheel() -> Iterator[None]:
+    """Let the timer wheel have 8 KiB instead of 37 MiB, which are too much to look at for each
+    write; it then goes around within a campaign."""
+    with (
+        mock.patch.object(timer_wheel, "RING", RING),
+        mock.patch.object(timer_wheel, "SIZE", RING * 32),
+        mock.patch.object(timer_index, "SLOTS", RING // 2),
+        mock.patch.object(timer_index, "BLANK_SLOTS", 10),
+    ):
+        yield
 
 
 class Acknowledged(NamedTuple):
     """A message that the broker said it has stored, and where.
 
-    plain: whether that is a queue of its topic; one that is delayed, or a half message, is in
-    another topic's. key: what it can be found by.
+    plain: whether that is a queue of its topic; one that is delayed or timed, or a half message, is
+    in another topic's. key: what it can be found by. timed: whether it waits for its time.
     """
 
     topic: str
@@ -64,6 +88,7 @@ class Acknowledged(NamedTuple):
     body: bytes
     plain: bool
     key: str
+    timed: bool = False
 
 
 @dataclass
@@ -85,10 +110,18 @@ class Ledger:
 class Traffic:
     """Requests of every kind that writes, several at a time, in an order that `random` gives."""
 
-    def __init__(self, ledger: Ledger, random: random.Random, life: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        random: random.Random,
+        life: int,
+        delays: Sequence[int] = (300, 1_000, 60_000, 3_600_000),
+    ) -> None:
+        """`delays` are those of timed messages, ms."""
         self._ledger = ledger
         self._random = random
         self._life = life
+        self._delays = delays
         self._count = 0
         self._topics = 0
         self._half: list[EndTransactionRequestHeader] = []
@@ -101,6 +134,8 @@ class Traffic:
             self._send: 10, self._send_batch: 4, self._send_delayed: 2, self._send_half: 2,
             self._end_half: 2, self._commit_offset: 1, self._delete_topic: 0.2, self._clean: 0.3,
         }  # fmt: skip
+        if broker.config.timer_wheel_enable:
+            kinds[self._send_timed] = 4
         connection = await Connection.open(broker.address)
         try:
             for _ in range(steps):
@@ -136,6 +171,10 @@ class Traffic:
 
     async def _send_delayed(self, connection: Connection, broker: Broker) -> None:
         await self._send(connection, broker, f"DELAY\x01{self._random.randint(1, 3)}\x02")
+
+    async def _send_timed(self, connection: Connection, broker: Broker) -> None:
+        delay = self._random.choice(self._delays)
+        await self._send(connection, broker, f"TIMER_DELAY_MS\x01{delay}\x02")
 
     async def _send_half(self, connection: Connection, broker: Broker) -> None:
         stored = await self._put(connection, HALF, [self._body()])
@@ -200,11 +239,12 @@ class Traffic:
         assert answer.queue_id is not None
         assert answer.queue_offset is not None
         places = [decode_offset_msg_id(one).physical_offset for one in answer.msg_id.split(",")]
-        plain = not properties.startswith(("DELAY", HALF))
+        timed = properties.startswith("TIMER")
+        plain = not timed and not properties.startswith(("DELAY", HALF))
         for offset, (place, sent) in enumerate(
             zip(places, bodies, strict=True), answer.queue_offset
         ):
             self._ledger.messages.append(
-                Acknowledged(topic, answer.queue_id, offset, place, sent, plain, key)
+                Acknowledged(topic, answer.queue_id, offset, place, sent, plain, key, timed)
             )
         return answer, places[0]

@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Final
 
+from pocketmq.broker.delayed.timer import TimerService
+from pocketmq.broker.inner_message import PutHooks
+from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.tables import Tables
+from pocketmq.message import properties as names
+from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.record import RecordError, decode
 from pocketmq.store.errors import RecordNotFound, StoreError
 from pocketmq.store.files import Files
 from pocketmq.store.message_store import MessageStore
+from tests.fake_time import FakeTime
 from tests.fast_files import FastFiles
 
+from .serving import served_by
 from .traffic import Acknowledged, Ledger, configuration
 
 MOST_QUERIES: Final = 8
 END_OF_TIME: Final = 2**62
+#: When all timed messages of a campaign are due.
+LATER_MS: Final = 40_000
+TURNS: Final = 8
 
 
 class Verdict:
     """What is wrong with a store, by the promises in `ledger`; nothing while `faults` is empty."""
 
     def __init__(
-        self, root: Path, ledger: Ledger, *, sync: bool, files: Files | None = None
+        self,
+        root: Path,
+        ledger: Ledger,
+        *,
+        sync: bool,
+        timed: bool = False,
+        files: Files | None = None,
     ) -> None:
+        """With `timed`, time passes after the start, and timed messages must come."""
         self.faults: list[str] = []
         #: Where the log ends; what was acknowledged beyond is lost, as ASYNC_FLUSH allows.
         self.end = 0
-        self._config = configuration(root, sync=sync)
+        self._config = configuration(root, sync=sync, timed=timed)
+        self._time = FakeTime(time.time_ns() // 1_000_000)
         self._ledger = ledger
         self._sync = sync
         self._files = files or FastFiles()
 
     async def find(self) -> None:
         """Open the store, look, and close it."""
-        store = MessageStore(self._config, store_host=bytes(8), files=self._files)
+        store = MessageStore(
+            self._config, store_host=bytes(8), files=self._files, clock=self._time.clock
+        )
         try:
             store.open()
         except (StoreError, OSError) as error:
@@ -55,6 +76,8 @@ class Verdict:
                     self._note(message, fault)
             self._find_offsets_given_again(store)
             await self._find_by_keys(store)
+            if self._config.timer_wheel_enable:
+                await self._find_timed(store)
         finally:
             await store.close()
 
@@ -97,6 +120,39 @@ class Verdict:
             for message in messages:
                 if message.physical_offset not in found:
                     self._note(message, "not found by its key")
+
+    async def _find_timed(self, store: MessageStore) -> None:
+        """Let all timed messages come, and look whether any is missing or early."""
+        clock = self._time.clock
+        statistics = Statistics("C0", clock)
+        timer = TimerService(store, PutHooks(store), statistics, clock, self._time.call_later)
+        try:
+            timer.start()
+        except StoreError as error:
+            self.faults.append(f"the timers do not open: {error}")
+            return
+        # What is stored anew, since it is too far away, is read when it is on the disk.
+        for _ in range(TURNS):
+            self._time.advance(LATER_MS // TURNS)
+            await store.all_flushed()
+        await timer.stop()
+        await timer.save()
+        timer.close()
+        delivered = set()
+        for (topic, _, _), served in served_by(store).items():
+            if topic == TIMER_TOPIC:
+                continue
+            delivered.add((topic, served.body))
+            if served.stored < int(served.properties.get(names.TIMER_OUT_MS, 0)):
+                self.faults.append(f"{served} is delivered early")
+        for message in self._ledger.messages:
+            if (
+                message.timed
+                and self._ledger.expired <= message.physical_offset < self.end
+                and message.topic not in self._ledger.deleted
+                and (message.topic, message.body) not in delivered
+            ):
+                self._note(message, "timed, and not delivered")
 
     def _fault(self, store: MessageStore, tables: Tables, message: Acknowledged) -> str | None:
         if message.physical_offset < self._ledger.expired:

@@ -114,6 +114,21 @@ def test_the_collector_is_as_before_afterwards() -> None:
     assert during[0][0] > usual[0]
 
 
+def test_collections_that_were_off_while_loading_are_on_while_it_runs() -> None:
+    during: list[bool] = []
+
+    async def main(stop: asyncio.Event) -> None:
+        during.append(gc.isenabled())
+
+    gc.disable()
+    try:
+        run(main)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert during == [True]
+
+
 def test_a_thread_may_run_a_server_without_signals() -> None:
     codes: list[int] = []
 

@@ -151,6 +151,7 @@ def golden_rows(name: str) -> dict[int, dict[str, Any]]:
         rows[message["physicalOffset"]] = {
             "topic": message["storedTopic"],
             "queueId": message["queueId"],
+            "brokerName": "golden",
             "queueOffset": message["queueOffset"],
             "physicalOffset": message["physicalOffset"],
             "body": (message["bodyLength"], message["bodySha256"]),
@@ -203,6 +204,7 @@ def decoded(store: MadeStore, physical: int) -> dict[str, Any]:
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
+        "brokerName": store.root.name,
         "queueOffset": message.queue_offset,
         "physicalOffset": message.physical_offset,
         "body": (len(message.body), hashlib.sha256(message.body).hexdigest()),

@@ -56,7 +56,7 @@ def test_every_column_of_an_official_store(tmp_path: Path) -> None:
     with open_store(root) as store:
         columns = next(iter(expected.values())).keys()
         rows = store.to_arrow(columns=columns, include_system_topics=True).to_pylist()
-        assert store.to_arrow().schema.names == list(columns)[:13]
+        assert store.to_arrow().schema.names == list(columns)[:14]
     assert {row["physicalOffset"]: comparable(row) for row in rows} == expected
 
 
@@ -186,7 +186,7 @@ def test_polars(orders: Path) -> None:
     pytest.importorskip("polars", reason="pip install polars")
     with open_store(orders) as store:
         frame = store.to_polars("orders", tags="paid")
-    assert frame.shape == (25, 13)
+    assert frame.shape == (25, 14)
     assert frame["body"][0] == b"2"
     assert frame["keys"][0].to_list() == ["key2", "all"]
     assert "properties" in frame.columns  # versions of polars differ in how they show a map

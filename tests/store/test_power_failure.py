@@ -77,6 +77,7 @@ async def test_what_was_cut_off_the_log_does_not_come_back(bench: Any) -> None:
     (torn, *_) = put(bench, store, 10)
     crashed = bench.copy("crashed")
     patch(crashed.segment(), torn.physical_offset + 100, b"\xff")
+    crashed.files.boot_id = lambda: b"another boot, 16"
     synced: list[bytes] = []
     sync = crashed.files.fdatasync
 
@@ -103,6 +104,28 @@ async def test_names_that_a_killed_process_did_not_sync(bench: Any) -> None:
     await opened.close()
     queue = killed.queue_file("Topic", 0).parent
     assert {queue, queue.parent, queue.parent.parent} <= set(synced)
+
+
+async def test_the_name_of_the_queues_when_their_first_topic_is_deleted(bench: Any) -> None:
+    """Its files are gone before they are synced, and with them what they had to sync."""
+    names_on_disk: set[str] = set()
+    sync = bench.files.sync_directory
+
+    def sync_directory(directory: Path) -> None:
+        if directory == bench.root:
+            names_on_disk.update(os.listdir(directory))
+        sync(directory)
+
+    bench.files.sync_directory = sync_directory
+    store = bench.open(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.start()
+    bench.put(store, "First", 0)
+    assert await store.all_flushed()
+    store.delete_topic("First")
+    bench.put(store, "Second", 0)
+    assert await store.all_flushed()
+    assert "consumequeue" in names_on_disk
+    await store.close()
 
 
 async def test_a_consume_queue_that_could_not_be_flushed_is_never_vouched_for(bench: Any) -> None:

@@ -167,11 +167,19 @@ class TimerService:
         }
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, sealed if what was delivered is noted in them."""
+        if self.index.opened and self.index.progress() == self._saved:
+            try:
+                self.index.seal()
+            except OSError as error:
+                log.error("cannot save the progress of timed messages: %s", error)
         self.index.close()
 
     def _open(self) -> None:
-        self.index.open(self._clock(), self._store.commit_log.end)
+        store = self._store
+        self.index.open(
+            self._clock(), store.commit_log.end, ours=store.was_ours, closed=store.was_closed
+        )
         # Also if the clock was set back since: what comes shows whether that matters.
         self._now_slot = self.index.read_time
 
@@ -231,7 +239,9 @@ class TimerService:
                 physical_offset, size, magic, entered = due.first
                 record = read_waiting(self._store, physical_offset, size, self._log)
                 if record is not None and record.topic == TIMER_TOPIC:
-                    self._deliver(record, entered, roll=bool(magic & ROLL), deleted=due.deleted)
+                    # One that is in the slot before its own, by damage, waits on.
+                    roll = bool(magic & ROLL) or self.index.floor(_slot_of(record)) > due.time
+                    self._deliver(record, entered, roll=roll, deleted=due.deleted)
             due.done_first()
         else:
             self.index.delivered(due.time)

@@ -36,7 +36,7 @@ def check_index(
     entries = 0
     problems = []
     for path in paths:
-        if not _NAME.fullmatch(path.name):
+        if not _NAME.fullmatch(path.name) or not path.is_file():
             continue
         size, expected = path.stat().st_size, file_size(slots, capacity)
         if size != expected:

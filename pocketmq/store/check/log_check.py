@@ -10,6 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from pocketmq.store.check.record_scan import (
 _NAME: Final = re.compile(r"[0-9]{20}")
 # One takes half a second to start, in which this one scans a gigabyte.
 _BYTES_PER_PROCESS: Final = 2 * 1024 * 1024 * 1024
+_EVEN: Final = 1024  # sizes that people choose are multiples of it
 _MOST_MISSING: Final = 10_000  # files; one that is further away was put there by mistake
 
 
@@ -53,10 +55,19 @@ class Damage(NamedTuple):
 
 
 def common_size(directory: Path, otherwise: int) -> int:
-    """Return the size that most files of a run have: they are all made alike."""
-    sizes = Counter(size for _, size in _numbered(directory))
+    """Return the size that most files of a run have: they are all made alike. It is `otherwise`
+    where the size of one file alone shows that it was cut."""
+    files = _numbered(directory)
+    sizes = Counter(size for _, size in files)
     del sizes[0]
-    return max(sizes, key=lambda size: (sizes[size], size)) if sizes else otherwise
+    if not sizes:
+        return otherwise
+    size = max(sizes, key=lambda size: (sizes[size], size))
+    if sizes[size] > 1:
+        return size
+    misfit = any(int(path.name) % size for path, _ in files)
+    uneven = bool(size % _EVEN) and otherwise > 0 and not otherwise % _EVEN
+    return otherwise if otherwise and (misfit or uneven) else size
 
 
 def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
@@ -96,7 +107,9 @@ def _numbered(directory: Path) -> list[tuple[Path, int]]:
         for path in sorted(directory.iterdir()):
             if _NAME.fullmatch(path.name):
                 with suppress(FileNotFoundError):  # it expired a moment ago
-                    found.append((path, path.stat().st_size))
+                    status = path.stat()
+                    if S_ISREG(status.st_mode):
+                        found.append((path, status.st_size))
     return found
 
 
@@ -171,11 +184,24 @@ class LogCheck:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
+    @property
+    def misfits(self) -> list[LogFile]:
+        """Files that have another size than the others, in which there is no damage otherwise."""
+        return [
+            file
+            for file in self.files
+            if file.size not in (0, self.file_size)
+            and not any(
+                place.begin < file.base + self.file_size and file.base < place.end
+                for place in self.damage
+            )
+        ]
+
     def run(self, met: Callable[[int, Records], None]) -> None:
         """Look at every file; `met` gets the base and the records of each. Raises OSError."""
         # A file that was made ahead has nothing in it yet.
         used = len(self.files)
-        while used > 1 and not has_data(self.files[used - 1]):
+        while used > 1 and self.files[used - 1].exists and not has_data(self.files[used - 1]):
             used -= 1
         files = self.files[:used]
         with closing(self._scanned(files)) as scanned:
@@ -193,7 +219,10 @@ class LogCheck:
         """Return the scan of each file that has bytes; None when it is gone by now. A large log is
         scanned by several processes, since each is busy with Python most of the time."""
         files = [file for file in files if file.size]
-        jobs = [(file.path, file.base, file.size, file.size == self.file_size) for file in files]
+        jobs = [
+            (file.path, file.base, min(file.size, self.file_size), file.size >= self.file_size)
+            for file in files
+        ]
         if self._processes < 2 or len(jobs) < 2:
             for job in jobs:
                 yield scan_path(*job, self._advanced)
@@ -216,6 +245,7 @@ class LogCheck:
         self, file: LogFile, scan: FileScan, met: Callable[[int, Records], None], *, last: bool
     ) -> None:
         base, behind = file.base, file.base + self.file_size
+        size = min(file.size, self.file_size)
         blocks = []
         for found in scan.found:
             if isinstance(found, Records):
@@ -225,8 +255,8 @@ class LogCheck:
             elif isinstance(found, Gap) and last and self._in_progress(base + found.begin):
                 self.end = self._reached = base + found.begin
                 break
-            elif isinstance(found, Gap) and (found.end < file.size or not last):
-                end = behind if found.end == file.size else base + found.end
+            elif isinstance(found, Gap) and (found.end < size or not last):
+                end = behind if found.end == size else base + found.end
                 self._note(base + found.begin, end, found.reason)
             elif isinstance(found, Gap):
                 self._torn(base + found.begin, found.reason)
@@ -239,7 +269,7 @@ class LogCheck:
             records = Records(*(np.concatenate(column).astype(np.int64) for column in columns))
             numbers = [self.topics.number(name.encode()) for name in scan.topics]
             met(base, records._replace(topic=np.array(numbers, np.int64)[records.topic]))
-        if file.size != self.file_size:
+        if file.size < self.file_size:
             self._note(
                 max(self.end, base), behind,
                 f"the file has {file.size} bytes instead of {self.file_size}",

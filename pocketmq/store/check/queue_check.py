@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -90,7 +90,8 @@ class QueueFiles:
 
     Attributes:
         begin, end: the queue offsets that have entries, as they were found.
-        not_entered: how many messages of the log belong behind `end`.
+        not_entered: how many messages of the log belong behind `end`; `missing` of them should
+            have been entered.
     """
 
     def __init__(
@@ -102,16 +103,19 @@ class QueueFiles:
         self.bad: list[BadFile] = []
         self._size = size
         self._entries = entries
-        self.not_entered = 0
+        self.not_entered = self.missing = 0
         self._seen: list[tuple[int, int]] = []  # offsets that a record agrees with
         self._wrong: list[tuple[int, int]] = []
         self._older: list[tuple[int, int]] = []  # entries of later records, it seems
         self.files = self._list()
         self.begin = self.files[0] // UNIT if self.files else 0
+        self._last_physical = -1
         self.end = self._find_end()
 
     def _list(self) -> list[int]:
-        paths = sorted(p for p in self.directory.iterdir() if _NAME.fullmatch(p.name))
+        paths = sorted(
+            p for p in self.directory.iterdir() if _NAME.fullmatch(p.name) and p.is_file()
+        )
         while paths and not paths[-1].stat().st_size:
             paths.pop()
         bases: list[int] = []
@@ -132,6 +136,7 @@ class QueueFiles:
             entries = self._entries.of(self._path(base))
             used = np.flatnonzero(entries["size"] > 0)
             if len(used):
+                self._last_physical = int(entries["physical"][used[-1]])
                 return base // UNIT + int(used[-1]) + 1
         return self.begin
 
@@ -141,11 +146,13 @@ class QueueFiles:
     def at(self, offsets: npt.NDArray[np.int64]) -> EntryArray:
         """Return the entries of some offsets; zeros where there is none."""
         found = np.zeros(len(offsets), ENTRY_DTYPE)
-        bases = offsets * UNIT // self._size * self._size
-        for base in np.unique(bases).tolist():
+        per_file = self._size // UNIT
+        files = offsets // per_file
+        for file in np.unique(files).tolist():
+            base = file * self._size  # not in numpy: a damaged record may have any offset
             entries = self._entries.of(self._path(base)) if base in self.files else _NOTHING
-            rows = np.flatnonzero(bases == base)
-            numbers = offsets[rows] - base // UNIT
+            rows = np.flatnonzero(files == file)
+            numbers = offsets[rows] - file * per_file
             inside = numbers < len(entries)
             found[rows[inside]] = entries[numbers[inside]]
         return found
@@ -155,6 +162,25 @@ class QueueFiles:
         if not self.begin <= offset < self.end:
             return False
         return int(self.at(np.array([offset]))["physical"][0]) == physical
+
+    def file_of(self, offset: int) -> int:
+        """Return the first queue offset of the file that an offset is in."""
+        return offset - offset % (self._size // UNIT)
+
+    def agreeing(self, first: int) -> int:
+        """Return how many entries of the file that begins at a queue offset lead to their
+        messages."""
+        behind = first + self._size // UNIT
+        return sum(max(0, min(end, behind) - max(begin, first)) for begin, end in self._seen)
+
+    def has_place_for(self, offset: int, physical: int) -> bool:
+        """Return whether the message of a queue offset may be at a physical offset: its entry, or
+        what it would come before or behind, says so."""
+        if offset >= self.end:
+            return physical > self._last_physical
+        if offset >= self.begin:
+            return self.leads_to(offset, physical)
+        return physical < int(self.at(np.array([self.begin]))["physical"][0])
 
     def is_in_log(self, offset: int) -> bool:
         """Return whether the log has the message of an offset, though the entry does not lead to
@@ -166,8 +192,10 @@ class QueueFiles:
         offsets: npt.NDArray[np.int64],
         physical: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
+        entered: int,
     ) -> None:
-        """Compare the entries with the records of one commit-log file."""
+        """Compare the entries with the records of one commit-log file. Those before the physical
+        offset `entered` have entries."""
         entries = self.at(offsets)
         fits = (entries["physical"] == physical) & (entries["size"] == sizes)
         self._seen += ranges(offsets[fits])
@@ -176,8 +204,18 @@ class QueueFiles:
         older = ~fits & (entries["physical"] > physical) & (entries["size"] > 0)
         self._older += ranges(offsets[older])
         wrong = offsets[~fits & ~older]
-        self.not_entered += int(np.count_nonzero(wrong >= self.end))
+        # One before the record of the last entry is of an earlier life, too.
+        behind = ~fits & ~older & (offsets >= self.end) & (physical > self._last_physical)
+        self.not_entered += int(np.count_nonzero(behind))
+        self.missing += int(np.count_nonzero(behind & (physical < entered)))
         self._wrong += ranges(wrong[wrong < self.end])
+
+    def _with_entries(self, begin: int, end: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Return the offsets [begin, end) that have files, by file: one may be far away."""
+        for base in self.files:
+            first, behind = base // UNIT, (base + self._size) // UNIT
+            if max(first, begin) < min(behind, end):
+                yield np.arange(max(first, begin), min(behind, end))
 
     def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
         """Return what does not fit, once every record was compared. Entries of records before
@@ -189,8 +227,7 @@ class QueueFiles:
         lost, expired = [], self.begin
         at = self.begin
         for begin, end in [*sorted(self._seen), (self.end, self.end)]:
-            if at < begin:
-                offsets = np.arange(at, begin)
+            for offsets in self._with_entries(at, begin):
                 entries = self.at(offsets)
                 real = (entries["size"] != FILLER_SIZE) & (entries["size"] > 0)
                 old = offsets[real & (entries["physical"] < log_begin)]
@@ -215,19 +252,26 @@ class QueueCheck:
 
     Attributes:
         queues: by topic and queue id.
-        unknown: topics and queue ids of records without a queue, and how many; of deleted topics,
-            mostly.
+        unknown: topics and queue ids of records without a queue, and how many there are; of deleted
+            topics, mostly.
+        missing: those of them that have records before `entered`.
     """
 
     def __init__(
-        self, directory: Path, otherwise: int, foreign: frozenset[str] = frozenset()
+        self,
+        directory: Path,
+        otherwise: int,
+        foreign: frozenset[str] = frozenset(),
+        entered: int = 0,
     ) -> None:
         """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
-        are of another kind."""
+        are of another kind. Messages before the physical offset `entered` are in their queues."""
         self._foreign = foreign
+        self._entered = entered
         entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
+        self.missing: set[tuple[str, int]] = set()
         paths = queue_directories(directory)
         self.file_size = queue_file_size(paths, otherwise)
         for path in paths:
@@ -268,8 +312,10 @@ class QueueCheck:
                 continue
             if queue is None:
                 self.unknown[key] = self.unknown.get(key, 0) + behind - first
+                if base + int(part.at[0]) < self._entered:
+                    self.missing.add(key)
             else:
-                queue.compare(part.queue_offset, base + part.at, part.size)
+                queue.compare(part.queue_offset, base + part.at, part.size, self._entered)
 
     def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
         """See `QueueFiles.disagreements`."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from pocketmq.message import fastjson
-from pocketmq.message.limits import is_system_topic
+from pocketmq.message.limits import TIMER_TOPIC, is_system_topic
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.index_check import check_index
 from pocketmq.store.check.log_check import LogCheck, common_size
 from pocketmq.store.check.queue_check import QueueCheck, queue_directories, queue_file_size
 from pocketmq.store.check.report import Part, Problem, Report, State
-from pocketmq.store.config import StoreConfig
-from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile
+from pocketmq.store.check.timer_check import TimerCheck
+from pocketmq.store.config import TABLES, StoreConfig
+from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile, ConfigFileError
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import FileSizeMismatch, StoreError
 from pocketmq.store.files import Retirement
@@ -27,19 +28,22 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.message_store import now_ms
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_bounds import NO_BOUNDS, BoundsFile
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
+from pocketmq.store.timer.timer_index import TimerIndex
 
-#: The tables of a broker, without which it does not start when they are damaged.
-TABLES: Final = (
-    "topics.json",
-    "subscriptionGroup.json",
-    "consumerOffset.json",
-    "consumerFilter.json",
-    "delayOffset.json",
-)
+_ALL: Final = 1 << 62  # behind every physical offset
+#: The key of each table, and how deep its objects lie in each other, as far as it matters here.
+_SHAPES: Final = {
+    "topics.json": ("topicConfigTable", None),
+    "subscriptionGroup.json": ("subscriptionGroupTable", None),
+    "consumerOffset.json": ("offsetTable", 2),
+    "consumerFilter.json": ("filterDataByTopic", None),
+    "delayOffset.json": ("offsetTable", 1),
+}
 
 
 def sized(config: StoreConfig) -> StoreConfig:
@@ -48,22 +52,29 @@ def sized(config: StoreConfig) -> StoreConfig:
     found.mapped_file_size_commit_log = common_size(
         config.commit_log_directory, config.mapped_file_size_commit_log
     )
+    found.mapped_file_size_timer_log = common_size(
+        config.root / "timerlog", config.mapped_file_size_timer_log
+    )
     found.mapped_file_size_consume_queue = queue_file_size(
         queue_directories(config.consume_queue_directory), config.consume_queue_file_size
     )
     return found
 
 
-def check_store(config: StoreConfig, advanced: Callable[[int], None] = lambda _: None) -> Report:
+def check_store(
+    config: StoreConfig,
+    advanced: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], int] = now_ms,
+) -> Report:
     """Look through the whole store at `config.root`; a broker may have it open.
 
     File sizes are taken from the files. `advanced` is called with the bytes of the commit log that
-    were looked at since the last call.
+    were looked at since the last call; `clock` gives milliseconds.
 
     Raises:
         OSError: it cannot be read.
     """
-    return StoreCheck(sized(config), advanced).run(state_of(config.root))
+    return StoreCheck(sized(config), advanced, clock).run(state_of(config.root))
 
 
 class StoreCheck:
@@ -76,8 +87,15 @@ class StoreCheck:
     log: LogCheck
     queues: QueueCheck
 
-    def __init__(self, config: StoreConfig, advanced: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        advanced: Callable[[int], None] = lambda _: None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """`clock` gives milliseconds."""
         self._config = config
+        self._clock = clock
         self._advanced = advanced
         self._problems: list[Problem] = []
         self._parts: list[Part] = []
@@ -88,12 +106,16 @@ class StoreCheck:
         """Look through everything; `state` is how the last process left it. Raises OSError."""
         config = self._config
         opened = state is State.OPEN
-        flushed = self._checkpoint(state)
+        flushed, entered = self._checkpoint(state)
+        if state is State.CLEAN:
+            entered = _ALL
         # The queues first: what they point at is in the log by then.
         foreign: frozenset[str] = frozenset()
         with suppress(StoreError):  # the table is looked at below
             foreign = batch_topics(config.root)
-        queues = QueueCheck(config.consume_queue_directory, config.consume_queue_file_size, foreign)
+        queues = QueueCheck(
+            config.consume_queue_directory, config.consume_queue_file_size, foreign, entered
+        )
         log = LogCheck(
             config.commit_log_directory,
             config.mapped_file_size_commit_log,
@@ -104,12 +126,13 @@ class StoreCheck:
         log.run(lambda base, records: queues.compare(log.topics, base, records))
         self.log, self.queues = log, queues
         self._report_log(log)
-        self._report_queues(queues, log, opened=opened)
+        self._report_queues(queues, log, state)
         if self._bounds.current:
             self._report_bounds(queues)
         self._report_index(log)
+        self._report_timers(log, queues, state)
         self._report_tables(queues)
-        refusal = "" if opened else self._refusal()
+        refusal = "" if opened else self._refusal(state)
         return Report(
             store=str(config.root), state=state, flushed=flushed,
             starts=None if opened else not refusal, refusal=refusal, remarks=self._remarks,
@@ -123,26 +146,32 @@ class StoreCheck:
             )
         )
 
-    def _checkpoint(self, state: State) -> int | None:
+    def _checkpoint(self, state: State) -> tuple[int | None, int]:
+        """Return the physical offsets up to which the log was flushed, if that is known, and up to
+        which messages are in their queues. Read what the last stop left of the queues."""
         checkpoint = Checkpoint(DryFiles(), self._config.root / "checkpoint")
         try:
             checkpoint.open()
         except FileSizeMismatch as error:
             self._add("checkpoint", error.path, f"{error.actual} bytes instead of {error.expected}")
-            return None
-        flushed = checkpoint.confirm_physical_offset if checkpoint.exact else None
+            return None, 0
         with _heard(self._remarks):
             self._bounds = BoundsFile(DryFiles(), self._config.root).load(
                 checkpoint.queue_bounds, clean=state is State.CLEAN
             )
         checkpoint.close()
-        return flushed
+        if not checkpoint.exact:
+            return None, 0
+        return checkpoint.confirm_physical_offset, checkpoint.entered_offset
 
     def _report_log(self, log: LogCheck) -> None:
         for path in log.strange:
             self._add("commitlog", path, "its name does not fit the size of the files")
         for each in log.damage:
             self._add("commitlog", each.path, each.reason, begin=each.begin, end=each.end)
+        for file in log.misfits:
+            reason = f"the file has {file.size} bytes instead of {log.file_size}"
+            self._add("commitlog", file.path, reason)
         if log.torn is not None:
             self._remarks.append(
                 f"{log.directory}: from physical offset {log.torn} on there is what was not "
@@ -150,24 +179,40 @@ class StoreCheck:
             )
         self._part("commitlog", len(log.files), log.bytes, log.records, log.begin, log.end)
 
-    def _report_queues(self, queues: QueueCheck, log: LogCheck, *, opened: bool) -> None:
+    def _report_queues(self, queues: QueueCheck, log: LogCheck, state: State) -> None:
         for bad in queues.bad_files:
             self._add("consumequeue", bad.path, bad.reason)
-        for each in queues.disagreements(log.begin, log.end, open=opened):
+        for each in queues.disagreements(log.begin, log.end, open=state is State.OPEN):
             self._add(
                 "consumequeue", f"{each.topic}/{each.queue_id}", each.reason,
                 begin=each.begin, end=each.end, derived=True,
             )  # fmt: skip
+        for queue in queues.queues.values():
+            if queue.missing:
+                self._add(
+                    "consumequeue", f"{queue.topic}/{queue.queue_id}",
+                    f"{queue.missing} messages of the commit log are not in the queue",
+                    begin=queue.end, end=queue.end + queue.missing, derived=True,
+                )  # fmt: skip
         waiting = queues.not_entered
-        if waiting and not opened:
+        known = {*known_topics(self._config.root), *lost_topics(self._config.root, queues.queues)}
+        for (topic, queue_id), count in queues.unknown.items():
+            if topic not in known:
+                self._remarks.append(
+                    f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was "
+                    "the topic deleted?"
+                )
+            elif (topic, queue_id) in queues.missing:
+                self._add(
+                    "consumequeue", f"{topic}/{queue_id}",
+                    f"no queue, but {count} messages in the commit log", derived=True,
+                )  # fmt: skip
+            else:
+                waiting += count
+        if waiting and state is State.CRASHED:
             self._remarks.append(
                 f"{waiting} messages of the commit log are not in their queues: a start after a "
                 "crash enters them, `pocketmq store repair` always does"
-            )
-        for (topic, queue_id), count in queues.unknown.items():
-            self._remarks.append(
-                f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was the "
-                "topic deleted?"
             )
         files = sum(len(queue.files) for queue in queues.queues.values())
         self._part("consumequeue", files, files * queues.file_size, queues.entries)
@@ -200,6 +245,17 @@ class StoreCheck:
             self._add("index", each.path, each.reason, derived=True)
         self._part("index", len(paths), sum(path.stat().st_size for path in paths), entries)
 
+    def _report_timers(self, log: LogCheck, queues: QueueCheck, state: State) -> None:
+        queue = queues.queues.get((TIMER_TOPIC, 0))
+        end = queue.end if queue is not None else 0
+        timers = TimerCheck(
+            self._config, log.files, end, self._clock(), crashed=state is State.CRASHED
+        )
+        for each in timers.problems:
+            self._add("timers", each.path, each.reason, derived=True)
+        size = sum(path.stat().st_size for path in timers.files)
+        self._part("timers", len(timers.files), size, timers.waiting)
+
     def _report_tables(self, queues: QueueCheck) -> None:
         directory = self._config.root / "config"
         count = size = 0
@@ -210,7 +266,7 @@ class StoreCheck:
             problem = table_problem(path)
             if problem:
                 self._add("config", path, problem)
-        for topic in lost_topics(self._config.root, queues):
+        for topic in lost_topics(self._config.root, queues.queues):
             self._add("config", directory / "topics.json", f"topic {topic} has queues only")
         self._part("config", count, size, 0)
 
@@ -231,13 +287,22 @@ class StoreCheck:
             )
         )  # fmt: skip
 
-    def _refusal(self) -> str:
+    def _refusal(self, state: State) -> str:
         """Return why a broker would not start; nothing if it would."""
         try:
             for name in TABLES:
-                ConfigFile(self._config.root / "config" / name, "entries", DryFiles()).load()
+                path = self._config.root / "config" / name
+                problem = _misshapen(name, ConfigFile(path, "entries", DryFiles()).load())
+                if problem:
+                    return str(ConfigFileError(path, problem))
             with _heard(self._remarks):
                 recover_dry(self._config)
+                ours = checkpoint_is_ours(self._config)
+                index = TimerIndex(self._config, DryFiles())
+                if index.exists:
+                    closed = state is State.CLEAN
+                    index.open(self._clock(), self.log.end, ours=ours, closed=closed)
+                    index.close()
         except StoreError as error:
             return str(error)
         return ""
@@ -270,6 +335,14 @@ def recover_dry(config: StoreConfig) -> None:
         retired.sweep()
 
 
+def checkpoint_is_ours(config: StoreConfig) -> bool:
+    """Return whether no other broker has had the store since ours. Raises StoreError."""
+    checkpoint = Checkpoint(DryFiles(), config.root / "checkpoint")
+    checkpoint.open()
+    checkpoint.close()
+    return checkpoint.exact
+
+
 def state_of(root: Path) -> State:
     """Return how the last process left the store."""
     if is_locked(root):
@@ -285,28 +358,61 @@ def table_problem(path: Path) -> str:
         usable = backup.exists() and backup.stat().st_size
         return f"missing or empty, but there is {backup.name}" if usable else ""
     try:
-        fastjson.decode(content)
+        document = fastjson.decode(content)
     except fastjson.FastjsonError as error:
         return str(error)
-    return ""
+    if not isinstance(document, dict):
+        return "it holds no JSON object"
+    return _misshapen(path.name.removesuffix(".bak"), document)
 
 
-def lost_topics(root: Path, queues: QueueCheck) -> dict[str, int]:
-    """Return the topics with queues on the disk that topics.json lacks, though nobody deleted them,
-    and how many queues they have at least."""
+def _misshapen(name: str, document: Mapping[str, Any]) -> str:
+    """Return why a document is not the one that the file of that name holds; nothing if it is."""
+    key, depth = _SHAPES[name]
+    table = document.get(key, {})
+    if depth is None:
+        fits = isinstance(table, dict) and all(isinstance(each, dict) for each in table.values())
+    else:
+        fits = _is_nested(table, depth)
+    return "" if fits else f"its {key} is that of another table"
+
+
+def _is_nested(value: Any, depth: int) -> bool:
+    """Return whether a value is made of objects down to a depth, and of none below that."""
+    if not depth:
+        return not isinstance(value, dict)
+    return isinstance(value, dict) and all(_is_nested(each, depth - 1) for each in value.values())
+
+
+def lost_topics(root: Path, queues: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the topics of `queues`, which are given as topic and queue id, that topics.json lacks,
+    though nobody deleted them, and how many queues they have at least."""
     lost: dict[str, int] = {}
     path = root / "config" / "topics.json"
     if not path.exists() and not path.with_name(path.name + ".bak").exists():
         return lost  # a store without a broker's tables
-    try:
-        document = ConfigFile(path, "topics", DryFiles()).load()
-    except StoreError:
+    document = _topics(root)
+    if document is None:
         return lost
     known = {*document.get("topicConfigTable", ()), *document.get(DELETED_TOPICS, ())}
-    for topic, queue_id in queues.queues:
+    for topic, queue_id in queues:
         if topic not in known and not is_system_topic(topic):
             lost[topic] = max(lost.get(topic, 0), queue_id + 1)
     return lost
+
+
+def known_topics(root: Path) -> set[str]:
+    """Return the topics of topics.json that nobody deleted."""
+    document = _topics(root) or {}
+    return {*document.get("topicConfigTable", ())} - {*document.get(DELETED_TOPICS, ())}
+
+
+def _topics(root: Path) -> dict[str, Any] | None:
+    """Return what topics.json, or its backup, holds; None when it cannot be read."""
+    try:
+        return ConfigFile(root / "config" / "topics.json", "topics", DryFiles()).load()
+    except StoreError:
+        return None
 
 
 @contextmanager

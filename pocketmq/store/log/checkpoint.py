@@ -50,6 +50,7 @@ class Checkpoint:
             official broker can enter into their queues, and it looks for them from that time on.
         exact: whether the file, when it was opened, was as we had written it, so that the two
             offsets can be relied on.
+        reliable: whether it was written at all: one of zeros says nothing of what was flushed.
         same_boot: whether the machine has been running since the last process opened the store, so
             that nothing which that process wrote is lost.
     """
@@ -68,12 +69,16 @@ class Checkpoint:
         self.last_write = 0
         self.holds_logics = False
         self.exact = False
+        self.reliable = False
         self.same_boot = False
         self._boot = _NO_BOOT
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
-        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
+        # After a kill nobody knows whether its name is on the disk.
+        self._file = self._files.open_or_create(
+            self._path, SIZE, "checkpoint", (self._path.parent,)
+        )
         (
             self.physic_timestamp,
             self.logics_timestamp,
@@ -87,6 +92,8 @@ class Checkpoint:
         self.exact = fields == copy
         self.queue_bounds = bounds if self.exact else 0
         self._boot = self._files.boot_id()
+        # A machine that does not tell its boots writes none.
+        self.reliable = not self.exact or boot != _NO_BOOT or self._boot == _NO_BOOT
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
 
     @classmethod

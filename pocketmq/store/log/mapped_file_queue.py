@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
+from pocketmq.store.errors import FileSizeMismatch, NotAFile, StoreCorrupt
 from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
 from pocketmq.store.queue.queue_mappings import QueueMappings
 
@@ -56,22 +56,30 @@ class MappedFileQueue:
         """The offset at which the run begins; 0 when it has no files."""
         return self.mapped[0].base_offset if self.mapped else 0
 
-    def load(self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt: bool = False) -> None:
+    def load(
+        self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt_from: int | None = None
+    ) -> None:
         """Map what is there. The first sync of each file includes `unsynced_directories`: after a
         crash nobody knows whether the names in them are on the disk.
 
-        `rebuilt`: what is missing will be made again, so if a power failure took a file in between,
-        those behind it are removed.
+        `rebuilt_from`: what is missing from this offset on will be made again, so if a power
+        failure took a file in between, those behind it are removed.
 
         Raises:
+            NotAFile: a directory has the name of a file.
             FileSizeMismatch: a file was written with another size.
             StoreCorrupt: a file in between is missing or empty.
         """
         if not self.directory.is_dir():
             return
-        found = sorted(path for path in self.directory.iterdir() if path.is_file())
+        found = sorted(self.directory.iterdir())
         paths = [path for path in found if _NAME.fullmatch(path.name)]
+        for path in paths:
+            if path.is_dir():
+                raise NotAFile(path)
         for path in set(found).difference(paths):
+            if not path.is_file():
+                continue
             log.warning("%s is not part of the store and is left alone", path)
         if paths and paths[-1].stat().st_size == 0:
             # Created, but the process ended before it got its size.
@@ -81,7 +89,8 @@ class MappedFileQueue:
             try:
                 self._check(path, mapped[-1].base_offset if mapped else None, paths)
             except StoreCorrupt as error:
-                if not rebuilt:
+                missing = mapped[-1].base_offset + self.file_size if mapped else int(path.name)
+                if rebuilt_from is None or missing < rebuilt_from:
                     raise
                 log.warning("%s; from here on the files are made again", error)
                 break

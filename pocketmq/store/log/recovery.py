@@ -39,9 +39,11 @@ from pocketmq.store.log.recovery_progress import RecoveryProgress
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_entry import pack_entry
-from pocketmq.store.queue.queue_tail import QueueTail, log_cut
+from pocketmq.store.queue.queue_tail import QueueTail
 
 log = logging.getLogger(__name__)
+
+_MOST_OFFSET: Final = 2**63 // CONSUME_QUEUE_UNIT  # its entry's place is a signed 64-bit number
 
 _KEPT_BYTES: Final = 256 * 1024 * 1024
 
@@ -291,6 +293,14 @@ class Recovery:
         self._prepared.add(queue)
         if queue.max_offset:
             self._ends.setdefault(queue, queue.max_offset)
+        if self._checkpoint.same_boot and not self._whole:
+            # An entry is written after its message, and no power failure has taken that.
+            good = self._tail.good_end(queue, self._log.end)
+            if good < queue.max_offset:
+                raise _EntriesLost(
+                    f"the entries of {queue.topic}/{queue.queue_id} from {good} on do not lead to "
+                    "their messages"
+                )
         self._cut(queue, max(self._start, self._enter_from))
         # One that was found empty may have lost more than the walk will see.
         if queue.max_physical < 0 and (self._whole or queue in self._ends):
@@ -345,6 +355,13 @@ class Recovery:
         if queue not in self._prepared:
             self._prepare(queue)
         offset = record.queue_offset
+        if not 0 <= offset < _MOST_OFFSET:
+            log.error(
+                "the record at physical offset %d says that it is message %d of %s/%d: it is "
+                "damaged and has no entry", record.physical_offset, offset, record.topic,
+                record.queue_id,
+            )  # fmt: skip
+            return
         if queue.max_offset < queue.next_offset:  # the messages at its end are lost ...
             if offset < queue.next_offset:
                 queue.truncate(queue.max_offset)  # ... and another broker gave their offsets again
@@ -422,19 +439,37 @@ class Recovery:
                 f"offset {survivors.physical_offset}, and they had been flushed: the file is "
                 "damaged; the log was not changed",
             )
-        elif self._checkpoint.same_boot and walk.interrupted():
-            log.warning(
-                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
-                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
-                survivors.messages + 1,
+        elif not self._checkpoint.reliable:
+            raise StoreCorrupt(
+                file.path, at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}; the checkpoint does not say whether they had "
+                "been flushed: it is missing or empty; the log was not changed",
             )  # fmt: skip
-        else:
+        elif not self._checkpoint.same_boot:
             log.error(
                 "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
                 "it, from physical offset %d, are dropped: they had not been flushed",
                 file.path, at, walk.end, walk.reason.reason, survivors.messages,
                 survivors.physical_offset,
             )  # fmt: skip
+        elif walk.interrupted():
+            log.warning(
+                "%s at byte %d (physical offset %d): cut off a write of %d messages that the last "
+                "process did not complete; none of them was acknowledged", file.path, at, walk.end,
+                survivors.messages + 1,
+            )  # fmt: skip
+        else:
+            # What a process wrote is there after its death, as long as the machine runs.
+            raise StoreCorrupt(
+                file.path,
+                at,
+                f"no record can be read here, at physical offset {walk.end} "
+                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
+                f"offset {survivors.physical_offset}, and the machine has not stopped since they "
+                "were written: the file is damaged; the log was not changed",
+            )
 
     def _had_been_flushed(self, walk: LogWalk, survivors: Survivors) -> bool:
         """Return whether the bad place was good once, and on the disk."""
@@ -470,7 +505,12 @@ class Recovery:
         )  # fmt: skip
         for queue, end in self._ends.items():
             if queue.max_offset < end:
-                log_cut(queue, end)
+                log.warning(
+                    "%s/%d: cut %d entries without a message",
+                    queue.topic,
+                    queue.queue_id,
+                    end - queue.max_offset,
+                )
         if self._lost:
             log.error("%d messages are missing in the log; their offsets stay empty", self._lost)
         if self._replaced:

@@ -301,7 +301,7 @@ class ConsumeQueue:
         a crash, pages may be missing in the middle: the last three files with entries are looked
         through, as the reference does, and what follows the first hole is forgotten.
         """
-        self.files.load(() if clean else self._names, rebuilt=not clean)
+        self.files.load(() if clean else self._names, rebuilt_from=None if clean else 0)
         mapped = self.files.mapped
         if not mapped:
             return
@@ -360,7 +360,8 @@ class ConsumeQueue:
         begin = self.min_offset
 
         def is_there(physical: int, size: int) -> bool:
-            return size != FILLER_SIZE and (physical >= min_physical or physical < 0)
+            damaged = physical < 0 or size <= 0
+            return size != FILLER_SIZE and (physical >= min_physical or damaged)
 
         first = self.first_where(is_there)
         # A damaged entry may have misled the search; then the one before it is there already.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.errors import QueueMisfit, StoreCorrupt, StoreError
+from pocketmq.store.errors import NotADirectory, QueueMisfit, StoreCorrupt, StoreError
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
@@ -227,14 +227,16 @@ class ConsumeQueueTable:
             return frozenset()
         ids = self._unopened[topic]
         if ids is None:
-            self._unopened[topic] = ids = set()
+            ids = set()
             with os.scandir(self._directory / topic) as found:
-                entries = [entry for entry in found if entry.is_dir()]
-            for entry in entries:
-                if entry.name.isdecimal() and entry.name == str(int(entry.name)):
-                    ids.add(int(entry.name))
-                else:
-                    log.warning("%s is ignored: a queue is named by its number", entry.path)
+                for entry in found:
+                    if entry.name.isdecimal() and entry.name == str(int(entry.name)):
+                        if not entry.is_dir():
+                            raise NotADirectory(Path(entry.path))
+                        ids.add(int(entry.name))
+                    elif entry.is_dir():
+                        log.warning("%s is ignored: a queue is named by its number", entry.path)
+            self._unopened[topic] = ids
         return ids
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue | None:

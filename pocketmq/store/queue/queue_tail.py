@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 
 from pocketmq.message.record import RecordError, decode
-from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.queue_entry import Entry
-
-log = logging.getLogger(__name__)
 
 
 class QueueTail:
@@ -36,14 +33,19 @@ class QueueTail:
         return end
 
     def settle(self, queue: ConsumeQueue, as_left: bool) -> None:
-        """Bring a queue in line with the log that is opened after the log was recovered, since
-        nothing in it has changed after the checkpoint. `as_left`: it ends where the last stop left
-        it, so nothing is cut off. Raises DiskFull, OSError."""
-        end = queue.max_offset
-        good = end if as_left else self.good_end(queue, self._log.end)
-        if good < end:
-            queue.truncate(good)
-            log_cut(queue, end)
+        """Bring a queue in line with the log that is opened after the log was recovered. `as_left`:
+        it ends where the last stop left it.
+
+        Nothing in it has changed after the checkpoint, so a process has written its entries after
+        their messages, and nothing has been lost since. Raises QueueMisfit if it does not end with
+        its messages, OSError.
+        """
+        good = queue.max_offset if as_left else self.good_end(queue, self._log.end)
+        if good < queue.max_offset:
+            raise QueueMisfit(
+                queue.files.directory, 0,
+                f"the entries from {good} to {queue.max_offset} do not lead to their messages",
+            )  # fmt: skip
         queue.correct_min_offset(self._log.min_offset)
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
@@ -59,13 +61,3 @@ class QueueTail:
                 queue.topic, queue.queue_id, offset, size,
             )  # fmt: skip
         return False
-
-
-def log_cut(queue: ConsumeQueue, end: int) -> None:
-    """Say that a queue that ended at `end` was cut."""
-    log.warning(
-        "%s/%d: cut %d entries without a message",
-        queue.topic,
-        queue.queue_id,
-        end - queue.max_offset,
-    )

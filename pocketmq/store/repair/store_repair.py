@@ -8,15 +8,17 @@ interrupted can be started again.
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from pocketmq.message.record import Record, RecordError, decode, encode_into
-from pocketmq.store.check.queue_check import QueueFiles
+from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode, encode_into
+from pocketmq.store.check.queue_check import QueueFiles, queue_directories
 from pocketmq.store.check.report import Report, State
 from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
 from pocketmq.store.config import StoreConfig
@@ -31,11 +33,13 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.padding import MIN_PADDING
 from pocketmq.store.log.recovery import Recovery
+from pocketmq.store.message_store import now_ms
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_bounds import BoundsFile
 from pocketmq.store.repair.patches import LostMessage, by_file, patches
 from pocketmq.store.repair.tables import add_topics, mend_tables
+from pocketmq.store.repair.timers import rebuild_timers
 from pocketmq.store.store_lock import ABORT_FILE, StoreLock, is_locked
 
 DAMAGED_DIRECTORY: Final = "damaged"
@@ -56,8 +60,8 @@ class Repair(Struct, kw_only=True):
     Attributes:
         kept: the directory that has what was damaged; empty when nothing was.
         lost: the messages that are gone, as far as somebody knows of them.
-        unknown: physical offsets [begin, end) of damage in which no message is known: there may
-            have been some.
+        unknown: physical offsets [begin, end) of damage in which no message is known, though there
+            is room for one.
     """
 
     store: str
@@ -88,6 +92,7 @@ def repair_store(
     *,
     dry_run: bool = False,
     advanced: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], int] = now_ms,
 ) -> Repair:
     """Check the store at `config.root` and mend what is wrong with it; with `dry_run` only say
     what that would be. File sizes are taken from the files.
@@ -101,20 +106,40 @@ def repair_store(
     if dry_run:
         if is_locked(config.root):
             raise StoreLocked(config.root)
-        return _Repairing(config, dry_run=True).run(advanced)
+        return _Repairing(config, clock, dry_run=True).run(advanced)
     lock = StoreLock(Files(), config.root, config.commit_log_directory)
     lock.acquire()
     try:
-        return _Repairing(config, dry_run=False, lock=lock).run(advanced)
+        return _Repairing(config, clock, dry_run=False, lock=lock).run(advanced)
     finally:
         lock.release()
 
 
+class _Misnamed(NamedTuple):
+    """A record that names another topic, queue or queue offset than the entry that leads to it."""
+
+    entry: LostMessage
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+    def queue_file(self, check: StoreCheck) -> tuple[str, int, int]:
+        """Return the queue that the entry is in, and the first queue offset of its file."""
+        key = self.entry.topic, self.entry.queue_id
+        return *key, check.queues.queues[key].file_of(self.entry.queue_offset)
+
+
 class _Repairing:
     def __init__(
-        self, config: StoreConfig, *, dry_run: bool, lock: StoreLock | None = None
+        self,
+        config: StoreConfig,
+        clock: Callable[[], int],
+        *,
+        dry_run: bool,
+        lock: StoreLock | None = None,
     ) -> None:
         self._config = config
+        self._clock = clock
         self._files = Files()
         self._dry_run = dry_run
         self._lock = lock
@@ -124,11 +149,21 @@ class _Repairing:
         self._unknown: list[tuple[int, int]] = []
 
     def run(self, advanced: Callable[[int], None]) -> Repair:
-        check = StoreCheck(self._config, advanced)
+        check = StoreCheck(self._config, advanced, self._clock)
         crashed = (self._config.root / ABORT_FILE).exists()
-        report = check.run(State.CRASHED if crashed else State.CLEAN)
+        state = State.CRASHED if crashed else State.CLEAN
+        report = check.run(state)
+        if self._mend_names(check):
+            if self._dry_run:
+                self._actions.append("what else there is to do can only be said after that")
+                return self._repair()
+            check = StoreCheck(self._config, advanced, self._clock)
+            report = check.run(state)
         if report.problems or not report.starts or check.queues.not_entered:
             self._mend(check, report)
+        return self._repair()
+
+    def _repair(self) -> Repair:
         return Repair(
             store=str(self._config.root), dry_run=self._dry_run,
             kept=str(self._aside) if self._aside.exists() else "", actions=self._actions,
@@ -137,12 +172,6 @@ class _Repairing:
 
     def _mend(self, check: StoreCheck, report: Report) -> None:
         config = self._config
-        if check.log.strange:
-            raise StoreCorrupt(
-                check.log.strange[0],
-                0,
-                "the file has the name of no file of this log: move it away",
-            )
         crashed = self._lock is not None and self._lock.aborted
         if self._lock is not None:
             self._lock.mark_open()
@@ -161,15 +190,78 @@ class _Repairing:
         rebuilt = parts & {"commitlog", "consumequeue", "checkpoint"} or not report.starts
         if rebuilt or check.queues.not_entered:
             self._rebuild(crashed=crashed)
-        topics = lost_topics(config.root, check.queues)
+        if "timers" in parts or _is_about_timers(report, config.root):
+            self._rebuild_timers()
+        # A rebuild makes queues of all topics in the log: what nobody knows to be deleted is back.
+        if rebuilt and self._dry_run:
+            queues = {*check.queues.queues, *check.queues.unknown}
+        else:
+            paths = queue_directories(config.consume_queue_directory)
+            queues = {(path.parent.name, int(path.name)) for path in paths}
+        topics = lost_topics(config.root, sorted(queues))
         self._actions += add_topics(directory, topics, self._files, dry_run=self._dry_run)
         if self._lock is not None and not crashed:
             self._lock.mark_closed()
+
+    def _mend_names(self, check: StoreCheck) -> bool:
+        """Give files of the log that have lost their names these names again; return whether there
+        were any. Files that do not belong to the log go aside."""
+        moves = self._misplaced(check)
+        for path in check.log.strange:
+            if path not in moves:
+                self._put_aside(path, "the log has no file of that name")
+        for path, target in moves.items():
+            self._actions.append(f"{path}: renamed to {target.name}, where its messages belong")
+        if not self._dry_run:
+            # First to names that the log does not use, by which another repair finds them, too.
+            drafts = []
+            for path, target in moves.items():
+                draft = _draft(path)
+                self._files.move(path, draft)
+                drafts.append((draft, target))
+            for draft, target in drafts:
+                self._files.move(draft, target)
+        return bool(moves)
+
+    def _misplaced(self, check: StoreCheck) -> dict[Path, Path]:
+        """Return the files of the log that have the name of another one, and where they belong, as
+        their first records say. It is a place that is free, or gets free by this."""
+        log = check.log
+        damaged = {place.begin for place in log.damage}
+        moves: dict[Path, Path] = {}
+        fit: set[Path] = set()
+        for path in [*(file.path for file in log.files if file.base in damaged), *log.strange]:
+            if not path.exists() or path.stat().st_size != log.file_size:
+                continue
+            with self._mapped(path, 0) as file:
+                record = _record_at(file, 0)
+                if record is None or record.physical_offset % log.file_size:
+                    continue
+                target = path.with_name(f"{record.physical_offset:020d}")
+                if target == path or target in moves.values():
+                    continue
+                moves[path] = target
+                if _is_expected(check, record):
+                    fit.add(path)
+        while True:
+            blocked = [
+                path
+                for path, target in moves.items()
+                if target not in moves and (_has_bytes(target) or path not in fit)
+            ]
+            if not blocked:
+                return moves
+            for path in blocked:
+                del moves[path]
 
     # --- the log ------------------------------------------------------------------------------
 
     def _mend_log(self, check: StoreCheck) -> None:
         log = check.log
+        for file in log.misfits:
+            self._actions.append(f"{file.path}: has {log.file_size} bytes again, as the others")
+            if not self._dry_run:
+                self._make_whole(file.path, file.base, log.file_size)
         lost = list(_without_message(check))
         known = log.damage[-1].end if log.damage else 0
         for begin, end in by_file(log.damage, log.file_size):
@@ -182,8 +274,7 @@ class _Repairing:
             here = [each for each in lost if begin <= each.physical_offset and each.end <= end]
             here += self._by_its_head(path, begin - base, base, here)
             self._lost += here
-            if not here:
-                self._unknown.append((begin, end))
+            self._unknown += _gaps(begin, end, here)
             self._actions.append(
                 f"{path}: bytes {begin - base} to {end - base} (physical offsets {begin} to {end}) "
                 "replaced by padding"
@@ -201,19 +292,29 @@ class _Repairing:
 
     def _mend_heads(self, check: StoreCheck) -> None:
         """Correct records whose topic, queue or queue offset, which no checksum covers, are not
-        those of the queue that leads to them."""
+        those of the queue that leads to them. If most of the queue's file leads to records of
+        another queue, the file is that one's, and the records are right."""
+        queues = check.queues.queues
+        found = list(self._misnamed(check))
+        wrong = Counter(each.queue_file(check) for each in found)
+        for each in found:
+            file = each.queue_file(check)
+            is_trusted = queues[file[:2]].agreeing(file[2]) >= wrong[file]
+            if is_trusted or (each.topic, each.queue_id) not in queues:
+                self._mend_head(check, each)
+
+    def _misnamed(self, check: StoreCheck) -> Iterator[_Misnamed]:
+        """Return good records that name another place than the queue that leads to them."""
         log, queues = check.log, check.queues.queues
         for entry in _without_message(check):
-            base = entry.physical_offset // log.file_size * log.file_size
-            path = log.directory / f"{base:020d}"
             damaged = any(
                 place.begin < entry.end and entry.physical_offset < place.end
                 for place in log.damage
             )
+            path, at = _place_in(check, entry)
             if damaged or not _has_bytes(path):
                 continue
-            at = entry.physical_offset - base
-            with self._mapped(path, base) as file:
+            with self._mapped(path, entry.physical_offset - at) as file:
                 record = _record_at(file, at)
                 if (
                     record is None
@@ -224,35 +325,39 @@ class _Repairing:
                 own = queues.get((record.topic, record.queue_id))
                 if own is not None and own.leads_to(record.queue_offset, record.physical_offset):
                     continue
-                mended = _with_place(record, entry)
-            self._mend_head(path, base, record, entry, mended)
+                yield _Misnamed(entry, record.topic, record.queue_id, record.queue_offset)
 
-    def _mend_head(
-        self, path: Path, base: int, record: Record, entry: LostMessage, mended: bytes
-    ) -> None:
-        at = record.physical_offset - base
+    def _mend_head(self, check: StoreCheck, misnamed: _Misnamed) -> None:
+        entry = misnamed.entry
+        path, at = _place_in(check, entry)
         self._actions.append(
-            f"{path}: the record at byte {at} said that it is message {record.queue_offset} "
-            f"of {record.topic}/{record.queue_id}; corrected to message {entry.queue_offset} of "
-            f"{entry.topic}/{entry.queue_id}, whose entry leads there"
+            f"{path}: the record at byte {at} said that it is message {misnamed.queue_offset} "
+            f"of {misnamed.topic}/{misnamed.queue_id}; corrected to message {entry.queue_offset} "
+            f"of {entry.topic}/{entry.queue_id}, whose entry leads there"
         )
         if self._dry_run:
             return
         self._files.unshare(path)
-        with self._mapped(path, base) as file:
+        with self._mapped(path, entry.physical_offset - at) as file:
+            mended = _with_place(decode(file.view, at), entry)
             self._keep(file, at, at + len(mended))
             file.map[at : at + len(mended)] = mended
             file.sync()
 
     def _make_whole(self, path: Path, base: int, size: int) -> None:
-        """Give a file that is missing, empty, or cut short its size."""
+        """Give a file that is missing, empty, cut short, or too long its size."""
         if not path.exists():
             created = self._files.create(path, base, size)
             created.sync()
             created.close()
+        elif path.stat().st_size > size:
+            self._files.unshare(path)
+            with self._mapped(path, base) as file:
+                self._keep(file, size, file.size)
+            self._files.resize(path, size)
         elif path.stat().st_size < size:
             self._files.unshare(path)
-            self._files.extend(path, size)
+            self._files.resize(path, size)
 
     def _by_its_head(
         self, path: Path, at: int, base: int, known: Sequence[LostMessage]
@@ -363,6 +468,28 @@ class _Repairing:
             checkpoint.close()
             retired.sweep()
 
+    def _rebuild_timers(self) -> None:
+        """Build the timers from the whole log."""
+        config, retired = self._config, Retirement()
+        for path in (
+            config.root / "timerwheel", config.root / "timerlog",
+            config.root / "config" / "timercheck",
+        ):  # fmt: skip
+            if path.exists():
+                self._put_aside(path, "the timers are built from the commit log")
+        if self._dry_run:
+            return
+        run = MappedFileQueue(
+            self._files, config.commit_log_directory, config.mapped_file_size_commit_log,
+            "mappedFileSizeCommitLog", retired,
+        )  # fmt: skip
+        try:
+            run.load()
+            rebuild_timers(config, self._files, run, self._clock())
+        finally:
+            run.close()
+            retired.sweep()
+
     def _mend_checkpoint(self) -> None:
         path = self._config.root / "checkpoint"
         if path.exists() and path.stat().st_size not in (0, CHECKPOINT_SIZE):
@@ -388,6 +515,12 @@ def _without_message(check: StoreCheck) -> Iterator[LostMessage]:
             )  # fmt: skip
 
 
+def _is_about_timers(report: Report, root: Path) -> bool:
+    """Return whether the timers are why a broker would not start."""
+    names = (root / "timerwheel", root / "timerlog", root / "config" / "timercheck")
+    return not report.starts and report.refusal.startswith(tuple(map(str, names)))
+
+
 def _with_place(record: Record, entry: LostMessage) -> bytes:
     """Return the bytes of a record with the topic, queue and queue offset of an entry."""
     mended = bytearray(record.size)
@@ -401,8 +534,40 @@ def _with_place(record: Record, entry: LostMessage) -> bytes:
     return bytes(mended)
 
 
+def _place_in(check: StoreCheck, message: LostMessage) -> tuple[Path, int]:
+    """Return the file of the log that a message begins in, and at which byte."""
+    at = message.physical_offset % check.log.file_size
+    return check.log.directory / f"{message.physical_offset - at:020d}", at
+
+
 def _has_bytes(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
+
+
+def _gaps(begin: int, end: int, known: Sequence[LostMessage]) -> Iterator[tuple[int, int]]:
+    """Return the parts of a damaged range that have room for a message that is not `known`."""
+    at = begin
+    for each in [*sorted(known), LostMessage(end, 0, "", 0, 0)]:
+        if each.physical_offset - at >= MIN_RECORD:
+            yield at, each.physical_offset
+        at = max(at, each.end)
+
+
+def _draft(path: Path) -> Path:
+    """Return a name beside `path` that no file of the log has."""
+    drafts = (path.with_name(f"{int(path.name) + more:020d}") for more in itertools.count(1))
+    return next(draft for draft in drafts if not draft.exists())
+
+
+def _is_expected(check: StoreCheck, record: Record) -> bool:
+    """Return whether the queue of a record leads to this place, or has room for it where the log
+    lacks something: one of another store lies elsewhere."""
+    queue = check.queues.queues.get((record.topic, record.queue_id))
+    place = record.queue_offset, record.physical_offset
+    if queue is not None and queue.leads_to(*place):
+        return True
+    is_lacking = any(each.begin <= record.physical_offset < each.end for each in check.log.damage)
+    return is_lacking and (queue is None or queue.has_place_for(*place))
 
 
 def _record_at(file: MappedFile, at: int) -> Record | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pocketmq.store.check.store_check import TABLES, table_problem
+from pocketmq.store.check.store_check import table_problem
+from pocketmq.store.config import TABLES
 from pocketmq.store.config_file import ConfigFile
 from pocketmq.store.files import Files
 

@@ -1,6 +1,6 @@
 """Reads the files of a store into Arrow, whether a broker has it open, closed it, or was killed.
 
-There is no Spark in here: `store.datasource` makes a Spark data source of it. The modules, from
+There is no Spark in here: `pocketmq.spark` makes a Spark data source of it. The modules, from
 the disk up:
 
 - `segments` maps files, `gather` collects byte ranges out of them, `heads` and `property_table`

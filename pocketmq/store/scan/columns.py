@@ -25,6 +25,7 @@ PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.string())
 COLUMNS: Final[dict[str, Any]] = {
     "topic": pa.string(),
     "queueId": pa.int32(),
+    "brokerName": pa.string(),
     "queueOffset": pa.int64(),
     "physicalOffset": pa.int64(),
     "body": pa.binary(),
@@ -59,7 +60,7 @@ class Block:
     """Some records of one queue, all of them good.
 
     Attributes:
-        topic, queue_id, queue_offset: of the queue that holds them.
+        broker_name, topic, queue_id, queue_offset: of the queue that holds them.
         fields: heads as in `pocketmq.store.scan.heads.Heads`.
         texts: where the properties texts lie.
         bodies: an Arrow array; None when they are not needed.
@@ -68,6 +69,7 @@ class Block:
 
     def __init__(
         self,
+        broker_name: str,
         topic: str,
         queue_id: int,
         queue_offset: Int64Array,
@@ -77,6 +79,7 @@ class Block:
         *,
         decompress: bool,
     ) -> None:
+        self.broker_name = broker_name
         self.topic = topic
         self.queue_id = queue_id
         self.queue_offset = queue_offset
@@ -89,6 +92,7 @@ class Block:
         """Return the other records."""
         number = np.flatnonzero(~rows)
         return Block(
+            self.broker_name,
             self.topic,
             self.queue_id,
             self.queue_offset[number],
@@ -168,6 +172,7 @@ class Block:
 _MAKERS: Final[dict[str, Callable[[Block], Any]]] = {
     "topic": lambda block: pa.repeat(pa.scalar(block.topic), len(block)),
     "queueId": lambda block: pa.repeat(pa.scalar(block.queue_id, pa.int32()), len(block)),
+    "brokerName": lambda block: pa.repeat(pa.scalar(block.broker_name), len(block)),
     "queueOffset": lambda block: pa.array(block.queue_offset),
     "physicalOffset": lambda block: block.integers("physical_offset", np.int64),
     "body": lambda block: block.bodies,

@@ -28,6 +28,7 @@ from pocketmq.store.scan.queue_slice import QueueSlice, Rows
 from pocketmq.store.scan.segments import Segments
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.snapshot import LIGHT_QUEUE_PREFIX
+from pocketmq.store.scan.topic_table import broker_name
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class SliceReader:
         self._columns = list(columns)
         self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
         self._log = Segments(root / "commitlog")
+        self._broker_name = broker_name(root) if "brokerName" in columns else ""
         self._selection = selection
         self._decompress = decompress
         self._strict = fail_on_data_loss
@@ -135,7 +137,13 @@ class SliceReader:
             rows, fields = rows.take(kept), fields[number]
             bodies, texts = bodies.rows(number), texts.rows(number)
         block = Block(
-            wanted.topic, wanted.queue_id, rows.offset, fields, texts, decompress=self._decompress
+            self._broker_name,
+            wanted.topic,
+            wanted.queue_id,
+            rows.offset,
+            fields,
+            texts,
+            decompress=self._decompress,
         )
         if self._with_bodies:
             read = read_bodies(

@@ -33,6 +33,7 @@ from pocketmq.store.scan.queue_slice import (
     queue_directory,
 )
 from pocketmq.store.scan.segments import Mappings, Segments
+from pocketmq.store.scan.topic_table import broker_name
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,7 @@ class StoreSnapshot:
     def __init__(self, root: Path) -> None:
         self.root = root
         check_store(root)
+        self.broker_name = broker_name(root)
         self.state = _state(root)
         self._mappings = Mappings()
         # The queues first: what they point at is in the log by then.

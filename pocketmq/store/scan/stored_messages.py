@@ -25,10 +25,11 @@ class StoredMessages:
 
     Args:
         topic: one topic, or several. Default: all but internal, retry and dead-letter topics.
-        columns: the columns to read, in this order. Default: topic, queueId, queueOffset,
-            physicalOffset, body, tags, keys, properties, flag, bornTimestamp, storeTimestamp,
-            msgId, reconsumeTimes. There are also bornHost, storeHost, sysFlag, storeSize, bodyCRC,
-            preparedTransactionOffset and offsetMsgId. Columns that you leave out are not read.
+        columns: the columns to read, in this order. Default: topic, queueId, brokerName,
+            queueOffset, physicalOffset, body, tags, keys, properties, flag, bornTimestamp,
+            storeTimestamp, msgId, reconsumeTimes. There are also bornHost, storeHost, sysFlag,
+            storeSize, bodyCRC, preparedTransactionOffset and offsetMsgId. Columns that you leave
+            out are not read.
         tags: one tag, or several. Default: any, or none.
         start_time, end_time: the time of storing, as a `datetime` (local time if it has no zone) or
             in ms since 1970. `start_time` is included, `end_time` is not.

@@ -1,9 +1,10 @@
-"""What the broker of a store has written down about its topics."""
+"""What the broker of a store has written down about its topics and itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pocketmq.message.fastjson import FastjsonError, decode
 from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
@@ -13,11 +14,23 @@ def configured_queues(root: Path) -> dict[str, int]:
     """Return the topics that the broker of the store at `root` knows, which may have no message
     yet, and how many queues each has. Empty where config/topics.json is missing or is not what it
     should be."""
-    try:
-        table = decode((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
-        return {topic: _queues(config) for topic, config in table.items()}
-    except (OSError, FastjsonError, KeyError, TypeError, AttributeError):
-        return {}
+    return {topic: _queues(config) for topic, config in _table(root, "topics.json").items()}
+
+
+def broker_name(root: Path) -> str:
+    """Return the name of the broker whose store is at `root`.
+
+    Every broker, this one or the official one, has a topic that is named after it in
+    config/topics.json. A broker that was renamed has one for each of its names: the first in the
+    file counts, which is the present name if this broker wrote the file. Where neither the
+    file nor its .bak has such a topic, it is the name of the directory.
+    """
+    for file in ("topics.json", "topics.json.bak"):
+        for topic in _table(root, file):
+            name = topic.removeprefix(SYNC_BROKER_MEMBER_PREFIX)
+            if name and name != topic:
+                return name
+    return root.resolve().name
 
 
 def own_names(topics: Iterable[str]) -> set[str]:
@@ -33,6 +46,15 @@ def own_names(topics: Iterable[str]) -> set[str]:
         for prefix in prefixes
         if topic.startswith(prefix)
     }
+
+
+def _table(root: Path, file: str) -> dict[str, Any]:
+    """Return the topics in a file of config/; none if it is missing or not what it should be."""
+    try:
+        table = decode((root / "config" / file).read_bytes())["topicConfigTable"]
+        return dict(table.items())
+    except (OSError, FastjsonError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _queues(config: object) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 from pocketmq.message.record import peek
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.log_check import LogFile, has_data, list_files
-from pocketmq.store.files import Retirement
+from pocketmq.store.files import Retirement, check_places
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.snapshot.copied_files import CopiedFiles
@@ -36,10 +36,12 @@ class LogCopy:
     """
 
     def __init__(self, directory: Path, file_size: int, *, flushed: int | None, open: bool) -> None:
+        """Raises NotAFile: a directory has the name of a file of the log."""
         self._directory = directory
         self._file_size = file_size
         self._flushed = flushed
         self._open = open
+        check_places((), directory.glob("[0-9]" * 20))
         files, self.strange = list_files(directory, file_size)
         self._files = [file for file in files if file.size]
         while len(self._files) > 1 and not has_data(self._files[-1]):

@@ -96,6 +96,7 @@ def write_snapshot(
 
     Raises:
         TargetNotEmpty: there is something in `target`, or it lies within the store.
+        NotAFile: a directory has the name of a file of the log.
         OSError: the store cannot be read, or the copy cannot be written.
     """
     config = sized(config)
@@ -206,6 +207,8 @@ class _Copying:
             checkpoint.close()
 
     def _timers(self) -> None:
+        if not (self._target / "config" / "timercheck").exists():
+            return  # the first timed message came meanwhile; without these it enters anew
         wheel = self._root / "timerwheel"
         if wheel.exists():
             self._copied.copy(wheel, self._target / "timerwheel")

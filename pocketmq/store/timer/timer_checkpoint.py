@@ -1,7 +1,8 @@
 """The file `config/timercheck`: how far timed messages are indexed and delivered.
 
 4096 bytes, of which the first 56 are used: seven i64 in the order of the attributes, then the data
-version (state version, timestamp, counter). Reference: TimerCheckpoint.
+version (state version, timestamp, counter). Behind these, where the official broker does not look,
+are two i64 of ours: `seal` and the counter that it was written with. Reference: TimerCheckpoint.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pocketmq.store.files import Files, MappedFile
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">7q")
+_SEAL: Final = Struct(">2q")
+_SEAL_AT: Final = _FIELDS.size
 
 
 class TimerCheckpoint:
@@ -24,6 +27,8 @@ class TimerCheckpoint:
         log_flushed: the timer log is on the disk up to this position.
         queue_offset: messages of the timer topic before this queue offset are in the timer log, or
             were delivered at once.
+        seal: a digest of the timers as the last process left them; 0 if it did not close them, or
+            if another broker has written the file since.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -35,10 +40,15 @@ class TimerCheckpoint:
         self.read_time = 0
         self.log_flushed = 0
         self.queue_offset = 0
+        self.seal = 0
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
-        self._file = self._files.open_or_create(self._path, SIZE, "checkpoint")
+        # After a kill nobody knows whether its name is on the disk.
+        directory = self._path.parent
+        self._file = self._files.open_or_create(
+            self._path, SIZE, "checkpoint", (directory, directory.parent)
+        )
         (
             self.read_time,
             self.log_flushed,
@@ -50,6 +60,14 @@ class TimerCheckpoint:
         ) = _FIELDS.unpack_from(self._file.map)
         # The second is what a replica knows of its master's progress: the lower one holds.
         self.queue_offset = min(queue_offset, master_queue_offset)
+        seal, counter = _SEAL.unpack_from(self._file.map, _SEAL_AT)
+        self.seal = seal if counter == self._counter else 0
+
+    def set_seal(self, seal: int) -> None:
+        """Write the seal, or with 0 break it; the next sync brings it to the disk."""
+        if self._file is not None:
+            self.seal = seal
+            _SEAL.pack_into(self._file.map, _SEAL_AT, seal, self._counter)
 
     def sync(self, read_time: int, log_flushed: int, queue_offset: int, now: int) -> None:
         """Write these values and wait until they are on the disk; off the event loop.
@@ -65,6 +83,11 @@ class TimerCheckpoint:
             self._state_version, now, self._counter,
         )  # fmt: skip
         self._file.sync()
+
+    def flush(self) -> None:
+        """Wait until what was written is on the disk. Raises OSError."""
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Close the file without writing to it."""

@@ -11,7 +11,11 @@ A message enters when it is read from the queue. Slots are delivered in the orde
 in the wheel; `read_time` tells which are done, and goes back when the clock is set back. After a
 kill the queue is read again from where the checkpoint says, and messages that have a unit already
 do not enter twice. If the machine stopped, the wheel may know units that the log lost; then it is
-made anew from the log. Reference: TimerMessageStore.
+made anew from the log, as one that is missing is. Reference: TimerMessageStore.
+
+What lies on the disk at any moment must be a state to start from. So the checkpoint is there before
+the others, log and wheel are synced before it says so, and the seal is broken before any of them
+changes.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Final
 
 from pocketmq.message.tags import string_hash
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, remedy
 from pocketmq.store.files import Files, MappedFile
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
 from pocketmq.store.timer.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerLog, TimerUnit
@@ -46,13 +52,14 @@ class TimerIndex:
 
     def __init__(self, config: StoreConfig, files: Files | None = None) -> None:
         files = files or Files()
-        root = config.root
+        root = self._root = config.root
+        self._log_directory = root / "timerlog"
         self.precision = config.timer_precision
         self.read_time = 0
         self.queue_offset = 0
         self.waiting = 0
         self._wheel = TimerWheel(files, root / "timerwheel", self.precision)
-        self._log = TimerLog(files, root / "timerlog", config.mapped_file_size_timer_log)
+        self._log = TimerLog(files, self._log_directory, config.mapped_file_size_timer_log)
         self._checkpoint = TimerCheckpoint(files, root / "config" / "timercheck")
         self._checkpoint_path = root / "config" / "timercheck"
         window = config.timer_roll_window_slot
@@ -69,20 +76,38 @@ class TimerIndex:
     @property
     def exists(self) -> bool:
         """Whether this store ever had timed messages."""
-        return self._checkpoint_path.exists()
+        return self._checkpoint_path.exists() or self._wheel.exists or self._log_directory.exists()
 
-    def open(self, now: int, log_end: int) -> None:
+    def open(self, now: int, log_end: int, *, ours: bool = False, closed: bool = False) -> None:
         """Map the files, or create them, and find out where to go on; `log_end` is the physical
-        offset behind the commit log. Blocks.
+        offset behind the commit log. `ours`: no other broker has had the store since the last
+        process of ours; `closed`: that process stopped cleanly. Blocks.
 
         Raises DiskFull, FileSizeMismatch, StoreCorrupt.
         """
         try:
-            self._open(now, log_end)
+            self._open(now, log_end, ours=ours, closed=closed)
+        except StoreCorrupt as error:
+            self.close()
+            raise StoreCorrupt(
+                error.path, error.offset, f"{error.reason}; {remedy(self._root)}"
+            ) from error
+        except FileSizeMismatch as error:
+            self.close()
+            raise FileSizeMismatch(
+                error.path, error.actual, error.setting, error.expected, remedy=remedy(self._root)
+            ) from error
         except BaseException:
             self.close()
             raise
         self.opened = True
+
+    def seal(self) -> None:
+        """Let the next start see whether the timers are as they are now. To be called last, when
+        `progress` is on the disk. Raises OSError."""
+        self._wheel.sync()
+        self._checkpoint.set_seal(self._digest())
+        self._checkpoint.flush()
 
     def close(self) -> None:
         """Close the files; `checkpoint` before, or they are as after a kill."""
@@ -138,7 +163,11 @@ class TimerIndex:
         while position != NOWHERE:
             unit = self._log.unit(position)
             if unit is None or self.floor(unit.slot) != slot or unit.previous >= position:
-                log.error("slot %d: there is no unit of it at %d in the timer log", slot, position)
+                log.error(
+                    "%s: there is no unit of slot %d at %d; its messages are not delivered until "
+                    "the store is repaired (pocketmq store repair %s)",
+                    self._log_directory, slot, position, self._root,
+                )  # fmt: skip
                 return
             yield unit
             position = unit.previous
@@ -192,26 +221,62 @@ class TimerIndex:
         self._checkpoint.sync(*progress, now)
         self._log.discard(expired)
 
-    def _open(self, now: int, log_end: int) -> None:
+    def _open(self, now: int, log_end: int, *, ours: bool, closed: bool) -> None:
         checkpoint, units, wheel = self._checkpoint, self._log, self._wheel
+        if ours and self.exists and not self._checkpoint_path.exists():
+            raise StoreCorrupt(self._checkpoint_path, 0, "the file is missing")
         checkpoint.open()
-        units.open(checkpoint.log_flushed, log_end)
+        has_wheel = wheel.exists
+        if not has_wheel:
+            checkpoint.flush()
+        flushed = checkpoint.log_flushed
+        units.open(flushed, log_end)
+        is_lost = not has_wheel and flushed > units.begin
+        if is_lost:
+            log.warning("%s is missing and is made anew", self._root / "timerwheel")
+            self._before_relink(now)
         wheel.open()
+        if checkpoint.seal:
+            self.read_time, self.queue_offset = checkpoint.read_time, checkpoint.queue_offset
+            if ours and closed and has_wheel and checkpoint.seal != self._digest():
+                raise StoreCorrupt(
+                    self._root / "timerwheel", 0,
+                    f"it and {self._checkpoint_path} are not as they were when they were closed",
+                )  # fmt: skip
+            checkpoint.set_seal(0)
+            checkpoint.flush()
         # However long ago that was: slots tell their time, and what is overdue goes before what is
         # new. Only without a checkpoint the wheel may have much that was delivered.
         oldest = self.floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
-        for position, unit in units.units(max(checkpoint.log_flushed, units.begin)):
+        for position, unit in units.units(max(flushed, units.begin)):
             wheel.link(unit.slot, position, 0)
             self._entered[unit.physical_offset] = position
         waiting = wheel.occupied(self.read_time)
-        if any(slot.last >= units.end for _, slot in waiting):
+        is_ahead = any(slot.last >= units.end for _, slot in waiting)
+        if is_ahead:
             log.warning("the timer wheel is ahead of the timer log and is made anew")
+            self._before_relink(now)
+        if is_ahead or is_lost:
             self._relink()
             waiting = wheel.occupied(self.read_time)
         self._waiting = [time for time, _ in waiting]
         self.waiting = sum(slot.messages for _, slot in waiting)
+
+    def _digest(self) -> int:
+        """Return a digest, which is never 0, of the progress and of the slots that wait."""
+        waiting = self._wheel.occupied(self.read_time)
+        content = repr((self.read_time, self.queue_offset, self._log.end, waiting)).encode()
+        digest = blake2b(content, digest_size=8).digest()
+        return int.from_bytes(digest, signed=True) or 1
+
+    def _before_relink(self, now: int) -> None:
+        """Let each start link all units up to the next `checkpoint`: a power cut may leave any part
+        of the wheel that is made anew."""
+        self._log.check()
+        checkpoint = self._checkpoint
+        checkpoint.sync(checkpoint.read_time, self._log.begin, checkpoint.queue_offset, now)
 
     def _relink(self) -> None:
         self._wheel.clear()

@@ -17,6 +17,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.files import Files, MappedFile, Retirement
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
@@ -61,15 +62,20 @@ class TimerLog:
     def open(self, flushed: int, log_end: int) -> None:
         """Map the files and find the end.
 
-        It is at the position `flushed` or behind it: where there is no unit, or one of a message
-        that the commit log, which ends at `log_end`, lost. Raises FileSizeMismatch, StoreCorrupt.
+        It is at the position `flushed`, up to which the log is on the disk, or behind it: where
+        there is no unit, or one of a message that the commit log, which ends at `log_end`, lost.
+        What lies behind is removed: the messages enter anew. Raises FileSizeMismatch, StoreCorrupt.
         """
-        self._files.load()
-        mapped = self._files.mapped
-        if not mapped:
+        directory = self._files.directory
+        # After a kill nobody knows whether the names are on the disk.
+        self._files.load((directory, directory.parent), rebuilt_from=flushed)
+        if not self._files.mapped or self.begin > flushed:
+            self._check_end(flushed)
+            self._files.remove_all()  # a power cut took the names of those before them
             return
+        mapped = self._files.mapped
         last = mapped[-1].base_offset + self._files.file_size
-        self.end = flushed if self.begin <= flushed <= last else self.begin
+        self.end = flushed if flushed <= last else self.begin
         within = self.end % self._files.file_size
         if within % UNIT_SIZE:
             self.end -= within
@@ -77,12 +83,24 @@ class TimerLog:
             if unit.physical_offset >= log_end:
                 break
             self.end = position + UNIT_SIZE
+        self._check_end(flushed)
         # What lies behind is of a crash: half a unit, or units without those before them.
         self._files.truncate(self.end)
         file = self._files.find(self.end)
         if file is not None:
             file.allocate()
-            file.zero_from(self.end - file.base_offset)
+            at = self.end - file.base_offset
+            if file.has_data(at):
+                file.zero_from(at)
+                # Or the next power cut brings it back, behind the units that are written now.
+                file.sync()
+
+    def _check_end(self, flushed: int) -> None:
+        if self.end < flushed - flushed % self._files.file_size % UNIT_SIZE:
+            raise StoreCorrupt(
+                self._files.path_of(self.end // self._files.file_size * self._files.file_size), 0,
+                f"the timer log ends at {self.end}, but it had been flushed up to {flushed}",
+            )  # fmt: skip
 
     def append(self, unit: TimerUnit, topic_hash: int) -> int:
         """Write a unit behind the others and return its position. Raises DiskFull."""
@@ -113,9 +131,20 @@ class TimerLog:
         size, previous, magic, entered, delay, physical, length, _, _ = _UNIT.unpack_from(
             file.map, position - file.base_offset
         )
-        if size != UNIT_SIZE or not 0 < magic <= 0xF:
+        # The length is the last that is written: without it, the disk has the begin of the unit.
+        if size != UNIT_SIZE or not 0 < magic <= 0xF or length <= 0:
             return None
         return TimerUnit(previous, magic, entered, entered + delay, physical, length)
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files, oldest first."""
+        return self._files.mapped
+
+    def units_in(self, file: MappedFile) -> int:
+        """Return how many units one of the files has room for, up to the end of the log."""
+        room = min(file.size - _BLANK.size, self.end - file.base_offset)
+        return max(0, room // UNIT_SIZE)
 
     def units(self, start: int) -> Iterator[tuple[int, TimerUnit]]:
         """Positions and units from the position `start` on, up to the first that is none."""
@@ -126,10 +155,25 @@ class TimerLog:
                 yield position, unit
                 position += UNIT_SIZE
                 continue
-            at = position - file.base_offset
-            if at + _BLANK.size > file.size or _BLANK.unpack_from(file.map, at)[2] != BLANK_MAGIC:
+            # Where no other unit has room there is a blank.
+            if _has_room(file, position):
                 return
             position = file.base_offset + file.size
+
+    def check(self) -> None:
+        """Raise StoreCorrupt if there is a place before the end that has no unit."""
+        at = self.begin
+        for position, _ in self.units(at):
+            at = position + UNIT_SIZE
+        file = self._files.find(at)
+        if file is not None and not _has_room(file, at):
+            at = file.base_offset + file.size
+            file = self._files.find(at)
+        if file is not None and at < self.end:
+            raise StoreCorrupt(
+                file.path, at - file.base_offset,
+                f"there is no unit here, but the timer log goes on up to position {self.end}",
+            )  # fmt: skip
 
     def take_expired(self, entered_before: int) -> list[MappedFile]:
         """Take out the files, except the last one, whose units were all entered before that time,
@@ -164,3 +208,8 @@ class TimerLog:
         self._expired.clear()
         self._files.close()
         self._retired.sweep()
+
+
+def _has_room(file: MappedFile, position: int) -> bool:
+    """Return whether another unit is written into the file at this position."""
+    return position - file.base_offset + UNIT_SIZE + _BLANK.size <= file.size

@@ -41,8 +41,16 @@ class TimerWheel:
 
     def open(self) -> None:
         """Map the file, or create it. Raises DiskFull, FileSizeMismatch."""
-        self._file = self._files.open_or_create(self._path, SIZE, "timer wheel")
+        # After a kill nobody knows whether its name is on the disk.
+        self._file = self._files.open_or_create(
+            self._path, SIZE, "timer wheel", (self._path.parent,)
+        )
         self._file.allocate()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file, with anything in it."""
+        return self._path.exists() and self._path.stat().st_size > 0
 
     def get(self, time: int) -> Slot | None:
         """Return the slot of a time; None when it has no messages."""
@@ -63,9 +71,14 @@ class TimerWheel:
         # Only where timers are waiting: an idle broker does without numpy's 16 MB.
         import numpy as np
 
-        numbers = np.frombuffer(self._mapped.map, ">i8")[:: _SLOT.size // 8]
-        found = np.nonzero((numbers >= since // self._precision) & (numbers > 0))[0]
-        times = sorted(int(number) * self._precision for number in numbers[found])
+        times = []
+        # Few slots were ever used: the pages of the others would only be made for this.
+        for begin, end in self._mapped.data_extents(0):
+            begin, end = begin // _SLOT.size * _SLOT.size, -(-end // _SLOT.size) * _SLOT.size
+            numbers = np.frombuffer(self._mapped.view[begin:end], ">i8")[:: _SLOT.size // 8]
+            found = np.nonzero((numbers >= since // self._precision) & (numbers > 0))[0]
+            times += (numbers[found].astype(np.int64) * self._precision).tolist()
+        times.sort()
         return [(time, slot) for time in times if (slot := self.get(time)) is not None]
 
     def forget(self, since: int, until: int) -> None:

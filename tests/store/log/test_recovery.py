@@ -20,6 +20,8 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
 from pocketmq.store.results import PutStatus
 
+REBOOTED = b"another boot, 16"
+
 
 def checkpoint(bench: Any) -> tuple[int, ...]:
     return struct.unpack_from(">5q", (bench.root / "checkpoint").read_bytes())
@@ -155,6 +157,7 @@ async def test_remains_of_an_earlier_life_are_not_messages(bench: Any) -> None:
     crashed = bench.copy("crashed")
     fifth = results[5]
     patch(crashed.segment(), fifth.physical_offset + 100, b"\xff")
+    crashed.files.boot_id = lambda: REBOOTED
     crashed.clock.now = bench.clock.now
     opened = crashed.open()
     assert opened.max_offset("Topic", 0) == 5
@@ -175,6 +178,7 @@ async def test_remains_that_the_reference_left_are_no_damage(bench: Any, caplog:
     remains = bench.copy("remains").segment().read_bytes()
     crashed = bench.copy("crashed")
     patch(crashed.segment(), results[5].physical_offset, bytes(4096))
+    crashed.files.boot_id = lambda: REBOOTED
     crashed.clock.now = bench.clock.now + 1000
     opened = crashed.open()
     end = crashed.put(opened, body=b"later").end_offset
@@ -182,6 +186,7 @@ async def test_remains_that_the_reference_left_are_no_damage(bench: Any, caplog:
     await opened.close()
     patch(crashed.segment(), end, remains[end:4096])
     (crashed.root / "abort").write_text("1")
+    crashed.files.boot_id = lambda: b"and another one."
     opened = crashed.open()
     assert opened.commit_log.end == end
     assert crashed.bodies(opened)[5:] == [b"later"]
@@ -189,11 +194,15 @@ async def test_remains_that_the_reference_left_are_no_damage(bench: Any, caplog:
 
 
 async def test_unflushed_messages_behind_a_hole_are_dropped_loudly(bench: Any, caplog: Any) -> None:
-    """A power failure may lose a page in the middle of what was not flushed."""
+    """A power failure may lose a page in the middle of what was not flushed. Without one, it is
+    damage: what a killed process wrote is there."""
     store = bench.open()
     results = fill(bench, store, 30)
     crashed = bench.copy("crashed")
     patch(crashed.segment(), results[10].physical_offset, bytes(150))
+    with pytest.raises(StoreCorrupt, match="the machine has not stopped since"):
+        crashed.open()
+    crashed.files.boot_id = lambda: REBOOTED
     opened = crashed.open()
     assert opened.max_offset("Topic", 0) == 10
     assert "19 messages behind it" in caplog.text
@@ -212,7 +221,7 @@ async def test_a_write_that_the_killed_process_did_not_complete(
     crashed = bench.copy("killed")
     patch(crashed.segment(), results[10].physical_offset, bytes(4))
     if rebooted:
-        crashed.files.boot_id = lambda: b"another boot, 16"
+        crashed.files.boot_id = lambda: REBOOTED
     opened = crashed.open()
     assert opened.max_offset("Topic", 0) == 10
     (told,) = [r for r in caplog.records if "physical offset" in r.getMessage()]

@@ -50,6 +50,7 @@ async def test_a_hole_in_what_was_not_flushed(bench: Any, caplog: Any) -> None:
     store = await reopened(bench, store, by=-HOUR)
     late = fill(bench, store, 30)
     crashed = bench.copy("crashed")
+    crashed.files.boot_id = lambda: b"another boot, 16"
     patch(crashed.segment(), late[10].physical_offset, bytes(150))
     opened = crashed.open()
     assert opened.max_offset("Topic", 0) == 20

@@ -53,6 +53,20 @@ def test_reading_across_files(bench: Any) -> None:
     assert queue.entry(-1) is None
 
 
+@pytest.mark.parametrize("end", [0, 5, 20, 30])
+def test_what_is_cut_off_waits_for_a_flush(bench: Any, end: int) -> None:
+    """A power cut must not bring it back behind the end that a stop knows."""
+    queue = make(bench)
+    append(queue, 30)
+    queue.flush()
+    bench.files.synced.clear()
+    queue.truncate(end)
+    assert queue.dirty(0)
+    queue.flush()
+    assert not queue.dirty(0)
+    assert f"{end // PER_FILE * PER_FILE * 20:020d}" in bench.files.synced or end == 20
+
+
 @pytest.mark.parametrize("count", [1, 19, 20, 21, 45, 1500])
 def test_a_batch_equals_single_entries(bench: Any, count: int) -> None:
     queue = make(bench)

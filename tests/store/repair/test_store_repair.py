@@ -19,12 +19,16 @@ TOPICS = [("Topic", 0), ("Topic", 1), ("Other", 0), ("Other", 1)]
 
 
 def repaired(bench: Any) -> Repair:
-    """Repair the store; before that, see that a dry run says the same and changes nothing."""
+    """Repair the store; before that, see that a dry run says the same, as far as files of the log
+    have their names, and changes nothing."""
     before = contents(bench.root)
     dry = repair_store(bench.config(), dry_run=True)
     assert contents(bench.root) == before
     done = repair_store(bench.config())
-    assert (done.actions, done.lost, done.unknown) == (dry.actions, dry.lost, dry.unknown)
+    if dry.actions and "can only be said after that" in dry.actions[-1]:
+        assert done.actions[: len(dry.actions) - 1] == dry.actions[:-1]
+    else:
+        assert (done.actions, done.lost, done.unknown) == (dry.actions, dry.lost, dry.unknown)
     assert not (done.kept and not list(Path(done.kept).iterdir()))
     after = check_store(bench.config())
     assert after.problems == []

@@ -15,6 +15,7 @@ import pytest
 
 from pocketmq.store.check.report import State
 from pocketmq.store.check.store_check import check_store
+from pocketmq.store.errors import NotAFile
 from pocketmq.store.files import Files
 from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.store.snapshot.copied_files import CopiedFiles
@@ -141,13 +142,14 @@ async def test_a_repair_of_one_does_not_change_the_other(bench: Any, mended: str
 
 
 async def test_a_log_that_is_cut_in_a_shared_file_is_not_cut_in_the_store(bench: Any) -> None:
-    """Without the checkpoint a start takes damage for the end of the log."""
+    """After another broker, whose checkpoint says less, a start takes damage for the end."""
     await fill(bench)
     with bench.segment(FILE).open("r+b") as file:
         file.seek(FILE // 2)
         file.write(b"\xff" * 64)
     copy, _ = snapshot(bench)
-    (copy.root / "checkpoint").unlink()
+    with (copy.root / "checkpoint").open("r+b") as file:
+        file.write(bytes(40))
     (copy.root / "abort").write_text("1")
     before = contents(bench.root)
     store = copy.open()
@@ -232,9 +234,9 @@ async def test_an_empty_directory_is_a_target(bench: Any) -> None:
 async def test_a_copy_that_fails_leaves_nothing(bench: Any, tmp_path: Path) -> None:
     await fill(bench)
     bench.segment().unlink()
-    bench.segment().mkdir()  # cannot be read as a file
+    bench.segment().mkdir()
 
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(NotAFile, match="is a directory"):
         snapshot(bench)
     assert os.listdir(tmp_path) == ["store"]
 

@@ -16,7 +16,7 @@ from pocketmq.cli import query as query_command
 from pocketmq.cli.command_parser import CommandParser
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.scan.tail import take_snapshot
-from tests.datasource.conftest import PROJECT
+from tests.spark.conftest import PROJECT
 from tests.store.made_store import NOW, MadeStore, damage, write
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def query(*arguments: str | Path, head: bool = False) -> subprocess.CompletedPro
     """Run the command elsewhere than in the project's directory, as users do; `head`: with a reader
     that has seen enough before there is anything."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
-    from pocketmq.spark import SparkUnavailable, find_java
+    from pocketmq.spark.java import SparkUnavailable, find_java
 
     try:
         find_java()

@@ -1,8 +1,8 @@
 """Filters that Spark pushes down, as a choice of queues and a selection of records.
 
-Conditions on topic, queueId, both offsets and both times are met exactly, so Spark need not look at
-them again. A condition on tags narrows by the hashes in the consume queue and stays with Spark,
-since different tags may share a hash. Everything else is left to Spark.
+Conditions on brokerName, topic, queueId, both offsets and both times are met exactly, so Spark need
+not look at them again. A condition on tags narrows by the hashes in the consume queue and stays
+with Spark, since different tags may share a hash. Everything else is left to Spark.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ _NOTHING: Final = Range(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What pushed filters ask for: None stands for all topics or queue ids."""
+    """What pushed filters ask for: None stands for all brokers, topics or queue ids."""
 
+    brokers: frozenset[str] | None = None
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     queue_range: Range = EVERYTHING
     selection: Selection = ALL_RECORDS
 
-    def wants(self, topic: str, queue_id: int) -> bool:
+    def wants(self, broker: str, topic: str, queue_id: int) -> bool:
         """Return whether records of a queue can be asked for."""
         return (
-            (self.topics is None or topic in self.topics)
+            (self.brokers is None or broker in self.brokers)
+            and (self.topics is None or topic in self.topics)
             and (self.queue_ids is None or queue_id in self.queue_ids)
             and queue_id in self.queue_range
         )
@@ -75,10 +77,12 @@ def _narrow(pushed: Pushed, condition: Filter) -> tuple[Pushed | None, bool]:
     column = path[0] if len(path) == 1 else ""
     if isinstance(condition, IsNotNull):
         return None, column in ALL_COLUMNS and column != "tags"  # the only one with nulls
-    if column in ("topic", "tags"):
+    if column in ("brokerName", "topic", "tags"):
         values = _values(condition, str)
         if values is None:
             return None, False
+        if column == "brokerName":
+            return replace(pushed, brokers=_both(pushed.brokers, values)), True
         if column == "topic":
             return replace(pushed, topics=_both(pushed.topics, values)), True
         narrower = Selection(tag_codes=frozenset(map(tag_hash, values)))

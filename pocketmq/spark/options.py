@@ -9,17 +9,18 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pocketmq.message.limits import is_internal_topic
+from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
 from pocketmq.store.local_path import ONLY_LOCAL, is_remote
-from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.offsets import EARLIEST, LATEST
 from pocketmq.store.scan.selection import Range
 
 NAMES: Final = (
@@ -40,6 +41,8 @@ NAMES: Final = (
     "decompress",
     "pushFilters",
 )
+T = TypeVar("T")
+
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 
 
@@ -60,7 +63,7 @@ class Options:
         roots: of the stores to read as one.
         topics: those subscribed by name; None when all are read that the other two allow.
         topic_pattern: topics whose whole name matches.
-        queues: assigned queues, topic → queue ids.
+        queues: assigned queue ids by topic and broker.
         starting, ending: between which offsets.
         stored: within which times (ms).
         min_partitions, max_records_per_partition, fail_on_data_loss, include_system_topics,
@@ -71,9 +74,9 @@ class Options:
     roots: tuple[Path, ...]
     topics: frozenset[str] | None
     topic_pattern: re.Pattern[str] | None
-    queues: dict[str, frozenset[int]] | None
-    starting: OffsetBounds
-    ending: OffsetBounds
+    queues: ByBroker[frozenset[int]] | None
+    starting: BrokerBounds
+    ending: BrokerBounds
     stored: Range
     min_partitions: int
     max_records_per_partition: int | None
@@ -95,9 +98,9 @@ class Options:
         stored = Range(text.time("startingTimestamp"), text.time("endingTimestamp"))
         # As in the Kafka source, times win over offsets.
         if stored.start is not None:
-            starting = OffsetBounds(EARLIEST, {})
+            starting = BrokerBounds(EARLIEST)
         if stored.stop is not None:
-            ending = OffsetBounds(LATEST, {})
+            ending = BrokerBounds(LATEST)
         return cls(
             roots=text.roots(),
             topics=text.topics("subscribe"),
@@ -115,10 +118,10 @@ class Options:
             push_filters=text.choice("pushFilters"),
         )
 
-    def wants(self, topic: str, queue_id: int) -> bool:
+    def wants(self, broker: str, topic: str, queue_id: int) -> bool:
         """Return whether a queue is asked for. Naming an internal topic is asking for it."""
         if self.queues is not None:
-            return queue_id in self.queues.get(topic, ())
+            return queue_id in self.queues.of(broker).get(topic, ())
         if self.topics is not None:
             return topic in self.topics
         if self.topic_pattern is not None and not self.topic_pattern.fullmatch(topic):
@@ -128,7 +131,7 @@ class Options:
     def named_topics(self) -> frozenset[str]:
         """Return the topics that must be there, since they are named."""
         if self.queues is not None:
-            return frozenset(self.queues)
+            return frozenset(self.queues.table)
         return self.topics or frozenset()
 
 
@@ -199,39 +202,63 @@ class _Reader:
         except re.error as error:
             raise self._error(name, f"not a regular expression: {error}") from None
 
-    def assignment(self, name: str) -> dict[str, frozenset[int]] | None:
+    def assignment(self, name: str) -> ByBroker[frozenset[int]] | None:
         if name not in self._given:
             return None
-        wanted = 'queue ids by topic, such as {"TopicA":[0,1],"TopicB":[2]}'
-        assigned = {}
-        for topic, ids in self._json(name, dict, wanted).items():
-            if not isinstance(ids, list) or not all(type(number) is int for number in ids):
-                raise self._error(name, f"need {wanted}")
-            assigned[topic] = frozenset(ids)
-        return assigned
+        wanted = (
+            'queue ids by topic, such as {"TopicA":[0,1],"TopicB":[2]}, or by topic and broker, '
+            'such as {"TopicA":{"broker-a":[0,1]}}'
+        )
 
-    def offsets(self, name: str) -> OffsetBounds:
+        def ids(value: Any) -> frozenset[int]:
+            if not isinstance(value, list) or not all(type(number) is int for number in value):
+                raise self._error(name, f"need {wanted}")
+            return frozenset(value)
+
+        found = {}
+        for topic, value in self._json(name, dict, wanted).items():
+            by_broker = value if isinstance(value, dict) else {ALL_BROKERS: value}
+            found[topic] = self._of_brokers(name, by_broker, ids, is_named=by_broker is value)
+        return ByBroker(found)
+
+    def offsets(self, name: str) -> BrokerBounds:
         """`earliest`, `latest` or offsets in JSON, where -2 and -1 mean the same; queues that
         are not in there are read from the earliest to the latest."""
         starting = name == "startingOffsets"
         otherwise, unfit = (EARLIEST, LATEST) if starting else (LATEST, EARLIEST)
         text = self._given.get(name, "earliest" if starting else "latest").strip()
         if text.lower() == ("earliest" if starting else "latest"):
-            return OffsetBounds(otherwise, {})
+            return BrokerBounds(otherwise)
         wanted = (
             f"{'earliest' if starting else 'latest'}, or offsets by topic and queue, such as "
-            f'{{"TopicA":{{"0":23,"1":{otherwise}}}}}'
+            f'{{"TopicA":{{"0":23,"1":{otherwise}}}}}, or by topic, broker and queue, such as '
+            f'{{"TopicA":{{"broker-a":{{"0":23}}}}}}'
         )
-        by_queue: dict[str, dict[int, int]] = {}
-        for topic, offsets in self._json(name, dict, wanted).items():
-            if not isinstance(offsets, dict):
+
+        def by_queue(value: Any) -> dict[int, int]:
+            if not isinstance(value, dict):
                 raise self._error(name, f"need {wanted}")
-            for queue_id, offset in offsets.items():
+            for queue_id, offset in value.items():
                 fits = type(offset) is int and offset >= EARLIEST and offset != unfit
                 if not queue_id.isdecimal() or not fits:
                     raise self._error(name, f"need {wanted}")
-                by_queue.setdefault(topic, {})[int(queue_id)] = offset
-        return OffsetBounds(otherwise, by_queue)
+            return {int(queue_id): offset for queue_id, offset in value.items()}
+
+        found = {}
+        for topic, value in self._json(name, dict, wanted).items():
+            # Names of brokers may be numbers, too: what they lead to tells them from queue ids.
+            is_named = isinstance(value, dict) and dict in map(type, value.values())
+            by_broker = value if is_named else {ALL_BROKERS: value}
+            found[topic] = self._of_brokers(name, by_broker, by_queue, is_named=is_named)
+        return BrokerBounds(otherwise, ByBroker(found))
+
+    def _of_brokers(
+        self, name: str, values: dict[str, Any], read: Callable[[Any], T], *, is_named: bool
+    ) -> dict[str, T]:
+        """Return what `read` makes of the values of each broker."""
+        if is_named and ALL_BROKERS in values:
+            raise self._error(name, "one of the brokers has no name")
+        return {broker: read(value) for broker, value in values.items()}
 
     def time(self, name: str) -> int | None:
         """Read a time, given as Unix ms or in ISO 8601 (without a zone: local time), as Unix ms."""

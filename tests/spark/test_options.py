@@ -11,7 +11,8 @@ from pocketmq.store.scan.selection import Range
 
 pytest.importorskip("pyspark")
 
-from pocketmq.store.datasource.options import NAMES, OptionError, Options
+from pocketmq.spark.by_broker import BrokerBounds
+from pocketmq.spark.options import NAMES, OptionError, Options
 
 
 def parse(**options: str) -> Options:
@@ -22,8 +23,8 @@ def test_defaults() -> None:
     options = parse()
     assert options.roots == (Path("/store"),)
     assert (options.topics, options.topic_pattern, options.queues) == (None, None, None)
-    assert options.starting == OffsetBounds(EARLIEST, {})
-    assert options.ending == OffsetBounds(LATEST, {})
+    assert options.starting == BrokerBounds(EARLIEST)
+    assert options.ending == BrokerBounds(LATEST)
     assert options.stored == Range()
     assert (options.min_partitions, options.max_records_per_partition) == (1, None)
     assert options.fail_on_data_loss
@@ -40,30 +41,51 @@ def test_names_do_not_mind_case() -> None:
 
 
 def test_which_queues_are_wanted() -> None:
-    assert parse().wants("T", 0)
-    assert not parse().wants("SCHEDULE_TOPIC_XXXX", 0)
-    assert parse(includeSystemTopics="true").wants("SCHEDULE_TOPIC_XXXX", 0)
+    assert parse().wants("a", "T", 0)
+    assert not parse().wants("a", "SCHEDULE_TOPIC_XXXX", 0)
+    assert parse(includeSystemTopics="true").wants("a", "SCHEDULE_TOPIC_XXXX", 0)
     named = parse(subscribe="A, %RETRY%g ,")
     assert named.named_topics() == {"A", "%RETRY%g"}
-    assert named.wants("%RETRY%g", 3)
-    assert not named.wants("B", 0)
+    assert named.wants("a", "%RETRY%g", 3)
+    assert not named.wants("a", "B", 0)
     pattern = parse(subscribePattern="order.*|%RETRY%.*")
-    assert pattern.wants("orders", 0)
-    assert not pattern.wants("reorders", 0)
-    assert not pattern.wants("%RETRY%g", 0)
-    assert parse(subscribePattern=".*", includeSystemTopics="true").wants("%RETRY%g", 0)
+    assert pattern.wants("a", "orders", 0)
+    assert not pattern.wants("a", "reorders", 0)
+    assert not pattern.wants("a", "%RETRY%g", 0)
+    assert parse(subscribePattern=".*", includeSystemTopics="true").wants("a", "%RETRY%g", 0)
     assigned = parse(assign='{"A":[0,2]}')
-    assert [assigned.wants("A", number) for number in range(3)] == [True, False, True]
-    assert not assigned.wants("B", 0)
+    assert [assigned.wants("a", "A", number) for number in range(3)] == [True, False, True]
+    assert not assigned.wants("a", "B", 0)
 
 
 def test_offsets() -> None:
     options = parse(
         startingOffsets='{"A":{"0":23,"1":-2}}', endingOffsets='{"A":{"0":30,"1":-1},"B":{"3":7}}'
     )
-    assert options.starting == OffsetBounds(EARLIEST, {"A": {0: 23, 1: EARLIEST}})
-    assert options.ending == OffsetBounds(LATEST, {"A": {0: 30, 1: LATEST}, "B": {3: 7}})
-    assert parse(startingOffsets=" Earliest", endingOffsets="LATEST ").starting.by_queue == {}
+    for broker in ("a", "b"):
+        starting = OffsetBounds(EARLIEST, {"A": {0: 23, 1: EARLIEST}})
+        assert options.starting.of(broker) == starting
+        ending = OffsetBounds(LATEST, {"A": {0: 30, 1: LATEST}, "B": {3: 7}})
+        assert options.ending.of(broker) == ending
+    options = parse(startingOffsets=" Earliest", endingOffsets="LATEST ")
+    assert options.starting == BrokerBounds(EARLIEST)
+    assert options.ending == BrokerBounds(LATEST)
+
+
+def test_offsets_and_queues_of_brokers() -> None:
+    """The form of the older RocketMQ connector, topic by topic; a broker may be called 0."""
+    options = parse(startingOffsets='{"A":{"0":{"0":23},"b":{"0":42}},"B":{"1":5}}')
+    assert options.starting.of("0").by_queue == {"A": {0: 23}, "B": {1: 5}}
+    assert options.starting.of("b").by_queue == {"A": {0: 42}, "B": {1: 5}}
+    assert options.starting.of("c").by_queue == {"B": {1: 5}}
+    assigned = parse(assign='{"A":{"a":[0],"b":[1]},"B":[2]}')
+    wanted = [
+        (broker, topic, number)
+        for broker in "abc" for topic in "ABC" for number in range(3)
+        if assigned.wants(broker, topic, number)
+    ]  # fmt: skip
+    assert wanted == [("a", "A", 0), ("a", "B", 2), ("b", "A", 1), ("b", "B", 2), ("c", "B", 2)]
+    assert assigned.named_topics() == {"A", "B"}
 
 
 def test_times_win_over_offsets() -> None:
@@ -73,7 +95,7 @@ def test_times_win_over_offsets() -> None:
         startingTimestamp="1795240640388",
         endingTimestamp="2026-11-21T05:58:00.5+01:00",
     )
-    assert options.starting.by_queue == options.ending.by_queue == {}
+    assert (options.starting, options.ending) == (BrokerBounds(EARLIEST), BrokerBounds(LATEST))
     assert options.stored == Range(1795240640388, 1795237080500)
 
 
@@ -121,6 +143,10 @@ def test_a_store_is_read_once_by_whatever_names(tmp_path: Path) -> None:
         ({"startingOffsets": '{"A":{"x":5}}'}, "need earliest, or offsets"),
         ({"startingOffsets": '{"A":{"0":-3}}'}, "need earliest, or offsets"),
         ({"startingOffsets": '{"A":{"0":-1}}'}, "need earliest, or offsets"),
+        ({"startingOffsets": '{"A":{"b":{"0":5},"1":3}}'}, "by topic, broker and queue"),
+        ({"startingOffsets": '{"A":{"":{"0":5}}}'}, "one of the brokers has no name"),
+        ({"assign": '{"A":{"":[0]}}'}, "one of the brokers has no name"),
+        ({"assign": '{"A":{"b":0}}'}, "by topic and broker"),
         ({"endingOffsets": '{"A":{"0":-2}}'}, "need latest, or offsets"),
         ({"endingOffsets": '{"A":{"0":true}}'}, "need latest, or offsets"),
         ({"startingTimestamp": "yesterday"}, "ISO 8601"),
@@ -158,7 +184,7 @@ def test_lists_of_paths_that_cannot_be_meant(paths: str, message: str) -> None:
 
 
 def test_every_option_is_told_of_where_users_look() -> None:
-    from pocketmq.store.datasource import RocketMQDataSource
+    from pocketmq.spark.source import RocketMQDataSource
 
     text = str(RocketMQDataSource.__doc__)
     missing: list[Any] = [name for name in NAMES if name not in text and name != "paths"]

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.store.datasource import RocketMQDataSource
-from pocketmq.store.datasource.options import OptionError
-from pocketmq.store.datasource.reader import PushdownReader
-from pocketmq.store.datasource.schema import SchemaError, arrow_schema
+from pocketmq.spark.batch_reader import PushdownReader
+from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.schema import SchemaError, arrow_schema
+from pocketmq.spark.source import RocketMQDataSource
 
 BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
 
@@ -85,6 +85,66 @@ def test_two_stores_read_as_one(golden_clean: Path, golden_killed: Path) -> None
     partitions = reader.partitions()
     assert len(partitions) >= 4
     assert len(rows(reader)) == 377 + 730
+
+
+def two_brokers(tmp_path: Path) -> Path:
+    """Two stores that have the same queues, as a load of `*`; without files that name a broker."""
+    for broker in ("a", "b"):
+        store = MadeStore(tmp_path / broker)
+        for number in range(5):
+            store.put(queue_id=number % 2, body=f"{broker}{number}".encode())
+        store.write()
+    return tmp_path / "*"
+
+
+def bodies_of(reader: DataSourceReader) -> set[bytes]:
+    found = [bytes(row["body"]) for row in rows(reader)]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def test_rows_tell_the_broker(tmp_path: Path) -> None:
+    asked = source(two_brokers(tmp_path))
+    found = rows(asked.reader(schema_of(asked)))
+    assert len(found) == 10
+    assert all(row["body"].decode()[0] == row["brokerName"] for row in found)
+
+
+def test_offsets_and_queues_of_each_broker(tmp_path: Path) -> None:
+    root = two_brokers(tmp_path)
+    offsets = '{"T":{"a":{"0":2},"b":{"0":1,"1":2}}}'
+    found = bodies_of(source(root, startingOffsets=offsets).reader(BODY))
+    assert found == {b"a4", b"a1", b"a3", b"b2", b"b4"}
+    offsets = '{"T":{"a":{"0":1}}}'
+    found = bodies_of(source(root, endingOffsets=offsets, assign='{"T":{"a":[0]}}').reader(BODY))
+    assert found == {b"a0"}
+    assert bodies_of(source(root, assign='{"T":{"a":[0],"b":[1]}}').reader(BODY)) == {
+        b"a0", b"a2", b"a4", b"b1", b"b3",
+    }  # fmt: skip
+
+
+def test_conditions_on_the_broker_are_pushed(tmp_path: Path) -> None:
+    asked = source(two_brokers(tmp_path))
+    reader = PushdownReader(Options.parse(asked.options), BODY)
+    assert list(reader.pushFilters([EqualTo(("brokerName",), "b")])) == []
+    assert bodies_of(reader) == {b"b0", b"b1", b"b2", b"b3", b"b4"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"assign": '{"T":{"c":[0]}}'}, "'c': no store of this broker is read; .*: a, b"),
+        ({"startingOffsets": '{"T":{"c":{"0":0}}}'}, "'c': no store of this broker"),
+        ({"assign": '{"T":{"a":[2]}}'}, "'T/a/2': there is no such queue"),
+        (
+            {"assign": '{"T":{"a":[0]}}', "endingOffsets": '{"T":{"b":{"0":1}}}'},
+            "'T/b/0': the queue is not read",
+        ),
+    ],
+)
+def test_brokers_that_are_not_there(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        source(two_brokers(tmp_path), **options).reader(BODY).partitions()
 
 
 def test_columns_may_be_fewer_and_not_nullable(golden_killed: Path) -> None:
@@ -230,7 +290,7 @@ def test_data_loss(tmp_path: Path) -> None:
 
 
 def test_pushed_filters(golden_clean: Path) -> None:
-    from pocketmq.store.datasource.options import Options
+    from pocketmq.spark.options import Options
 
     options = Options.parse({"path": str(golden_clean)})
     reader = PushdownReader(

@@ -12,9 +12,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from pocketmq.store.datasource.filters import Pushed, push
-from pocketmq.store.datasource.options import OptionError, Options
-from pocketmq.store.datasource.schema import arrow_schema
+from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
+from pocketmq.spark.filters import Pushed, push
+from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.schema import arrow_schema
 from pocketmq.store.scan.errors import NotVisible, RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
@@ -61,17 +62,9 @@ class RocketMQReader(DataSourceReader):
         return undisturbed(self._planned)
 
     def _planned(self) -> Sequence[InputPartition]:
-        options, pushed = self._options, self._pushed
+        options = self._options
         stores = [take_snapshot(root) for root in options.roots]
         _check_names(stores, options, self._lose)
-        request = ScanRequest(
-            wants=lambda topic, queue_id: (
-                options.wants(topic, queue_id) and pushed.wants(topic, queue_id)
-            ),
-            starting=options.starting,
-            ending=options.ending,
-            selection=self._selection(),
-        )
         limits = PartitionLimits(
             least=-(-options.min_partitions // len(stores)),
             cores=os.cpu_count() or 1,
@@ -80,8 +73,20 @@ class RocketMQReader(DataSourceReader):
         return [
             SlicePartition(store.root, slices)
             for store in stores
-            for slices in plan(store, request, limits, self._lose)
+            for slices in plan(store, self._request(store.broker_name), limits, self._lose)
         ]
+
+    def _request(self, broker: str) -> ScanRequest:
+        """Return what is asked of the store of one broker."""
+        options, pushed = self._options, self._pushed
+        return ScanRequest(
+            wants=lambda topic, queue_id: (
+                options.wants(broker, topic, queue_id) and pushed.wants(broker, topic, queue_id)
+            ),
+            starting=options.starting.of(broker),
+            ending=options.ending.of(broker),
+            selection=self._selection(),
+        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the records of one partition as `pyarrow.RecordBatch`es.
@@ -128,8 +133,8 @@ class PushdownReader(RocketMQReader):
 def _check_names(
     stores: Sequence[StoreSnapshot], options: Options, lose: Callable[[int, RecordsLost], None]
 ) -> None:
-    """Raise OptionError for topics and queues that are named but do not exist; `lose` records that
-    are asked for of queues without any."""
+    """Raise OptionError for brokers, topics and queues that are named but do not exist; `lose`
+    records that are asked for of queues without any."""
     # A queue without messages has no files: only the broker's table tells that it is there.
     configured = [configured_queues(store.root) for store in stores]
     topics = {topic for store in stores for topic, _ in store.queues}.union(*configured)
@@ -138,22 +143,46 @@ def _check_names(
         known: set[str] = set().union(*map(application_topics, stores))
         raise OptionError(option, topic, f"no such topic; the topics are: {listed(known)}")
 
-    def has_messages(option: str, topic: str, queue_id: int) -> bool:
-        if any((topic, queue_id) in store.queues for store in stores):
+    def has_messages(option: str, broker: str, topic: str, queue_id: int) -> bool:
+        its = [number for number, store in enumerate(stores) if _is_of(store, broker)]
+        if any((topic, queue_id) in stores[number].queues for number in its):
             return True
-        if not any(0 <= queue_id < table.get(topic, 0) for table in configured):
-            raise OptionError(option, f"{topic}/{queue_id}", "there is no such queue")
+        if not any(0 <= queue_id < configured[number].get(topic, 0) for number in its):
+            raise OptionError(option, _name(broker, topic, queue_id), "there is no such queue")
         return False
 
-    for topic, queue_ids in (options.queues or {}).items():
+    assigned: ByBroker[frozenset[int]] = options.queues or ByBroker()
+    brokers = {store.broker_name for store in stores}
+    for option, named in (
+        ("assign", assigned.brokers()),
+        ("startingOffsets", options.starting.offsets.brokers()),
+        ("endingOffsets", options.ending.offsets.brokers()),
+    ):
+        for broker in sorted(named - brokers):
+            reason = f"no store of this broker is read; the brokers are: {listed(brokers)}"
+            raise OptionError(option, broker, reason)
+    for topic, broker, queue_ids in assigned:
         for queue_id in sorted(queue_ids):
-            has_messages("assign", topic, queue_id)
-    for name, bounds in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
-        for topic, offsets in bounds.by_queue.items():
+            has_messages("assign", broker, topic, queue_id)
+    for option, bounds in (
+        ("startingOffsets", options.starting),
+        ("endingOffsets", options.ending),
+    ):
+        for topic, broker, offsets in bounds.offsets:
+            wanted = {broker} if broker else brokers
             for queue_id, offset in offsets.items():
-                is_empty = not has_messages(name, topic, queue_id)
-                if not options.wants(topic, queue_id):
-                    raise OptionError(name, f"{topic}/{queue_id}", "the queue is not read")
+                is_empty = not has_messages(option, broker, topic, queue_id)
+                if not any(options.wants(name, topic, queue_id) for name in wanted):
+                    queue = _name(broker, topic, queue_id)
+                    raise OptionError(option, queue, "the queue is not read")
                 if is_empty and offset > 0:
                     reason = "the queue has no message"
                     lose(offset, RecordsLost(topic, queue_id, 0, offset - 1, reason))
+
+
+def _is_of(store: StoreSnapshot, broker: str) -> bool:
+    return broker in (ALL_BROKERS, store.broker_name)
+
+
+def _name(broker: str, topic: str, queue_id: int) -> str:
+    return f"{topic}/{broker}/{queue_id}" if broker else f"{topic}/{queue_id}"

@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 def spark() -> Iterator[SparkSession]:
     """A session on two cores in which nothing is registered."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
-    from pocketmq.spark import SparkUnavailable, find_java, use_java
+    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())

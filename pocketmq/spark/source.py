@@ -13,9 +13,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pocketmq.store.datasource.options import Options
-from pocketmq.store.datasource.reader import PushdownReader, RocketMQReader
-from pocketmq.store.datasource.schema import ddl
+from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
+from pocketmq.spark.options import Options
+from pocketmq.spark.schema import ddl
 from pocketmq.store.scan.snapshot import check_store
 
 
@@ -34,10 +34,12 @@ class RocketMQDataSource(DataSource):
             glob; a store that is named twice is read once. Where a broker's storePathCommitLog is
             elsewhere, a link to it named `commitlog` has to be made in that directory.
         subscribe, subscribePattern, assign: topics as `a,b`, as a regular expression, or queues
-            as `{"a":[0,1]}`. Default: every topic but the internal ones.
+            as `{"a":[0,1]}` or, by the name of the broker, `{"a":{"broker-a":[0,1]}}`. Default:
+            every topic but the internal ones.
         startingOffsets, endingOffsets: `earliest`, `latest`, or `{"a":{"0":23,"1":-2}}` with
             -2 for the earliest and -1 for the latest; the end is not included. Of several stores
-            each one is read between these offsets of its own queue.
+            each one is read between these offsets of its own queue, unless the brokers are named:
+            `{"a":{"broker-a":{"0":23},"broker-b":{"0":42}}}`.
         startingTimestamp, endingTimestamp: of storing, in ms or ISO 8601 (without a zone: local
             time); the end is not included. They win over offsets.
         minPartitions, maxRecordsPerPartition: how finely to split.
@@ -55,12 +57,12 @@ class RocketMQDataSource(DataSource):
     Spark plans a DataFrame once: all queries on it see the stores as they were at the first one,
     and `load` is what sees newer records.
 
-    Filters: where `spark.sql.python.filterPushdown.enabled` is on, conditions on topic, queueId,
-    queueOffset, physicalOffset, storeTimestamp, bornTimestamp and tags can be applied while
-    reading. Spark 4.1 to 4.3 keep what was planned for one query with the DataFrame and use it for
-    later queries without a filter, and for other uses of the DataFrame in the same query, which
-    then silently miss rows. So with these versions `auto` does not push; `pushFilters=true`
-    does, and gives right results if each query has its own `load`.
+    Filters: where `spark.sql.python.filterPushdown.enabled` is on, conditions on brokerName,
+    topic, queueId, queueOffset, physicalOffset, storeTimestamp, bornTimestamp and tags can be
+    applied while reading. Spark 4.1 to 4.3 keep what was planned for one query with the DataFrame
+    and use it for later queries without a filter, and for other uses of the DataFrame in the same
+    query, which then silently miss rows. So with these versions `auto` does not push;
+    `pushFilters=true` does, and gives right results if each query has its own `load`.
     """
 
     @classmethod

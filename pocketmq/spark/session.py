@@ -1,20 +1,11 @@
-"""Spark over stored messages: the data source, and a session that has it.
-
-    spark = pocketmq.spark.session()
-    spark.read.format("rocketmq").option("subscribe", "orders").load("./store")
-
-Needs `pip install 'pocketmq[spark]'` and Java. If Spark cannot run, the error says what is missing
-and what to type.
-"""
+"""Starts a Spark session on this machine that has the data source."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -22,20 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pocketmq._extras import require
-
-try:
-    from pocketmq.store.datasource import RocketMQDataSource as RocketMQDataSource
-except ModuleNotFoundError:
-    require("spark", __name__)
-    raise
+from pocketmq.spark.java import find_java, use_java
+from pocketmq.spark.source import RocketMQDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["RocketMQDataSource", "SparkUnavailable", "session"]
-
-OLDEST_JAVA = 17
 
 #: Lines that Java and Spark write to stderr at every start. They tell nothing about your job.
 _NOISE: Final = re.compile(
@@ -46,20 +28,6 @@ _NOISE: Final = re.compile(
     rb"Setting Spark log level to |"
     rb".* WARN NativeCodeLoader: "
 )
-
-#: Package managers, in the order they are looked for, and what installs a Java runtime with them.
-INSTALL_JAVA = {
-    "apt-get": "sudo apt-get install default-jre-headless",
-    "dnf": "sudo dnf install java-latest-openjdk-headless",
-    "apk": "sudo apk add openjdk17-jre-headless",
-    "pacman": "sudo pacman -S jre-openjdk-headless",
-    "zypper": "sudo zypper install java-17-openjdk-headless",
-    "brew": "brew install openjdk",
-}
-
-
-class SparkUnavailable(Exception):
-    """Spark cannot run here; the text says what is missing and what to type."""
 
 
 def session(
@@ -101,7 +69,7 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Workers import the data source from where this process has it, installed or not.
-    ours = str(Path(__file__).parents[1])
+    ours = str(Path(__file__).parents[2])
     paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     from pyspark.sql import SparkSession
@@ -184,45 +152,3 @@ def _filter_to(stderr: int) -> int:
 
     threading.Thread(target=copy, name="spark-stderr", daemon=True).start()
     return writing
-
-
-def find_java() -> Path:
-    """Return a Java runtime that is new enough: the one in JAVA_HOME, else the one in PATH.
-
-    Raises:
-        SparkUnavailable: there is none.
-    """
-    home = os.environ.get("JAVA_HOME")
-    candidates = [shutil.which("java", path=str(Path(home) / "bin")) if home else None]
-    candidates.append(shutil.which("java"))
-    too_old = ""
-    for candidate in filter(None, candidates):
-        version = java_version(Path(candidate))
-        if version >= OLDEST_JAVA:
-            return Path(candidate)
-        too_old = f" ({candidate} is version {version})" if version else ""
-    advice = next(
-        (f"type: {line}" for manager, line in INSTALL_JAVA.items() if shutil.which(manager)),
-        "install one and set JAVA_HOME to its directory",
-    )
-    raise SparkUnavailable(f"Spark needs Java {OLDEST_JAVA} or newer{too_old}; {advice}")
-
-
-def java_version(java: Path) -> int:
-    """Return the major version of a runtime; 0 if that cannot be found out."""
-    try:
-        ended = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    # 17.0.15, 21, and 1.8.0_392 for what is called 8.
-    match = re.search(r'version "(?:1\.)?(\d+)', ended.stderr + ended.stdout)
-    return int(match[1]) if match else 0
-
-
-def use_java(java: Path) -> None:
-    """Make Spark start this runtime: Spark looks at JAVA_HOME before PATH."""
-    home = os.environ.get("JAVA_HOME")
-    if home and java.parent != Path(home) / "bin":
-        del os.environ["JAVA_HOME"]

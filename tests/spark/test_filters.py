@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pocketmq.store.datasource.filters import Pushed, push
+from pocketmq.spark.filters import Pushed, push
 
 MILLIS = 1_795_240_640_388
 TIME = datetime.fromtimestamp(MILLIS / 1000, UTC).replace(microsecond=388_000)
@@ -40,16 +40,25 @@ def pushed(*filters: Filter) -> Pushed:
 
 
 def test_topics_and_queue_ids() -> None:
-    assert pushed().wants("T", 5)
+    assert pushed().wants("a", "T", 5)
     found = pushed(
         In(("topic",), ("A", "B", None)), EqualTo(("topic",), "A"), IsNotNull(("topic",))
     )
-    assert found.wants("A", 0)
-    assert not found.wants("B", 0)
+    assert found.wants("a", "A", 0)
+    assert not found.wants("a", "B", 0)
+    found = pushed(EqualTo(("brokerName",), "a"), In(("brokerName",), ("a", "b")))
+    assert found.wants("a", "T", 0)
+    assert not found.wants("b", "T", 0)
     found = pushed(GreaterThan(("queueId",), 1), LessThanOrEqual(("queueId",), 3))
-    assert [found.wants("T", number) for number in range(5)] == [False, False, True, True, False]
+    assert [found.wants("a", "T", number) for number in range(5)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
     found = pushed(In(("queueId",), (0, 3)), EqualNullSafe(("queueId",), 3))
-    assert [found.wants("T", number) for number in range(4)] == [False, False, False, True]
+    assert [found.wants("a", "T", number) for number in range(4)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

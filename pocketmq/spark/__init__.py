@@ -1,0 +1,28 @@
+"""Spark over stored messages: the data source `rocketmq`, and a session that has it.
+
+    spark = pocketmq.spark.session()
+    spark.read.format("rocketmq").option("subscribe", "orders").load("./store")
+
+Needs `pip install 'pocketmq[spark]'` and Java. If Spark cannot run, the error says what is missing
+and what to type.
+
+`spark.read.format("rocketmq")` also works in sessions that are started elsewhere: PySpark finds the
+source through the top-level module `pyspark_rocketmq`. The modules: `options` reads what a user
+asks for, `schema` has the columns as Spark types, `filters` turns pushed filters into a selection,
+`batch_reader` plans and reads, `source` is what Spark is given, `session` and `java` start Spark.
+All reading is done by `pocketmq.store.scan`.
+"""
+
+from __future__ import annotations
+
+from pocketmq._extras import require
+
+try:
+    from pocketmq.spark.source import RocketMQDataSource
+except ModuleNotFoundError:
+    require("spark", __name__)
+    raise
+from pocketmq.spark.java import SparkUnavailable
+from pocketmq.spark.session import session
+
+__all__ = ["RocketMQDataSource", "SparkUnavailable", "session"]
