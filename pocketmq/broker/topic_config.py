@@ -30,6 +30,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import DELETED_TOPICS
+from pocketmq.store.errors import StoreError
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -156,7 +157,13 @@ class TopicConfigs:
             if name in self.table:
                 continue  # its queues need not be opened
             of_topic = queues[name]
-            end = max((queue.max_physical for queue in of_topic.values()), default=-1)
+            try:
+                end = max((queue.max_physical for queue in of_topic.values()), default=-1)
+            except StoreError as error:
+                log.error(
+                    "topic %s is not in topics.json, and is not created anew: %s", name, error
+                )
+                continue
             if end > max(self.deleted.get(name, 0), log_begin):
                 self._add(_new_topic(name, max(of_topic) + 1, PERM_READ_WRITE))
                 adopted.append(name)

@@ -1,7 +1,8 @@
 """Damages stores, opens them as a broker does, and judges what happens.
 
 A damaged store is opened, or refused with an error that says what to type. What is opened serves
-every message outside the damage at its place, and nothing wrong; what is missing is in the log.
+every message outside the damage at its place, and nothing wrong; what is missing is in the log. A
+queue may be refused by itself when it is used.
 What is refused can be repaired, and then the same holds.
 """
 
@@ -115,6 +116,7 @@ class Case:
             for each in store.served.values()
         )
         self._must_repair = False
+        self._refused_queues: dict[tuple[str, int], StoreError] = {}
         self._foreign = False  # a person has to move something away
         self._config = settings(root, timed=store.timed)
         self._config.check_crc_on_read = dice.random() < 0.5
@@ -214,11 +216,22 @@ class Case:
     ) -> Place | None:
         """Compare what is served with what there was; return a message that is not there."""
         store, when = alive.broker_store, "after the repair " if repair is not None else ""
-        found = served_by(store)
+        refused = None if repair is not None else self._refused_queues
+        found = served_by(store, refused)
+        for error in self._refused_queues.values():
+            self._must_repair = True
+            if isinstance(error, (NotADirectory, NotAFile)):
+                self._foreign = True
+            elif "pocketmq store repair" not in str(error):
+                self.faults.append(f"the refusal of a queue names no command: {error}")
         missing: list[Place] = []
         for place, before in self._store.served.items():
             now = found.get(place)
             if place[0] in self._store.deleted:
+                continue
+            if refused and place[:2] in refused:
+                if report is not None and not (report.problems or report.remarks):
+                    self.faults.append(f"check finds nothing, but {refused[place[:2]]}")
                 continue
             hit = self._is_hit(before.begin, before.end)
             if now is None and hit and not self._config.check_crc_on_read and repair is None:
@@ -256,11 +269,13 @@ class Case:
             return
         clock.advance(LATER_MS)
         delivered: dict[tuple[str, bytes], int] = {}
-        for (topic, _, _), each in served_by(alive.broker_store).items():
+        refused = None if self.repaired else self._refused_queues
+        for (topic, _, _), each in served_by(alive.broker_store, refused).items():
             delivered.setdefault((topic, each.body), each.stored)
         for waiting in self._store.waiting:
             at = delivered.get((waiting.topic, waiting.body))
             if at is not None and at < waiting.due:
                 self.faults.append(f"{waiting} is delivered too early, at {at}")
-            if at is None and not early_only and not self._is_hit(waiting.begin, waiting.end):
+            lost = at is None and not early_only and not refused
+            if lost and not self._is_hit(waiting.begin, waiting.end):
                 self.faults.append(f"{waiting} is not delivered: {alive.said[:3]}")

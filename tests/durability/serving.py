@@ -111,11 +111,21 @@ def heard(said: list[str]) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def served_by(store: MessageStore) -> dict[Place, Served]:
-    """Return every message that consumers can read, by the place at which they get it."""
+def served_by(
+    store: MessageStore, refused: dict[tuple[str, int], StoreError] | None = None
+) -> dict[Place, Served]:
+    """Return every message that consumers can read, by the place at which they get it. `refused`
+    gets the queues that cannot be opened, by topic and queue id; without it there must be none."""
     found: dict[Place, Served] = {}
     for topic, queues in store.queues.items():
-        for queue_id, queue in queues.items():
+        for queue_id in queues:
+            try:
+                queue = queues[queue_id]
+            except StoreError as error:
+                if refused is None:
+                    raise
+                refused[topic, queue_id] = error
+                continue
             offset = queue.min_offset
             for _ in range(MOST_READS):
                 if offset >= queue.max_offset:

@@ -149,6 +149,7 @@ class Recovery:
 
     def _walk(self) -> LogWalk:
         try:
+            self._queues.open_system()
             if self._clean:
                 self._queues.check_listed()
             start, timestamp = self._first_place()

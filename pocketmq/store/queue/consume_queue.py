@@ -381,6 +381,15 @@ class ConsumeQueue:
             taken.append(self.files.take_first())
         return taken
 
+    def has_hole(self) -> bool:
+        """Return whether there is anything behind the end. Only damage leaves entries there."""
+        end = self.max_offset * UNIT
+        return any(
+            file.has_data(max(0, end - file.base_offset))
+            for file in self.files.mapped
+            if file.base_offset + file.size > end
+        )
+
     def dirty(self, least_bytes: int) -> bool:
         """Return whether at least one entry, or the lack of one, and `least_bytes` of them, wait
         for a flush."""

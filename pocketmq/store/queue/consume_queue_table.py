@@ -9,7 +9,13 @@ from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.errors import NotADirectory, QueueMisfit, StoreCorrupt, StoreError
+from pocketmq.store.errors import (
+    FileSizeMismatch,
+    NotADirectory,
+    QueueMisfit,
+    StoreCorrupt,
+    StoreError,
+)
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
@@ -220,6 +226,13 @@ class ConsumeQueueTable:
             )  # fmt: skip
         return True
 
+    def open_system(self) -> None:
+        """Open the queues of the broker's own topics, without which it does not start. Raises as
+        `find`."""
+        for topic, queue_id in self.unopened():
+            if is_system_topic(topic):
+                self.find(topic, queue_id)
+
     # --- opening one --------------------------------------------------------------------------
 
     def _ids_on_disk(self, topic: str) -> Set[int]:
@@ -251,15 +264,16 @@ class ConsumeQueueTable:
                 _skip(queue, bounds)
             if self._settle is not None:
                 self._settle(queue, as_left)
-        except StoreCorrupt as error:
+        except (StoreCorrupt, FileSizeMismatch) as error:
             queue.files.close()
             if self._settle is None:
                 raise
-            raise StoreCorrupt(
-                error.path, error.offset,
-                f"{error.reason}; stop the broker and type: pocketmq store repair "
-                f"{self._directory.parent}",
-            ) from error  # fmt: skip
+            remedy = f"stop the broker and type: pocketmq store repair {self._directory.parent}"
+            if isinstance(error, FileSizeMismatch):
+                raise FileSizeMismatch(
+                    error.path, error.actual, error.setting, error.expected, remedy=remedy
+                ) from error
+            raise StoreCorrupt(error.path, error.offset, f"{error.reason}; {remedy}") from error
         except BaseException:
             queue.files.close()
             raise

@@ -46,6 +46,10 @@ class QueueTail:
                 queue.files.directory, 0,
                 f"the entries from {good} to {queue.max_offset} do not lead to their messages",
             )  # fmt: skip
+        if not as_left and queue.has_hole():
+            raise QueueMisfit(
+                queue.files.directory, 0, f"there are entries behind a hole at {queue.max_offset}"
+            )
         queue.correct_min_offset(self._log.min_offset)
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:

@@ -265,3 +265,22 @@ async def test_a_busy_queue_that_leads_nowhere_is_built_again_after_a_kill(
     store = bench.open()
     assert store.max_offset("Busy", 0) == 205
     assert len(bench.bodies(store, "Busy")) == 205
+
+
+async def test_a_late_queue_with_a_hole_is_refused_after_a_kill(bench: StoreBench) -> None:
+    store = bench.open()
+    fill(bench, store, "Quiet", 50)
+    fill(bench, store, "Busy", 200)
+    await store.close()
+    store = bench.open()
+    fill(bench, store, "Busy", 5)
+    bench = crash(bench)
+    with bench.queue_file("Quiet", 0, 800).open("r+b") as file:
+        file.seek(4 * 20)
+        file.write(bytes(3 * 20))
+    store = bench.open()
+    assert "behind a hole at 44" in bench.put(store, "Quiet").remark
+    await store.close()
+    repair_store(bench.config())
+    store = bench.open()
+    assert bench.put(store, "Quiet").queue_offset == 50
