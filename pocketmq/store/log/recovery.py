@@ -158,6 +158,8 @@ class Recovery:
                 self._check_last(walk)
             if start != self._log.min_offset:
                 self._check_nothing_lost(start)
+            if walk.reason is not None and walk.remains() and not walk.interrupted():
+                self._check_behind(walk.end)
             return walk
         except (_EntriesLost, QueueMisfit) as lost:
             log.warning("%s: building the consume queues from the whole commit log", lost)
@@ -178,6 +180,16 @@ class Recovery:
                 raise _EntriesLost(
                     f"{record.topic}/{record.queue_id} ends at {queue.max_offset}, but the log has "
                     f"its message {record.queue_offset}"
+                )
+
+    def _check_behind(self, end: int) -> None:
+        """Raise if a queue has entries of messages from the physical offset `end` on, where the log
+        was torn."""
+        self._open_all()
+        for queue in self._queues.all:
+            if self._tail.good_end(queue, end) < queue.max_offset:
+                raise _EntriesLost(
+                    f"{queue.topic}/{queue.queue_id} ends with messages that the log does not have"
                 )
 
     def _check_nothing_lost(self, start: int) -> None:

@@ -381,14 +381,19 @@ class ConsumeQueue:
             taken.append(self.files.take_first())
         return taken
 
-    def has_hole(self) -> bool:
-        """Return whether there is anything behind the end. Only damage leaves entries there."""
+    def behind_end(self) -> Iterator[tuple[int, Entry]]:
+        """Return offset and entry of what looks like one behind the end. Only damage leaves entries
+        there."""
         end = self.max_offset * UNIT
-        return any(
-            file.has_data(max(0, end - file.base_offset))
-            for file in self.files.mapped
-            if file.base_offset + file.size > end
-        )
+        for file in self.files.mapped:
+            begin = max(0, end - file.base_offset)
+            if begin < file.size and file.has_data(begin):
+                self.files.use(file)
+                first = (file.base_offset + begin) // UNIT
+                data = file.view[begin : -(-file.data_end() // UNIT) * UNIT]
+                for offset, entry in enumerate(iter_entries(data), first):
+                    if entry[1] > 0:
+                        yield offset, entry
 
     def dirty(self, least_bytes: int) -> bool:
         """Return whether at least one entry, or the lack of one, and `least_bytes` of them, wait

@@ -46,19 +46,30 @@ class QueueTail:
                 queue.files.directory, 0,
                 f"the entries from {good} to {queue.max_offset} do not lead to their messages",
             )  # fmt: skip
-        if not as_left and queue.has_hole():
+        if not as_left and self._goes_on(queue):
             raise QueueMisfit(
                 queue.files.directory, 0, f"there are entries behind a hole at {queue.max_offset}"
             )
         queue.correct_min_offset(self._log.min_offset)
 
+    def _goes_on(self, queue: ConsumeQueue) -> bool:
+        """Return whether an entry behind the end leads to its message."""
+        return any(
+            entry[0] >= self._log.min_offset and self._leads(queue, offset, entry)
+            for offset, entry in queue.behind_end()
+        )
+
     def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
-        physical, size, _ = entry
+        physical = entry[0]
         before = queue.entry(offset - 1)
         if before is not None and before[1] != FILLER_SIZE and before[0] >= physical:
             return False
         if physical < self._log.min_offset:
             return True  # it has expired
+        return self._leads(queue, offset, entry)
+
+    def _leads(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
+        physical, size, _ = entry
         with contextlib.suppress(RecordNotFound, RecordError):
             record = decode(self._log.record_at(physical), check_crc=False)
             return (record.topic, record.queue_id, record.queue_offset, record.size) == (
