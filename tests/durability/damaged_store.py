@@ -230,7 +230,7 @@ class Case:
             if place[0] in self._store.deleted:
                 continue
             if refused and place[:2] in refused:
-                if report is not None and not (report.problems or report.remarks):
+                if report is not None and not report.problems:
                     self.faults.append(f"check finds nothing, but {refused[place[:2]]}")
                 continue
             hit = self._is_hit(before.begin, before.end)

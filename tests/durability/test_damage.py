@@ -56,7 +56,7 @@ BUGS = [
         id="no look at the record that an entry leads to",
     ),
     pytest.param(
-        {"pocketmq.store.check.store_check.recover_dry": lambda _: None},
+        {"pocketmq.store.check.store_check.recover_dry": lambda _: []},
         "check says starts=True",
         id="a check that does not try to start",
     ),

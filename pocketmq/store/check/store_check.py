@@ -21,7 +21,7 @@ from pocketmq.store.check.timer_check import TimerCheck
 from pocketmq.store.config import TABLES, StoreConfig
 from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile, ConfigFileError
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.errors import FileSizeMismatch, StoreError
+from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, StoreError
 from pocketmq.store.files import Retirement
 from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
@@ -296,7 +296,9 @@ class StoreCheck:
                 if problem:
                     return str(ConfigFileError(path, problem))
             with _heard(self._remarks):
-                recover_dry(self._config)
+                for where, reason in recover_dry(self._config):
+                    if not any(problem.where == where for problem in self._problems):
+                        self._add("consumequeue", where, reason, derived=True)
                 ours = checkpoint_is_ours(self._config)
                 index = TimerIndex(self._config, DryFiles())
                 if index.exists:
@@ -308,8 +310,9 @@ class StoreCheck:
         return ""
 
 
-def recover_dry(config: StoreConfig) -> None:
-    """Do what a start does, but for the disk. Raises StoreError."""
+def recover_dry(config: StoreConfig) -> list[tuple[str, str]]:
+    """Do what a start does, but for the disk, and open all queues, as their first use does. Return
+    those that a broker would refuse, and why. Raises StoreError."""
     files, retired = DryFiles(), Retirement()
     checkpoint = Checkpoint(files, config.root / "checkpoint")
     table = ConsumeQueueTable(
@@ -328,6 +331,13 @@ def recover_dry(config: StoreConfig) -> None:
         log = CommitLog(run, FileAllocator(files))
         levels = DelayLevels(config.message_delay_level)
         Recovery(log, table, checkpoint, levels, clean=clean).run()
+        refused = []
+        for topic, queue_id in table.unopened():
+            try:
+                table.find(topic, queue_id)
+            except StoreCorrupt as error:
+                refused.append((f"{topic}/{queue_id}", error.reason.partition("; ")[0]))
+        return refused
     finally:
         table.close()
         run.close()

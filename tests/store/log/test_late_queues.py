@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.batch_body import encode_batch
+from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.files import MappedFile
 from pocketmq.store.repair.store_repair import repair_store
@@ -245,6 +246,7 @@ async def test_a_late_queue_that_leads_nowhere_is_refused_after_a_kill(bench: St
     assert f"pocketmq store repair {bench.root}" in result.remark
     assert bench.put(store, "Busy").queue_offset == 205
     await store.close()
+    assert "Quiet/0" in {problem.where for problem in check_store(bench.config()).problems}
     repair_store(bench.config())
     store = bench.open()
     assert bench.put(store, "Quiet").queue_offset == 5
