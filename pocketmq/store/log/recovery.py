@@ -13,7 +13,7 @@ record is older.
 How long that takes depends on what lies behind the checkpoint, not on the size of the store: queues
 that nothing behind it concerns are opened when they are first used (`QueueTail.settle`). All queues
 are opened only where any of them may have entries of messages that the log has not: after a power
-failure, or if another broker had the store last.
+failure, where the log is torn, or if another broker had the store last.
 
 Reference: CommitLog.recoverNormally, recoverAbnormally; unlike there, what is cut is always logged,
 and a bad record in what had been flushed is an error, not the end of the log.
