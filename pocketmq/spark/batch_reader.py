@@ -6,15 +6,15 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
-from pocketmq.spark.filters import Pushed, push
 from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
 from pocketmq.store.scan.errors import NotVisible, RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
@@ -27,6 +27,9 @@ from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import configured_queues
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 log = logging.getLogger(__name__)
 
@@ -121,11 +124,13 @@ class RocketMQReader(DataSourceReader):
 
 
 class PushdownReader(RocketMQReader):
-    """The same where `spark.sql.python.filterPushdown.enabled` is on. (Where it is off, Spark
-    refuses readers that have this method.)"""
+    """The same where `spark.sql.python.filterPushdown.enabled` is on, from PySpark 4.1 on. (Where
+    it is off, Spark refuses readers that have this method.)"""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take on what filters ask for; returns those that Spark must apply."""
+        from pocketmq.spark.filters import push  # PySpark 4.0 has no filters to import
+
         self._pushed, rest = push(filters)
         return rest
 

@@ -81,8 +81,9 @@ class RocketMQDataSource(DataSource):
         """Return a reader of the columns in `schema`."""
         options = Options.parse(self.options)
         wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
-        kind = PushdownReader if wanted and _spark_pushes() else RocketMQReader
-        return kind(options, schema)
+        if wanted and _spark_pushes():
+            return PushdownReader(options, schema)
+        return RocketMQReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that fails the query of `spark.readStream`."""
