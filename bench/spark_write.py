@@ -1,9 +1,10 @@
 """Measure Spark's writer against the client's own `send_batch` in as many processes.
 
-Both send the same messages, ids of rows included, in batches of the same size to one broker of ours,
-in turn (A B A B; the first pair warms up). The plain senders are connected and have their messages
-ready when the clock starts. Spark has its session and its Python workers, and makes the rows of a
-range; its clock runs for the whole `save()`. The target is 0.6 of the rate of `send_batch`.
+Both send the same messages, ids of rows included, in batches of the same size to one broker of
+ours, in turn (A B A B; the first pair warms up). The plain senders are connected and have their
+messages ready when the clock starts. Spark has its session and its Python workers, and makes the
+rows of a range; its clock runs for the whole `save()`. The target is 0.6 of the rate of
+`send_batch`.
 """
 
 from __future__ import annotations
