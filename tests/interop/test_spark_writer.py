@@ -1,4 +1,4 @@
-"""What Spark's tasks do with rows, at brokers of both makes. (Spark itself adds nothing to that.)"""
+"""What Spark's tasks do with rows, at brokers of both makes; Spark itself is not needed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pocketmq.spark.writer_options import WriterOptions
 
 async def stored(cluster: Cluster, topic: str, count: int) -> list[MessageExt]:
     """That many messages, queue by queue."""
-    async with asyncio.timeout(30), PullConsumer("readers", namesrv=cluster.namesrv) as consumer:
+    async with asyncio.timeout(30), PullConsumer("readers", namesrv=cluster.address) as consumer:
         while True:
             found: list[MessageExt] = []
             for queue in await consumer.queues(topic):
-                at, end = 0, await consumer.max_offset(queue)
+                at, end = 0, await consumer.end_offset(queue)
                 while at < end:
                     pulled = await consumer.pull(queue, at)
                     found += pulled.messages
@@ -38,7 +38,7 @@ async def stored(cluster: Cluster, topic: str, count: int) -> list[MessageExt]:
 
 def test_rows_in_batches_by_key_and_delayed(cluster: Cluster, topic: str) -> None:
     options = WriterOptions.parse(
-        {"namesrv": cluster.namesrv, "topic": topic, "batchMessages": "40"}, streaming=False
+        {"namesrv": cluster.address, "topic": topic, "batchMessages": "40"}, streaming=False
     )
     rows = Rows(
         topic,

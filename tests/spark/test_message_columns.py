@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from pocketmq.spark.message_columns import FIELDS, check_columns
 from pocketmq.spark.schema import SchemaError
+from pocketmq.store.scan.columns import ALL_COLUMNS
 
 TEXT, WHOLE, BYTES, TIME = StringType(), IntegerType(), BinaryType(), TimestampType()
 TEXTS, TEXT_MAP = ArrayType(TEXT), MapType(TEXT, TEXT)
@@ -87,7 +88,8 @@ def test_the_error_lists_what_is_accepted() -> None:
         check(("id", WHOLE), BODY)
     for name, (kind, _) in FIELDS.items():
         assert f"{name} ({kind})" in str(caught.value)
-    assert "not sent: queueId, queueOffset" in str(caught.value)
+    not_sent = str(caught.value).partition("; not sent: ")[2].split(", ")
+    assert set(not_sent) == set(ALL_COLUMNS) - set(FIELDS)
 
 
 def test_no_topic() -> None:

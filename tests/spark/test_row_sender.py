@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -30,8 +31,8 @@ def send(server: RocketMQ, batches: Iterator[Any], **options: str) -> int:
     parsed = WriterOptions.parse(
         {"namesrv": server.namesrv, "topic": "T", **options}, streaming=False
     )
-    limits = {"most_messages": parsed.batch_messages, "most_bytes": parsed.batch_bytes}
-    return send_rows(batches, Rows("T", **limits), parsed)
+    rows = Rows("T", most_messages=parsed.batch_messages, most_bytes=parsed.batch_bytes)
+    return send_rows(batches, rows, parsed)
 
 
 def bodies(server: RocketMQ) -> list[bytes]:
@@ -140,17 +141,21 @@ def test_an_upstream_that_fails(rocketmq: RocketMQ) -> None:
 
 def test_spark_is_asked_for_no_more_while_enough_is_under_way(rocketmq: RocketMQ) -> None:
     rocketmq.sync.create_topic("T")
-    stored = [0]
+    taken: list[int] = []
 
     def batches() -> Iterator[Any]:
-        for taken in range(30):
-            if taken >= 3:
-                # Those before the last two have their answers, since two may be under way.
-                stored[0] += len(bodies(rocketmq))
-                assert stored[0] >= 2 * (taken - 2)
+        for number in range(30):
+            taken.append(number)
             yield numbered(0, 1)
 
-    assert send(rocketmq, batches(), batchesInFlight="2") == 60
+    with ThreadPoolExecutor() as threads, rocketmq.hold("SEND_BATCH_MESSAGE") as held:
+        sending = threads.submit(send, rocketmq, batches(), batchesInFlight="2")
+        held.wait(2)
+        with pytest.raises(TimeoutError):  # nothing tells that a third does not come
+            held.wait(3, timeout=0.2)
+        assert taken == [0, 1, 2]  # the third waits for a place
+        held.release()
+        assert sending.result() == 60
 
 
 def test_the_queue_of_a_key_is_the_selectors(rocketmq: RocketMQ) -> None:

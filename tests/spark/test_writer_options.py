@@ -11,8 +11,12 @@ from pocketmq.spark.options import OptionError
 from pocketmq.spark.writer_options import NAMES, Tls, WriterOptions
 
 
-def parse(*, streaming: bool = False, **options: str) -> WriterOptions:
-    return WriterOptions.parse({"namesrv": "a:9876", **options}, streaming=streaming)
+def parse(**options: str) -> WriterOptions:
+    return WriterOptions.parse({"namesrv": "a:9876", **options}, streaming=False)
+
+
+def parse_stream(**options: str) -> WriterOptions:
+    return WriterOptions.parse({"namesrv": "a:9876", **options}, streaming=True)
 
 
 def test_defaults() -> None:
@@ -83,7 +87,7 @@ def test_the_environment_of_the_driver_names_the_servers(monkeypatch: pytest.Mon
 
 
 def test_a_stream_has_a_checkpoint() -> None:
-    parse(streaming=True, checkpointLocation="/cp")
+    parse_stream(checkpointLocation="/cp")
     with pytest.raises(OptionError, match="no such option"):
         parse(checkpointLocation="/cp")
 
@@ -129,7 +133,7 @@ def test_what_cannot_be_meant(options: dict[str, str], message: str) -> None:
 
 def test_a_stream_has_no_write_id() -> None:
     with pytest.raises(OptionError, match="streams have the id of their query"):
-        parse(streaming=True, writeId="x")
+        parse_stream(writeId="x")
 
 
 @pytest.mark.parametrize(
