@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -18,9 +18,13 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.schema import ddl
 from pocketmq.store.scan.snapshot import check_store
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
 
 class RocketMQDataSource(DataSource):
-    """The messages in the files of RocketMQ stores (of this project's broker or the official one).
+    """The messages in the files of RocketMQ stores (of this project's broker or the official one),
+    and a way to send messages to running brokers.
 
     The stores are read as they lie there: open, closed, or left by a broker that was killed.
     Nothing is written to them.
@@ -63,6 +67,8 @@ class RocketMQDataSource(DataSource):
     and use it for later queries without a filter, and for other uses of the DataFrame in the same
     query, which then silently miss rows. So with these versions `auto` does not push;
     `pushFilters=true` does, and gives right results if each query has its own `load`.
+
+    `DataFrame.write` and `writeStream` send messages instead: see `pocketmq.spark.writer`.
     """
 
     @classmethod
@@ -89,12 +95,20 @@ class RocketMQDataSource(DataSource):
         """Return a reader that fails the query of `spark.readStream`."""
         return _NoStream()
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse `DataFrame.write`."""
-        raise NotImplementedError(
-            "the source rocketmq only reads: a broker writes its store; send messages with "
-            "pocketmq.Producer"
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what `DataFrame.write` sends messages with."""
+        # Imported on use: who reads files needs nothing of a client.
+        from pocketmq.spark.writer import batch_writer
+        from pocketmq.spark.writer_options import WriterOptions
+
+        return batch_writer(WriterOptions.parse(self.options, streaming=False), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return what `DataFrame.writeStream` sends messages with."""
+        from pocketmq.spark.writer import stream_writer
+        from pocketmq.spark.writer_options import WriterOptions
+
+        return stream_writer(WriterOptions.parse(self.options, streaming=True), schema, overwrite)
 
 
 class _NoStream(DataSourceStreamReader):
