@@ -53,7 +53,7 @@ def read_flushed(path: Path) -> FlushedUpTo | None:
             return None
         if len(raw) < _OURS.size:
             return None
-        fields, copy, _, _ = _OURS.unpack_from(raw)
+        fields, copy, *_ = _OURS.unpack_from(raw)
         timestamp, _, _, _, offset = _FIELDS.unpack(fields)
         if fields == copy:
             return FlushedUpTo(offset, timestamp)
