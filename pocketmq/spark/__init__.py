@@ -27,6 +27,7 @@ except ModuleNotFoundError:
     require("spark", __name__)
     raise
 from pocketmq.spark.java import SparkUnavailable
+from pocketmq.spark.lag import lag
 from pocketmq.spark.session import session
 
-__all__ = ["RocketMQDataSource", "SparkUnavailable", "session"]
+__all__ = ["RocketMQDataSource", "SparkUnavailable", "lag", "session"]
