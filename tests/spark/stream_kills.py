@@ -9,6 +9,7 @@ and started again on the same checkpoint. At the end each message has to be ther
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,24 +90,23 @@ def run(directory: Path, kills: int, seed: int = 1) -> Outcome:
         writer.start()
         try:
             for number in range(kills):
-                driver = start(directory)
-                await_trigger(driver)
-                time.sleep(chance.random() * 1.5)
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.communicate()
+                with running_driver(directory) as driver:
+                    await_trigger(driver)
+                    time.sleep(chance.random() * 1.5)
                 print(f"killed {number + 1} of {kills}; {sent} sent", flush=True)
         finally:
             done.set()
             writer.join()
-        driver = start(directory)
-        counts = driver.communicate()[0].splitlines()[-1]
-        assert driver.returncode == 0
+        with running_driver(directory) as driver:
+            counts = driver.communicate()[0].splitlines()[-1]
     rows, distinct = map(int, counts.split())
     return Outcome(sent, rows, distinct, kills)
 
 
-def start(directory: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def running_driver(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the driver. At the end it is killed, with its Java process and its workers."""
+    driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(directory / "store"), str(directory / "copy")],
         cwd=PROJECT,
         stdin=subprocess.PIPE,
@@ -112,6 +114,15 @@ def start(directory: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    try:
+        yield driver
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        for pipe in (driver.stdin, driver.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 def await_trigger(driver: subprocess.Popen[str]) -> None:
