@@ -353,9 +353,3 @@ def test_streams_need_a_newer_spark(golden_clean: Path, monkeypatch: pytest.Monk
     refused = source(golden_clean).streamReader(BODY)
     with pytest.raises(NotImplementedError, match=r"need pyspark 4\.2 or newer; this is 4\."):
         refused.initialOffset()
-
-
-def test_nothing_is_written(golden_clean: Path) -> None:
-    asked = source(golden_clean)
-    with pytest.raises(NotImplementedError, match=r"only reads: .* pocketmq\.Producer"):
-        asked.writer(BODY, False)
