@@ -271,20 +271,21 @@ class StoreCheck:
                 if problem:
                     return str(ConfigFileError(path, problem))
             with _heard(self._remarks):
-                recover_dry(self._config)
                 ours = checkpoint_is_ours(self._config)
-                index = TimerIndex(self._config, DryFiles())
-                if index.exists:
-                    closed = state is State.CLEAN
-                    index.open(self._clock(), self.log.end, ours=ours, closed=closed)
-                    index.close()
+                with recovered_dry(self._config) as log:
+                    index = TimerIndex(self._config, DryFiles())
+                    if index.exists:
+                        closed = state is State.CLEAN
+                        index.open(self._clock(), log, ours=ours, closed=closed)
+                        index.close()
         except StoreError as error:
             return str(error)
         return ""
 
 
-def recover_dry(config: StoreConfig) -> None:
-    """Do what a start does, but for the disk. Raises StoreError."""
+@contextmanager
+def recovered_dry(config: StoreConfig) -> Iterator[CommitLog]:
+    """Do what a start does, but for the disk, and give the log as it is then. Raises StoreError."""
     files, retired = DryFiles(), Retirement()
     checkpoint = Checkpoint(files, config.root / "checkpoint")
     table = ConsumeQueueTable(
@@ -302,6 +303,7 @@ def recover_dry(config: StoreConfig) -> None:
         log = CommitLog(run, FileAllocator(files))
         levels = DelayLevels(config.message_delay_level)
         Recovery(log, table, checkpoint, levels, clean=clean).run()
+        yield log
     finally:
         table.close()
         run.close()
