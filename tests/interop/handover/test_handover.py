@@ -61,8 +61,10 @@ def wrong_tags_code(store: Path, sent: Sent) -> None:
 
 
 def left_out_of_its_queue(store: Path, sent: Sent) -> None:
+    """Also from what the stop knew of the queues: else our broker mends it."""
     path, at = entry_of(store, sent)
     change(path, at, bytes(ENTRY))
+    change(store / "checkpoint", 104, bytes(8))
 
 
 def not_in_the_index(store: Path, sent: Sent) -> None:
