@@ -1,8 +1,8 @@
-"""Measure a full scan with Spark against a source that has its Arrow batches ready.
+"""Measure a full scan with Spark against a source that has its Arrow batches ready, and streams.
 
 Both give the same columns in the same number of rows and partitions, in turn, in one session on two
 cores. What the ready-made source takes is what Spark takes to move the data out of Python; the rest
-is ours. The target is 0.6 of its rate.
+is ours. The target is 0.6 of its rate. `bench.stream_triggers` has what is measured of streams.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.filled_store import write_store
+from bench.stream_triggers import LARGE_TARGET, SMALL_TARGET, measure_large, measure_small
 from bench.work_directory import work_directory
 from pocketmq.spark.java import SparkUnavailable, find_java, use_java
 from pocketmq.spark.schema import arrow_schema, ddl
@@ -58,7 +59,13 @@ def main() -> int:
             name: measure(spark, root, name, schema, options.rounds)
             for name, schema in SHAPES.items()
         }
+        large = measure_large(spark, root, *next(iter(SHAPES.items())), options.rounds)
+        small = measure_small(spark, root)
     missed = [name for name, ratio in ratios.items() if ratio < TARGET]
+    if large < LARGE_TARGET:
+        missed.append("large triggers")
+    if small > SMALL_TARGET:
+        missed.append("small triggers")
     return 1 if options.check and missed else 0
 
 

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "namesrv": {"limited_log", "message", "remoting"},
     "client": {"limited_log", "message", "remoting"},
     "broker": {"limited_log", "message", "remoting", "store"},
-    "spark": {"_extras", "message", "store"},
+    "spark": {"_extras", "client", "message", "store"},
     "pocketmq": {
         "_extras",
         "limited_log",

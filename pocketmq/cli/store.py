@@ -53,7 +53,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "the queues and the timers are built from the log again, and the index by the next start; "
         "tables that cannot be read are taken from their backups; topics that the table lost are "
         "entered from the queues on the disk. What was damaged is kept in DIR/damaged, "
-        "nothing is deleted. It says which messages are gone; their offsets are not given again.",
+        "nothing is deleted. It says which messages are gone; their offsets are not given again, "
+        "with two exceptions after a kill (docs/servers.md).",
     )
     _add_common(repair)
     repair.add_argument(

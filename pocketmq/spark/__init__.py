@@ -11,6 +11,10 @@ source through the top-level module `pyspark_rocketmq`. The modules: `options` r
 asks for, `schema` has the columns as Spark types, `filters` turns pushed filters into a selection,
 `batch_reader` plans and reads, `source` is what Spark is given, `session` and `java` start Spark.
 All reading is done by `pocketmq.store.scan`.
+
+Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
+`rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is
+given. All sending is done by `pocketmq.client`.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ except ModuleNotFoundError:
     require("spark", __name__)
     raise
 from pocketmq.spark.java import SparkUnavailable
+from pocketmq.spark.lag import lag
 from pocketmq.spark.session import session
 
-__all__ = ["RocketMQDataSource", "SparkUnavailable", "session"]
+__all__ = ["RocketMQDataSource", "SparkUnavailable", "lag", "session"]

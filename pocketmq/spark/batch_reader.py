@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
-from pocketmq.spark.filters import Pushed, push
 from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
-from pocketmq.store.scan.errors import NotVisible, RecordsLost
-from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, read_slices
+from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
-from pocketmq.store.scan.queue_slice import QueueSlice
-from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import configured_queues
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
 log = logging.getLogger(__name__)
-
-
-class SlicePartition(InputPartition):
-    """Slices of queues of one store."""
-
-    def __init__(self, root: Path, slices: Sequence[QueueSlice]) -> None:
-        self.root = root
-        self.slices = tuple(slices)
-
-    def __repr__(self) -> str:
-        ranges = ", ".join(f"{s.topic}/{s.queue_id} {s.start}..{s.stop}" for s in self.slices)
-        return f"SlicePartition({self.root}: {ranges})"
 
 
 class RocketMQReader(DataSourceReader):
@@ -64,12 +50,8 @@ class RocketMQReader(DataSourceReader):
     def _planned(self) -> Sequence[InputPartition]:
         options = self._options
         stores = [take_snapshot(root) for root in options.roots]
-        _check_names(stores, options, self._lose)
-        limits = PartitionLimits(
-            least=-(-options.min_partitions // len(stores)),
-            cores=os.cpu_count() or 1,
-            most_records=options.max_records_per_partition,
-        )
+        check_names(stores, options, self._lose)
+        limits = limits_per_store(options, len(stores))
         return [
             SlicePartition(store.root, slices)
             for store in stores
@@ -95,21 +77,7 @@ class RocketMQReader(DataSourceReader):
             NotVisible: the store is not at its path on this machine.
             StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
         """
-        if not isinstance(partition, SlicePartition):
-            return  # what Spark makes up when there are no partitions
-        if not (partition.root / "commitlog").is_dir():
-            raise NotVisible(partition.root)
-        reader = SliceReader(
-            partition.root,
-            self._schema.names,
-            selection=self._selection(),
-            decompress=self._options.decompress,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-        )
-        for part in partition.slices:
-            for batch in reader.read(part):
-                # The same arrays under Spark's schema, which may call columns not nullable.
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        return read_slices(partition, self._options, self._schema, self._selection())
 
     def _selection(self) -> Selection:
         return self._pushed.selection & Selection(store_timestamp=self._options.stored)
@@ -121,16 +89,18 @@ class RocketMQReader(DataSourceReader):
 
 
 class PushdownReader(RocketMQReader):
-    """The same where `spark.sql.python.filterPushdown.enabled` is on. (Where it is off, Spark
-    refuses readers that have this method.)"""
+    """The same where `spark.sql.python.filterPushdown.enabled` is on, from PySpark 4.1 on. (Where
+    it is off, Spark refuses readers that have this method.)"""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take on what filters ask for; returns those that Spark must apply."""
+        from pocketmq.spark.filters import push  # PySpark 4.0 has no filters to import
+
         self._pushed, rest = push(filters)
         return rest
 
 
-def _check_names(
+def check_names(
     stores: Sequence[StoreSnapshot], options: Options, lose: Callable[[int, RecordsLost], None]
 ) -> None:
     """Raise OptionError for brokers, topics and queues that are named but do not exist; `lose`

@@ -3,12 +3,14 @@
 Conditions on brokerName, topic, queueId, both offsets and both times are met exactly, so Spark need
 not look at them again. A condition on tags narrows by the hashes in the consume queue and stays
 with Spark, since different tags may share a hash. Everything else is left to Spark.
+
+PySpark has filters from 4.1 on, so only `PushdownReader` imports this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -25,8 +27,9 @@ from pyspark.sql.datasource import (
 )
 
 from pocketmq.message.tags import tag_hash
+from pocketmq.spark.pushed import Pushed
 from pocketmq.store.scan.columns import ALL_COLUMNS
-from pocketmq.store.scan.selection import ALL_RECORDS, EVERYTHING, Range, Selection
+from pocketmq.store.scan.selection import Range, Selection
 
 _RANGES: Final[dict[str, Callable[[Range], Selection]]] = {
     "queueOffset": lambda span: Selection(queue_offset=span),
@@ -36,26 +39,6 @@ _RANGES: Final[dict[str, Callable[[Range], Selection]]] = {
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING: Final = Range(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """What pushed filters ask for: None stands for all brokers, topics or queue ids."""
-
-    brokers: frozenset[str] | None = None
-    topics: frozenset[str] | None = None
-    queue_ids: frozenset[int] | None = None
-    queue_range: Range = EVERYTHING
-    selection: Selection = ALL_RECORDS
-
-    def wants(self, broker: str, topic: str, queue_id: int) -> bool:
-        """Return whether records of a queue can be asked for."""
-        return (
-            (self.brokers is None or broker in self.brokers)
-            and (self.topics is None or topic in self.topics)
-            and (self.queue_ids is None or queue_id in self.queue_ids)
-            and queue_id in self.queue_range
-        )
 
 
 def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:

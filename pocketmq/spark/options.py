@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -40,10 +41,38 @@ NAMES: Final = (
     "includeMetadata",
     "decompress",
     "pushFilters",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "readUnflushed",
 )
 T = TypeVar("T")
 
+_ONLY_IN_BATCHES: Final = ("endingOffsets", "endingTimestamp", "pushFilters")
+_ONLY_IN_STREAMS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "readUnflushed",
+)
+_UNITS_MS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
+
+
+class Use(Enum):
+    """What options are read for. Spark asks for the schema before it says which."""
+
+    SCHEMA = "schema"
+    BATCH = "batch"
+    STREAM = "stream"
 
 
 class OptionError(ValueError):
@@ -69,6 +98,9 @@ class Options:
         min_partitions, max_records_per_partition, fail_on_data_loss, include_system_topics,
             include_metadata, decompress: the options of these names.
         push_filters: true or false; None leaves it to what is safe.
+        max_offsets_per_trigger, min_offsets_per_trigger, read_unflushed: the options of these
+            names.
+        max_trigger_delay: in seconds.
     """
 
     roots: tuple[Path, ...]
@@ -85,22 +117,35 @@ class Options:
     include_metadata: bool
     decompress: bool
     push_filters: bool | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: float
+    read_unflushed: bool
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Options:
+    def parse(cls, options: Mapping[str, str], use: Use = Use.SCHEMA) -> Options:
         """Read options as Spark gives them. Raises OptionError."""
         given = _known(options)
+        _check_use(given, use)
         chosen = [name for name in _CHOICES if name in given]
         if len(chosen) > 1:
             raise OptionError(chosen[1], given[chosen[1]], f"cannot go with option {chosen[0]}")
         text = _Reader(given)
-        starting, ending = text.offsets("startingOffsets"), text.offsets("endingOffsets")
+        starting = text.offsets("startingOffsets", *_STARTS[use])
+        ending = text.offsets("endingOffsets", "latest", ("latest",))
         stored = Range(text.time("startingTimestamp"), text.time("endingTimestamp"))
         # As in the Kafka source, times win over offsets.
         if stored.start is not None:
             starting = BrokerBounds(EARLIEST)
         if stored.stop is not None:
             ending = BrokerBounds(LATEST)
+        most, least = text.number("maxOffsetsPerTrigger"), text.number("minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise OptionError(
+                "minOffsetsPerTrigger",
+                given["minOffsetsPerTrigger"],
+                f"need at most maxOffsetsPerTrigger, which is {most}",
+            )
         return cls(
             roots=text.roots(),
             topics=text.topics("subscribe"),
@@ -116,6 +161,10 @@ class Options:
             include_metadata=text.flag("includeMetadata", False),
             decompress=text.flag("decompress", True),
             push_filters=text.choice("pushFilters"),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay=text.duration("maxTriggerDelay", "15m") / 1000,
+            read_unflushed=text.flag("readUnflushed", False),
         )
 
     def wants(self, broker: str, topic: str, queue_id: int) -> bool:
@@ -146,6 +195,27 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(name, value, f"there is no such option; {hint}")
         known[proper[name.lower()]] = value
     return known
+
+
+def _check_use(given: Mapping[str, str], use: Use) -> None:
+    """Raise OptionError for an option that has no meaning in this use."""
+    if use is Use.STREAM:
+        for name in _ONLY_IN_BATCHES:
+            if name in given:
+                raise OptionError(name, given[name], "a stream does not have this option")
+    elif use is Use.BATCH:
+        for name in _ONLY_IN_STREAMS:
+            if name in given:
+                raise OptionError(name, given[name], "only a stream (readStream) has this option")
+
+
+_ANCHORS: Final = {"earliest": EARLIEST, "latest": LATEST}
+#: The default of startingOffsets and the words it can be, as in Spark's Kafka source.
+_STARTS: Final[dict[Use, tuple[str, tuple[str, ...]]]] = {
+    Use.SCHEMA: ("earliest", ("earliest", "latest")),
+    Use.BATCH: ("earliest", ("earliest",)),
+    Use.STREAM: ("latest", ("earliest", "latest")),
+}
 
 
 class _Reader:
@@ -221,16 +291,16 @@ class _Reader:
             found[topic] = self._of_brokers(name, by_broker, ids, is_named=by_broker is value)
         return ByBroker(found)
 
-    def offsets(self, name: str) -> BrokerBounds:
-        """`earliest`, `latest` or offsets in JSON, where -2 and -1 mean the same; queues that
-        are not in there are read from the earliest to the latest."""
-        starting = name == "startingOffsets"
-        otherwise, unfit = (EARLIEST, LATEST) if starting else (LATEST, EARLIEST)
-        text = self._given.get(name, "earliest" if starting else "latest").strip()
-        if text.lower() == ("earliest" if starting else "latest"):
-            return BrokerBounds(otherwise)
+    def offsets(self, name: str, default: str, words: tuple[str, ...]) -> BrokerBounds:
+        """Read one of `words`, or offsets in JSON, where -2 stands for `earliest` and -1 for
+        `latest`. Queues that the JSON does not name are read from the earliest or to the latest."""
+        text = self._given.get(name, default).strip()
+        if text.lower() in words:
+            return BrokerBounds(_ANCHORS[text.lower()])
+        anchors = {_ANCHORS[word] for word in words}
+        otherwise = min(anchors)
         wanted = (
-            f"{'earliest' if starting else 'latest'}, or offsets by topic and queue, such as "
+            f"{' or '.join(words)}, or offsets by topic and queue, such as "
             f'{{"TopicA":{{"0":23,"1":{otherwise}}}}}, or by topic, broker and queue, such as '
             f'{{"TopicA":{{"broker-a":{{"0":23}}}}}}'
         )
@@ -239,7 +309,7 @@ class _Reader:
             if not isinstance(value, dict):
                 raise self._error(name, f"need {wanted}")
             for queue_id, offset in value.items():
-                fits = type(offset) is int and offset >= EARLIEST and offset != unfit
+                fits = type(offset) is int and (offset >= 0 or offset in anchors)
                 if not queue_id.isdecimal() or not fits:
                     raise self._error(name, f"need {wanted}")
             return {int(queue_id): offset for queue_id, offset in value.items()}
@@ -279,6 +349,13 @@ class _Reader:
         if not text.isdecimal() or int(text) == 0:
             raise self._error(name, "need a number above 0")
         return int(text)
+
+    def duration(self, name: str, default: str) -> int:
+        """Read a number with a unit as Spark writes it (`90s`, `15m`; ms without one), as ms."""
+        match = re.fullmatch(r"([0-9]+) *([a-z]*)", self._given.get(name, default).strip().lower())
+        if match is None or match[2] not in _UNITS_MS:
+            raise self._error(name, "need a time such as 500ms, 90s, 15m or 1h")
+        return int(match[1]) * _UNITS_MS[match[2]]
 
     def flag(self, name: str, default: bool) -> bool:
         text = self._given.get(name, str(default)).strip().lower()

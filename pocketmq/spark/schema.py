@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql.pandas.types import to_arrow_schema
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
@@ -40,16 +40,17 @@ def arrow_schema(schema: StructType) -> Any:
     Raises:
         SchemaError: no such column, or not of that type.
     """
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    if not len(wanted):
-        raise SchemaError("the schema has no column")
-    for field in wanted:
+    fields = []
+    for field in schema:
         kind = ALL_COLUMNS.get(field.name)
         if kind is None:
             raise SchemaError(f"there is no column {field.name}; known: {', '.join(ALL_COLUMNS)}")
-        if field.type != kind:
+        asked = field.dataType.simpleString()
+        if asked != _TYPES[str(kind)]:
             raise SchemaError(
-                f"column {field.name} is {_TYPES[str(kind)]}, not "
-                f"{schema[field.name].dataType.simpleString()}: cast it in the query"
+                f"column {field.name} is {_TYPES[str(kind)]}, not {asked}: cast it in the query"
             )
-    return wanted
+        fields.append(pa.field(field.name, kind, field.nullable))
+    if not fields:
+        raise SchemaError("the schema has no column")
+    return pa.schema(fields)

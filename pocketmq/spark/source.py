@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -14,13 +15,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
-from pocketmq.spark.options import Options
+from pocketmq.spark.options import Options, Use
 from pocketmq.spark.schema import ddl
 from pocketmq.store.scan.snapshot import check_store
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
 
 class RocketMQDataSource(DataSource):
-    """The messages in the files of RocketMQ stores (of this project's broker or the official one).
+    """The messages in the files of RocketMQ stores (of this project's broker or the official one),
+    and a way to send messages to running brokers.
 
     The stores are read as they lie there: open, closed, or left by a broker that was killed.
     Nothing is written to them.
@@ -49,8 +54,14 @@ class RocketMQDataSource(DataSource):
         includeMetadata (false): more columns: bornHost, storeHost, sysFlag, storeSize, bodyCRC,
             preparedTransactionOffset, offsetMsgId.
         decompress (true): give bodies decompressed.
-
         pushFilters (auto): see below.
+
+    Options of streams (`spark.readStream`), which have no endingOffsets, endingTimestamp and
+    pushFilters, and begin at the `latest` offsets by default:
+        maxOffsetsPerTrigger: divided among the queues in proportion to what each still has.
+        minOffsetsPerTrigger, maxTriggerDelay (15m): put a trigger off until there are as many
+            offsets, or that time has passed.
+        readUnflushed (false): read what a power failure of the broker's machine could still take.
 
     A schema given with `.schema(...)` chooses columns; what they do not need is not read.
 
@@ -63,6 +74,8 @@ class RocketMQDataSource(DataSource):
     and use it for later queries without a filter, and for other uses of the DataFrame in the same
     query, which then silently miss rows. So with these versions `auto` does not push;
     `pushFilters=true` does, and gives right results if each query has its own `load`.
+
+    `DataFrame.write` and `writeStream` send messages instead: see `pocketmq.spark.writer`.
     """
 
     @classmethod
@@ -79,40 +92,67 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns in `schema`."""
-        options = Options.parse(self.options)
+        options = Options.parse(self.options, Use.BATCH)
         wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
-        kind = PushdownReader if wanted and _spark_pushes() else RocketMQReader
-        return kind(options, schema)
+        if wanted and _spark_pushes():
+            return PushdownReader(options, schema)
+        return RocketMQReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader that fails the query of `spark.readStream`."""
-        return _NoStream()
+        """Return a reader for `spark.readStream`, or one that fails the query with the reason.
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuse `DataFrame.write`."""
-        raise NotImplementedError(
-            "the source rocketmq only reads: a broker writes its store; send messages with "
-            "pocketmq.Producer"
-        )
+        Spark asks for it after `start` has returned. An error at this point is hidden by PySpark
+        behind one of its own (UnboundLocalError).
+        """
+        try:
+            if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+                raise NotImplementedError(
+                    "streams of the source rocketmq need pyspark 4.2 or newer; this is "
+                    f"{pyspark.__version__}; spark.read works with it"
+                )
+            from pocketmq.spark.stream_reader import RocketMQStreamReader
+
+            return RocketMQStreamReader(Options.parse(self.options, Use.STREAM), schema)
+        except Exception as error:
+            return _Refusal(error)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what `DataFrame.write` sends messages with."""
+        # Imported on use: who reads files needs nothing of a client.
+        from pocketmq.spark.writer import batch_writer
+        from pocketmq.spark.writer_options import WriterOptions
+
+        return batch_writer(WriterOptions.parse(self.options, streaming=False), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return what `DataFrame.writeStream` sends messages with."""
+        from pocketmq.spark.writer import stream_writer
+        from pocketmq.spark.writer_options import WriterOptions
+
+        return stream_writer(WriterOptions.parse(self.options, streaming=True), schema, overwrite)
 
 
-class _NoStream(DataSourceStreamReader):
-    """Refuses to read.
+class _Refusal(DataSourceStreamReader):
+    """Fails a query with a reason, whichever method Spark calls first."""
 
-    Spark asks for a stream reader after `start` has returned. If it cannot have one, PySpark hides
-    the reason behind an error of its own (UnboundLocalError).
-    """
+    def __init__(self, reason: Exception) -> None:
+        self._reason = reason
 
     def initialOffset(self) -> NoReturn:
-        """Say why there is no stream; Spark asks for this first."""
-        raise NotImplementedError(
-            "the source rocketmq has no streams: read batches with spark.read, between "
-            "startingOffsets or startingTimestamp and their ends"
-        )
+        """Raise the reason: a new query asks for this."""
+        raise self._reason
+
+    def latestOffset(self, *_: object) -> NoReturn:
+        """Raise the reason: a query that goes on asks for this."""
+        raise self._reason
+
+    def partitions(self, start: object, end: object) -> NoReturn:
+        """Raise the reason: a query that repeats a batch asks for this."""
+        raise self._reason
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Never called: there are no partitions without a first offset."""
-        self.initialOffset()
+        """Raise the reason."""
+        raise self._reason
 
 
 PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")

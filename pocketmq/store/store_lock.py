@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 LOCK_FILE: Final = "lock"
 ABORT_FILE: Final = "abort"
 _UNLOCK_SECONDS: Final = 30.0
+_UNKNOWN: Final = 0  # of process ids
 
 # POSIX record locks do not exclude the process that holds them.
 _locked_here: set[Path] = set()
@@ -131,22 +132,44 @@ def is_locked(root: Path) -> bool:
 
     On Linux it never takes the lock itself: a broker that starts at that moment would be refused.
     """
+    return _holder_of_lock(root) is not None
+
+
+def may_recover(root: Path) -> bool:
+    """Return whether the process that has the store at `root` open may still be recovering it.
+
+    A broker writes its process id into `abort` when it has recovered. True also where that cannot
+    be compared with the holder of the lock: in another container, on another machine.
+    """
+    holder = _holder_of_lock(root)
+    try:
+        text = (root / ABORT_FILE).read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        return False  # closed cleanly
+    return holder is not None and (holder == _UNKNOWN or text != str(holder))
+
+
+def _holder_of_lock(root: Path) -> int | None:
+    """Return the id of the process that has the store at `root` open, or `_UNKNOWN`; None when
+    there is none."""
     path = root / LOCK_FILE
     if not path.exists():
-        return False
+        return None
     if root.resolve() in _locked_here:
-        return True  # asking for the lock would end it
+        return os.getpid()  # asking for the lock would end it
     with path.open("rb" if sys.platform == "linux" else "r+b") as file:
         if sys.platform != "linux":
             try:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             except OSError:
-                return True
-            return False
+                return _UNKNOWN
+            return None
         layout = "hhqqi"  # struct flock: type, whence, start, length, pid
         asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         answer = struct.unpack(layout, fcntl.fcntl(file.fileno(), fcntl.F_GETLK, asked))
-        return bool(answer[0] != fcntl.F_UNLCK)
+        if answer[0] == fcntl.F_UNLCK:
+            return None
+        return int(answer[4]) if answer[4] > 0 else _UNKNOWN
 
 
 @contextlib.contextmanager

@@ -311,6 +311,39 @@ async def test_a_wheel_that_is_lost_is_made_anew(
         assert sorted(again.bodies()) == sorted([b"last", *(b"%d" % n for n in range(100))])
 
 
+@pytest.mark.parametrize(
+    ("at", "content"),
+    [
+        pytest.param(4, (52).to_bytes(8), id="the unit before it"),
+        pytest.param(12, (5).to_bytes(4), id="its kind"),
+        pytest.param(16, (1 << 50).to_bytes(8), id="when it entered"),
+        pytest.param(24, (10**9).to_bytes(4), id="its slot"),
+        pytest.param(28, bytes(8), id="another message"),
+        pytest.param(36, (10**6).to_bytes(4), id="the size of its message"),
+    ],
+)
+async def test_a_damaged_unit_that_was_not_flushed_keeps_no_message_from_its_time(
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path, at: int, content: bytes
+) -> None:
+    """The message is entered anew, and the ones behind it are."""
+    for n in range(3):
+        broker.send(b"%d" % n, TIMER_DELAY_SEC=str(10 + n))
+    time.advance()
+    await broker.save()
+    broker.send(b"m", TIMER_DELAY_SEC="20")
+    broker.send(b"n", TIMER_DELAY_SEC="20")
+    time.advance()
+    end = broker.delayed.timer.index.progress()[1]
+    killed = shutil.copytree(broker.root, tmp_path / "killed")
+    with sorted((killed / "timerlog").iterdir())[-1].open("r+b") as stream:
+        stream.seek(end - 2 * 52 + at)
+        stream.write(content)
+
+    async with DelayedBroker(killed, time) as again:
+        time.advance(MINUTE)
+        assert again.bodies() == [b"0", b"1", b"2", b"m", b"n"]
+
+
 async def test_without_index_files_the_queue_is_read_from_its_beginning(
     broker: DelayedBroker, time: FakeTime, tmp_path: Path
 ) -> None:
@@ -483,7 +516,7 @@ async def test_what_the_official_broker_entered_twice_is_delivered_once(
     time.advance()
     await broker.stop()
     index = TimerIndex(broker.config)
-    index.open(time.now, broker.store.commit_log.end)
+    index.open(time.now, broker.store.commit_log)
     slot = index.next_slot()
     assert slot is not None
     for _ in range(times):
@@ -507,7 +540,7 @@ async def test_an_older_message_that_enters_a_slot_late_is_no_repetition(
     time.advance()
     await broker.stop()
     index = TimerIndex(broker.config)
-    index.open(time.now, broker.store.commit_log.end)
+    index.open(time.now, broker.store.commit_log)
     slot = index.next_slot()
     assert slot is not None
     size = older.end_offset - older.physical_offset

@@ -6,6 +6,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,12 @@ BUGS = [
         id="no look at the record that an entry leads to",
     ),
     pytest.param(
-        {"pocketmq.store.check.store_check.recover_dry": lambda _: []},
+        {
+            "pocketmq.store.check.store_check.TimerIndex": mock.MagicMock(),
+            "pocketmq.store.check.store_check.recovered_dry": lambda _: nullcontext(
+                (None, mock.MagicMock())
+            ),
+        },
         "check says starts=True",
         id="a check that does not try to start",
     ),

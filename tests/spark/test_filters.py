@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pocketmq.spark.filters import Pushed, push
+from pocketmq.spark.filters import push
+from pocketmq.spark.pushed import Pushed
 
 MILLIS = 1_795_240_640_388
 TIME = datetime.fromtimestamp(MILLIS / 1000, UTC).replace(microsecond=388_000)

@@ -12,11 +12,11 @@ from pocketmq.store.scan.selection import Range
 pytest.importorskip("pyspark")
 
 from pocketmq.spark.by_broker import BrokerBounds
-from pocketmq.spark.options import NAMES, OptionError, Options
+from pocketmq.spark.options import NAMES, OptionError, Options, Use
 
 
 def parse(**options: str) -> Options:
-    return Options.parse({"path": "/store", **options})
+    return Options.parse({"path": "/store", **options}, Use.BATCH)
 
 
 def test_defaults() -> None:
@@ -204,3 +204,37 @@ def test_a_directory_with_a_wildcard_in_its_name(tmp_path: Path) -> None:
 def test_only_local_paths_are_read(path: str) -> None:
     with pytest.raises(OptionError, match="only local paths can be read; copy the store to a disk"):
         parse(path=path)
+
+
+def streamed(**options: str) -> Options:
+    return Options.parse({"path": "/store", **options}, Use.STREAM)
+
+
+def test_options_of_streams() -> None:
+    assert streamed().starting == BrokerBounds(LATEST)
+    assert streamed(startingOffsets="earliest").starting == BrokerBounds(EARLIEST)
+    some = streamed(startingOffsets='{"A":{"0":-1,"1":7}}').starting.of("a")
+    assert some == OffsetBounds(EARLIEST, {"A": {0: LATEST, 1: 7}})
+    assert (streamed().max_offsets_per_trigger, streamed().min_offsets_per_trigger) == (None, None)
+    assert streamed(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5").min_offsets_per_trigger == 5
+    assert not streamed().read_unflushed
+    delays = {"": 900, "1500": 1.5, "90s": 90, "2 min": 120, "1H": 3_600, "1d": 86_400}
+    for text, seconds in delays.items():
+        given = {"maxTriggerDelay": text} if text else {}
+        assert streamed(**given).max_trigger_delay == seconds
+
+
+@pytest.mark.parametrize(
+    ("use", "option"),
+    [
+        *((Use.STREAM, name) for name in ("endingOffsets", "endingTimestamp", "pushFilters")),
+        *((Use.BATCH, name) for name in ("maxOffsetsPerTrigger", "maxTriggerDelay")),
+        *((Use.BATCH, name) for name in ("minOffsetsPerTrigger", "readUnflushed")),
+    ],
+)
+def test_options_without_a_meaning(use: Use, option: str) -> None:
+    value = {"endingOffsets": "latest", "pushFilters": "true", "readUnflushed": "true"}
+    options = {"path": "/store", option: value.get(option, "5")}
+    Options.parse(options)  # for the schema Spark does not say which it is
+    with pytest.raises(OptionError, match=f"option {option} = .*(a stream does not|only a stream)"):
+        Options.parse(options, use)

@@ -192,12 +192,3 @@ def test_mistakes_are_told(
 ) -> None:
     with pytest.raises(Exception, match=message):
         load(spark, golden_killed, **options).collect()
-
-
-def test_a_stream_ends_with_the_reason_why_there_is_none(
-    spark: SparkSession, golden_killed: Path
-) -> None:
-    stream = spark.readStream.format("rocketmq").load(str(golden_killed))
-    query = stream.writeStream.format("memory").queryName("none").start()
-    with pytest.raises(Exception, match="the source rocketmq has no streams"):
-        query.awaitTermination(300)

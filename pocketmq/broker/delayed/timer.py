@@ -178,7 +178,7 @@ class TimerService:
     def _open(self) -> None:
         store = self._store
         self.index.open(
-            self._clock(), store.commit_log.end, ours=store.was_ours, closed=store.was_closed
+            self._clock(), store.commit_log, ours=store.was_ours, closed=store.was_closed
         )
         # Also if the clock was set back since: what comes shows whether that matters.
         self._now_slot = self.index.read_time

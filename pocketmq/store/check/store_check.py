@@ -234,6 +234,18 @@ class StoreCheck:
                         f"{bounds.begin} to {bounds.end} when the store was closed", derived=True,
                     )  # fmt: skip
 
+    def _report_refused(self, table: ConsumeQueueTable) -> None:
+        """Report the queues that a broker would refuse at their first use."""
+        reported = {problem.where for problem in self._problems}
+        for topic, queue_id in table.unopened():
+            where = f"{topic}/{queue_id}"
+            try:
+                table.find(topic, queue_id)
+            except StoreCorrupt as error:
+                if where not in reported:
+                    reason = error.reason.partition("; ")[0]
+                    self._add("consumequeue", where, reason, derived=True)
+
     def _report_index(self, log: LogCheck) -> None:
         config = self._config
         directory = config.index_directory
@@ -296,23 +308,23 @@ class StoreCheck:
                 if problem:
                     return str(ConfigFileError(path, problem))
             with _heard(self._remarks):
-                for where, reason in recover_dry(self._config):
-                    if not any(problem.where == where for problem in self._problems):
-                        self._add("consumequeue", where, reason, derived=True)
                 ours = checkpoint_is_ours(self._config)
-                index = TimerIndex(self._config, DryFiles())
-                if index.exists:
-                    closed = state is State.CLEAN
-                    index.open(self._clock(), self.log.end, ours=ours, closed=closed)
-                    index.close()
+                with recovered_dry(self._config) as (log, table):
+                    self._report_refused(table)
+                    index = TimerIndex(self._config, DryFiles())
+                    if index.exists:
+                        closed = state is State.CLEAN
+                        index.open(self._clock(), log, ours=ours, closed=closed)
+                        index.close()
         except StoreError as error:
             return str(error)
         return ""
 
 
-def recover_dry(config: StoreConfig) -> list[tuple[str, str]]:
-    """Do what a start does, but for the disk, and open all queues, as their first use does. Return
-    those that a broker would refuse, and why. Raises StoreError."""
+@contextmanager
+def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueueTable]]:
+    """Do what a start does, but for the disk, and give log and queues as they are then. Raises
+    StoreError."""
     files, retired = DryFiles(), Retirement()
     checkpoint = Checkpoint(files, config.root / "checkpoint")
     table = ConsumeQueueTable(
@@ -331,13 +343,7 @@ def recover_dry(config: StoreConfig) -> list[tuple[str, str]]:
         log = CommitLog(run, FileAllocator(files))
         levels = DelayLevels(config.message_delay_level)
         Recovery(log, table, checkpoint, levels, clean=clean).run()
-        refused = []
-        for topic, queue_id in table.unopened():
-            try:
-                table.find(topic, queue_id)
-            except StoreCorrupt as error:
-                refused.append((f"{topic}/{queue_id}", error.reason.partition("; ")[0]))
-        return refused
+        yield log, table
     finally:
         table.close()
         run.close()

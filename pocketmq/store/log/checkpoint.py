@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.store.errors import FileSizeMismatch
 from pocketmq.store.files import Files, MappedFile
@@ -26,6 +26,40 @@ _OURS: Final = Struct(">40s40sq16sqq")
 _NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
+_READINGS: Final = 3
+
+
+class FlushedUpTo(NamedTuple):
+    """Up to where a commit log is flushed, as the checkpoint of its broker says.
+
+    Attributes:
+        offset: physical offset; None when another broker than ours wrote the file last.
+        timestamp: store timestamp (ms) of a flushed message, which all brokers write.
+    """
+
+    offset: int | None
+    timestamp: int
+
+
+def read_flushed(path: Path) -> FlushedUpTo | None:
+    """Return what the checkpoint at `path` says, also while a broker writes to it.
+
+    None when there is no checkpoint, or not a whole one. Raises OSError.
+    """
+    timestamp = 0
+    for _ in range(_READINGS):
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(raw) < _OURS.size:
+            return None
+        fields, copy, *_ = _OURS.unpack_from(raw)
+        timestamp, _, _, _, offset = _FIELDS.unpack(fields)
+        if fields == copy:
+            return FlushedUpTo(offset, timestamp)
+        # Another broker's, or ours is writing at this moment.
+    return FlushedUpTo(None, timestamp)
 
 
 class Checkpoint:

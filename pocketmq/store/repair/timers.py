@@ -15,6 +15,8 @@ from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.record import Record
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.files import Files
+from pocketmq.store.log.allocation import FileAllocator
+from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.padding import is_padding
@@ -108,7 +110,7 @@ def rebuild_timers(config: StoreConfig, files: Files, log: MappedFileQueue, now:
     for record in walk:
         found.meet(record)
     index = TimerIndex(config, files)
-    index.open(now, walk.end)
+    index.open(now, CommitLog(log, FileAllocator(files)))
     try:
         waiting = found.enter(index, now)
         index.checkpoint(index.progress(), now, [])

@@ -72,13 +72,13 @@ def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> R
     """Return a range of queue offsets outside of which no record was stored within `times` (ms)."""
     start = stop = None
     if times.start is not None:
-        start = _first_stored_from(store, queue, times.start - _CLOCK_STEP_MS)
+        start = first_stored_from(store, queue, times.start - _CLOCK_STEP_MS)
     if times.stop is not None:
-        stop = _first_stored_from(store, queue, times.stop + _CLOCK_STEP_MS)
+        stop = first_stored_from(store, queue, times.stop + _CLOCK_STEP_MS)
     return Range(start, stop)
 
 
-def _first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int) -> int:
+def first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int) -> int:
     """Return the queue offset of the first record stored at `timestamp` or later."""
     low, high = queue.min_offset, queue.known_end
     while low < high:

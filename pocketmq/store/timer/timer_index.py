@@ -30,9 +30,11 @@ from pocketmq.message.tags import string_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, remedy
 from pocketmq.store.files import Files, MappedFile
+from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
 from pocketmq.store.timer.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerLog, TimerUnit
 from pocketmq.store.timer.timer_wheel import RING, TimerWheel
+from pocketmq.store.timer.unit_check import fits_its_message
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +80,17 @@ class TimerIndex:
         """Whether this store ever had timed messages."""
         return self._checkpoint_path.exists() or self._wheel.exists or self._log_directory.exists()
 
-    def open(self, now: int, log_end: int, *, ours: bool = False, closed: bool = False) -> None:
-        """Map the files, or create them, and find out where to go on; `log_end` is the physical
-        offset behind the commit log. `ours`: no other broker has had the store since the last
-        process of ours; `closed`: that process stopped cleanly. Blocks.
+    def open(
+        self, now: int, commit_log: CommitLog, *, ours: bool = False, closed: bool = False
+    ) -> None:
+        """Map the files, or create them, and find out where to go on, with the commit log as
+        recovery left it. `ours`: no other broker has had the store since the last process of ours;
+        `closed`: that process stopped cleanly. Blocks.
 
         Raises DiskFull, FileSizeMismatch, StoreCorrupt.
         """
         try:
-            self._open(now, log_end, ours=ours, closed=closed)
+            self._open(now, commit_log, ours=ours, closed=closed)
         except StoreCorrupt as error:
             self.close()
             raise StoreCorrupt(
@@ -221,7 +225,7 @@ class TimerIndex:
         self._checkpoint.sync(*progress, now)
         self._log.discard(expired)
 
-    def _open(self, now: int, log_end: int, *, ours: bool, closed: bool) -> None:
+    def _open(self, now: int, commit_log: CommitLog, *, ours: bool, closed: bool) -> None:
         checkpoint, units, wheel = self._checkpoint, self._log, self._wheel
         if ours and self.exists and not self._checkpoint_path.exists():
             raise StoreCorrupt(self._checkpoint_path, 0, "the file is missing")
@@ -230,7 +234,15 @@ class TimerIndex:
         if not has_wheel:
             checkpoint.flush()
         flushed = checkpoint.log_flushed
-        units.open(flushed, log_end)
+        latest = now + self.precision
+
+        def fits(unit: TimerUnit) -> bool:
+            # Another broker's checkpoint may be behind what it will not enter again.
+            if not ours:
+                return unit.physical_offset < commit_log.end
+            return self._continues(unit) and fits_its_message(unit, commit_log, latest)
+
+        units.open(flushed, fits)
         is_lost = not has_wheel and flushed > units.begin
         if is_lost:
             log.warning("%s is missing and is made anew", self._root / "timerwheel")
@@ -263,6 +275,15 @@ class TimerIndex:
             waiting = wheel.occupied(self.read_time)
         self._waiting = [time for time, _ in waiting]
         self.waiting = sum(slot.messages for _, slot in waiting)
+
+    def _continues(self, unit: TimerUnit) -> bool:
+        """Return whether a unit leads to an older one of its slot, or is the first."""
+        if unit.previous == NOWHERE:
+            return True
+        if unit.previous >= self._log.end:
+            return False
+        previous = self._log.unit(unit.previous)
+        return previous is not None and self.floor(previous.slot) == self.floor(unit.slot)
 
     def _digest(self) -> int:
         """Return a digest, which is never 0, of the progress and of the slots that wait."""

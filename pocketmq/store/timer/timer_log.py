@@ -12,7 +12,7 @@ Positions count from the first file ever. Reference: TimerLog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -59,12 +59,13 @@ class TimerLog:
         """The position of the oldest unit."""
         return self._files.first_offset
 
-    def open(self, flushed: int, log_end: int) -> None:
+    def open(self, flushed: int, fits: Callable[[TimerUnit], bool]) -> None:
         """Map the files and find the end.
 
         It is at the position `flushed`, up to which the log is on the disk, or behind it: where
-        there is no unit, or one of a message that the commit log, which ends at `log_end`, lost.
-        What lies behind is removed: the messages enter anew. Raises FileSizeMismatch, StoreCorrupt.
+        there is no unit, or one that does not fit its message, as when the commit log has lost
+        that. What lies behind is removed: the messages enter anew. Raises FileSizeMismatch,
+        StoreCorrupt.
         """
         directory = self._files.directory
         # After a kill nobody knows whether the names are on the disk.
@@ -80,7 +81,7 @@ class TimerLog:
         if within % UNIT_SIZE:
             self.end -= within
         for position, unit in self.units(self.end):
-            if unit.physical_offset >= log_end:
+            if not fits(unit):
                 break
             self.end = position + UNIT_SIZE
         self._check_end(flushed)

@@ -1,0 +1,65 @@
+"""A partition as batches and streams have it: planned on the driver, read on an executor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pocketmq.spark.options import Options
+from pocketmq.store.scan.errors import NotVisible
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.selection import Selection
+
+
+class SlicePartition(InputPartition):
+    """Slices of queues of one store."""
+
+    def __init__(self, root: Path, slices: Sequence[QueueSlice]) -> None:
+        self.root = root
+        self.slices = tuple(slices)
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{s.topic}/{s.queue_id} {s.start}..{s.stop}" for s in self.slices)
+        return f"SlicePartition({self.root}: {ranges})"
+
+
+def limits_per_store(options: Options, stores: int) -> PartitionLimits:
+    """Return how finely to split each of a number of stores."""
+    return PartitionLimits(
+        least=-(-options.min_partitions // stores),
+        cores=os.cpu_count() or 1,
+        most_records=options.max_records_per_partition,
+    )
+
+
+def read_slices(
+    partition: InputPartition, options: Options, schema: Any, selection: Selection
+) -> Iterator[Any]:
+    """Return the records of one partition as `pyarrow.RecordBatch`es of an Arrow schema.
+
+    Raises:
+        NotVisible: the store is not at its path on this machine.
+        StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
+    """
+    if not isinstance(partition, SlicePartition):
+        return  # what Spark makes up when there are no partitions
+    if not (partition.root / "commitlog").is_dir():
+        raise NotVisible(partition.root)
+    reader = SliceReader(
+        partition.root,
+        schema.names,
+        selection=selection,
+        decompress=options.decompress,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    for part in partition.slices:
+        for batch in reader.read(part):
+            # The same arrays under Spark's schema, which may call columns not nullable.
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -1,0 +1,146 @@
+"""Kills the driver of a stream again and again while messages are stored, and counts what arrived.
+
+    python -m tests.spark.stream_kills --kills 20
+
+A query copies a store to Parquet files. Its process is killed (SIGKILL) at any moment of a trigger,
+and started again on the same checkpoint. At the end each message has to be there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.spark.stream_store import OpenStore
+
+PROJECT = Path(__file__).parents[2]
+TOPICS = ("T", "T2")
+QUEUES = 2
+
+# Follows the store and says when a trigger is done. When its standard input is closed, it reads
+# what is left, and counts: the sink's log says which files are of finished triggers.
+DRIVER = """
+import sys, threading
+from pocketmq.spark import session
+
+store, target = sys.argv[1:]
+spark = session(master="local[2]", short_lived=True)
+query = (
+    spark.readStream.format("rocketmq")
+    .schema("topic string, queueId int, queueOffset bigint, body binary")
+    .options(startingOffsets="earliest", maxOffsetsPerTrigger="5000", minPartitions="2")
+    .load(store)
+    .writeStream.format("parquet")
+    .option("checkpointLocation", target + "/checkpoint")
+    .start(target + "/rows")
+)
+
+def tell():
+    while query.lastProgress is None and not query.awaitTermination(1):
+        pass
+    print("a trigger is done" if query.lastProgress else query.exception(), flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
+sys.stdin.read()
+query.processAllAvailable()
+query.stop()
+rows = spark.read.parquet(target + "/rows")
+print(rows.count(), rows.distinct().count(), flush=True)
+"""
+
+
+class Outcome(NamedTuple):
+    """How many messages there are, and whether each was stored and copied once."""
+
+    sent: int
+    rows: int
+    distinct: int
+    kills: int
+
+
+def run(directory: Path, kills: int, seed: int = 1) -> Outcome:
+    """Kill a query so many times, each time after it has gone on by some triggers."""
+    chance = random.Random(seed)
+    done = threading.Event()
+    sent = 0
+
+    def write(store: OpenStore) -> None:
+        nonlocal sent
+        while not done.is_set():
+            topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
+            count = chance.randrange(1, 400)
+            store.add(count, topic, queue_id)
+            sent += count
+            done.wait(0.05)
+
+    with OpenStore(directory / "store") as store:
+        writer = threading.Thread(target=write, args=(store,))
+        writer.start()
+        try:
+            for number in range(kills):
+                with running_driver(directory) as driver:
+                    await_trigger(driver)
+                    time.sleep(chance.random() * 1.5)
+                print(f"killed {number + 1} of {kills}; {sent} sent", flush=True)
+        finally:
+            done.set()
+            writer.join()
+        with running_driver(directory) as driver:
+            counts = driver.communicate()[0].splitlines()[-1]
+    rows, distinct = map(int, counts.split())
+    return Outcome(sent, rows, distinct, kills)
+
+
+@contextmanager
+def running_driver(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the driver. At the end it is killed, with its Java process and its workers."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(directory / "store"), str(directory / "copy")],
+        cwd=PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield driver
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        for pipe in (driver.stdin, driver.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def await_trigger(driver: subprocess.Popen[str]) -> None:
+    """Wait until the query has finished a trigger."""
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "a trigger is done\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.stream_kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pocketmq-kills-") as directory:
+        outcome = run(Path(directory), options.kills, options.seed)
+    print(outcome)
+    return 0 if outcome.sent == outcome.rows == outcome.distinct else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Streams within Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.spark.stream_store import GrowingStore, OpenStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+
+from pocketmq.spark import lag
+from pocketmq.spark.stream_offsets import StreamQueue
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "topic string, queueId int, queueOffset bigint"
+
+
+class Copy:
+    """A query that copies a store to Parquet files, and goes on where it ended."""
+
+    def __init__(self, spark: SparkSession, store: Path, target: Path, **options: str) -> None:
+        self._spark = spark
+        self._options = {"path": str(store), "startingOffsets": "earliest", **options}
+        self._rows = target / "rows"
+        self._checkpoint = target / "checkpoint"
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        source = self._spark.readStream.format("rocketmq").schema(SCHEMA).options(**self._options)
+        sink = source.load().writeStream.format("parquet")
+        sink = sink.option("checkpointLocation", str(self._checkpoint))
+        if trigger:
+            sink = sink.trigger(**trigger)
+        return sink.start(str(self._rows))
+
+    def counts(self) -> dict[tuple[str, int], int]:
+        """How many messages of each queue are there: 0, 1, ... each once."""
+        rows = self._spark.read.schema(SCHEMA).parquet(str(self._rows)).collect()
+        counts: dict[tuple[str, int], int] = {}
+        for row in sorted(rows):
+            queue = row["topic"], row["queueId"]
+            assert row["queueOffset"] == counts.get(queue, 0)
+            counts[queue] = row["queueOffset"] + 1
+        return counts
+
+
+def test_a_stream_copies_each_message_once_also_over_restarts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with OpenStore(tmp_path / "store") as store:
+        store.add(100)
+        copy = Copy(spark, store.root, tmp_path, subscribePattern="T.*", minPartitions="2")
+        query = copy.start()
+        try:
+            query.processAllAvailable()
+            assert copy.counts() == {("T", 0): 100}
+            store.add(7, queue_id=1)
+            store.add(5, "T2")
+            store.add(9, "other")
+            query.processAllAvailable()
+            assert copy.counts() == {("T", 0): 100, ("T", 1): 7, ("T2", 0): 5}
+        finally:
+            query.stop()
+        store.add(3)
+        query = copy.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert copy.counts() == {("T", 0): 103, ("T", 1): 7, ("T2", 0): 5}
+
+
+def test_available_now_ends_while_a_broker_writes(spark: SparkSession, tmp_path: Path) -> None:
+    with OpenStore(tmp_path / "store") as store:
+        store.add(20)
+        copy = Copy(spark, store.root, tmp_path, maxOffsetsPerTrigger="8")
+        query = copy.start(availableNow=True)
+        while query.isActive:
+            # After the first trigger the end is known, and there is always more to read.
+            if query.recentProgress:
+                store.add(10)
+        query.awaitTermination(120)
+    assert [progress.numInputRows for progress in query.recentProgress] == [8, 8, 4]
+    assert copy.counts() == {("T", 0): 20}
+
+
+def test_progress_shows_how_far_the_stream_is_behind(spark: SparkSession, tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    store.add(20)
+    copy = Copy(spark, store.root, tmp_path, maxOffsetsPerTrigger="8")
+    query = copy.start(availableNow=True)
+    query.awaitTermination(120)
+    assert [progress.numInputRows for progress in query.recentProgress] == [8, 8, 4]
+    queue = StreamQueue("T", "broker-a", 0)
+    assert [lag(progress) for progress in query.recentProgress] == [
+        {queue: 12},
+        {queue: 4},
+        {queue: 0},
+    ]
+
+
+def test_an_error_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    store.add(20)
+    query = Copy(spark, store.root, tmp_path, endingOffsets="latest").start()
+    with pytest.raises(Exception, match="option endingOffsets = 'latest': a stream does not"):
+        query.awaitTermination(120)
