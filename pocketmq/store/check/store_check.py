@@ -221,8 +221,12 @@ class StoreCheck:
         self._part("index", len(paths), sum(path.stat().st_size for path in paths), entries)
 
     def _report_timers(self, log: LogCheck, queues: QueueCheck, state: State) -> None:
-        queue = queues.queues.get((TIMER_TOPIC, 0))
-        end = queue.end if queue is not None else 0
+        timer_queue = TIMER_TOPIC, 0
+        queue = queues.queues.get(timer_queue)
+        # A start enters what the queue does not have: in a snapshot, all behind the checkpoint.
+        end = queues.unknown.get(timer_queue, 0)
+        if queue is not None:
+            end = queue.end + queue.not_entered
         timers = TimerCheck(
             self._config, log.files, end, self._clock(), crashed=state is State.CRASHED
         )
