@@ -82,8 +82,8 @@ class MappedFile:
 
     def __del__(self) -> None:
         # `close` refuses while a slice is in use, and some slices outlive the store.
-        if getattr(self, "_fd", -1) >= 0:
-            os.close(self._fd)
+        if hasattr(self, "_fd"):  # it could be mapped
+            self.save_descriptor()
 
     def allocate(self, size: int | None = None) -> None:
         """Make sure that the first `size` bytes (every byte, without it) have blocks on the disk:

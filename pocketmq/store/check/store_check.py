@@ -128,7 +128,7 @@ class StoreCheck:
         self._report_index(log)
         self._report_timers(log, queues, state)
         self._report_tables(queues)
-        refusal = "" if opened else self._refusal(state)
+        refusal = "" if opened else self._refusal(state, ours=flushed is not None)
         return Report(
             store=str(config.root), state=state, flushed=flushed,
             starts=None if opened else not refusal, refusal=refusal, remarks=self._remarks,
@@ -266,22 +266,21 @@ class StoreCheck:
             )
         )  # fmt: skip
 
-    def _refusal(self, state: State) -> str:
-        """Return why a broker would not start; nothing if it would."""
+    def _refusal(self, state: State, *, ours: bool) -> str:
+        """Return why a broker would not start; nothing if it would. `ours`: no other broker has had
+        the store since one of ours."""
         try:
             for name in TABLES:
                 path = self._config.root / "config" / name
                 problem = _misshapen(name, ConfigFile(path, "entries", DryFiles()).load())
                 if problem:
                     return str(ConfigFileError(path, problem))
-            with _heard(self._remarks):
-                ours = checkpoint_is_ours(self._config)
-                with recovered_dry(self._config) as log:
-                    index = TimerIndex(self._config, DryFiles())
-                    if index.exists:
-                        closed = state is State.CLEAN
-                        index.open(self._clock(), log, ours=ours, closed=closed)
-                        index.close()
+            with _heard(self._remarks), recovered_dry(self._config) as log:
+                index = TimerIndex(self._config, DryFiles())
+                if index.exists:
+                    closed = state is State.CLEAN
+                    index.open(self._clock(), log, ours=ours, closed=closed)
+                    index.close()
         except StoreError as error:
             return str(error)
         return ""
@@ -313,14 +312,6 @@ def recovered_dry(config: StoreConfig) -> Iterator[CommitLog]:
         run.close()
         checkpoint.close()
         retired.sweep()
-
-
-def checkpoint_is_ours(config: StoreConfig) -> bool:
-    """Return whether no other broker has had the store since ours. Raises StoreError."""
-    checkpoint = Checkpoint(DryFiles(), config.root / "checkpoint")
-    checkpoint.open()
-    checkpoint.close()
-    return checkpoint.exact
 
 
 def state_of(root: Path) -> State:
