@@ -3,6 +3,8 @@
 Recovery trusts nothing but what it can decode: a record counts when its magic, its lengths, its
 body's CRC and its own physical offset are right. Where the walk ends there may be zeros (the end),
 a torn record (a crash while it was written), or worse: a bad place with good records behind it.
+The CRC does not cover the properties. Where a power failure may have torn a record, zeros in them
+count as a hole: a sector that is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Survivors(NamedTuple):
 class LogWalk:
     """The records from `start` (a record's physical offset, or a file's begin) to the end.
 
-    `timestamp` is the store timestamp of the record before `start`, if that is known.
+    `timestamp` is the store timestamp of the record before `start`, if that is known. Records that
+    end behind `torn_behind`, a physical offset, may have been torn by a power failure; None: no
+    record may.
 
     Attributes:
         end: physical offset behind the last good record; right when the iteration is over.
@@ -47,11 +51,19 @@ class LogWalk:
         reason: why the walk ended at `end`; None when the files ended.
     """
 
-    def __init__(self, files: MappedFileQueue, start: int, timestamp: int = 0) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        start: int,
+        timestamp: int = 0,
+        *,
+        torn_behind: int | None = None,
+    ) -> None:
         self.end = self.reached = start
         self.store_timestamp = timestamp
         self.reason: RecordError | None = None
         self._files = files
+        self._torn_behind = torn_behind
 
     def __iter__(self) -> Iterator[Record]:
         file = self._files.find(self.end)
@@ -62,6 +74,8 @@ class LogWalk:
                     record = decode(file.view, at)
                     if record.physical_offset != self.end:
                         raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
+                    if self._is_torn(record):
+                        raise CorruptRecord(at, "a part of its properties is missing")
                     self.end += record.size
                     self.store_timestamp = record.store_timestamp
                     yield record
@@ -75,6 +89,12 @@ class LogWalk:
             if next_file is not None:
                 self.end = next_file.base_offset
             file = next_file
+
+    def _is_torn(self, record: Record) -> bool:
+        certain = self._torn_behind
+        if certain is None or record.physical_offset + record.size <= certain:
+            return False
+        return 0 in record.properties_bytes
 
     def interrupted(self) -> bool:
         """Return whether a whole record lies at `end` but for its first four bytes, which are zero:

@@ -204,7 +204,10 @@ class Recovery:
             # One that was found empty may have lost more than the walk will see.
             if queue.max_physical < 0 and (whole or queue in self._ends):
                 self._anew.add(queue)
-        walk = LogWalk(self._log.files, start, timestamp)
+        power_failed = not self._clean and not self._checkpoint.same_boot
+        walk = LogWalk(
+            self._log.files, start, timestamp, torn_behind=self._flushed if power_failed else None
+        )
         for record in walk:
             if has_queue_entry(record.sys_flag):
                 self._enter(record, whole=whole)

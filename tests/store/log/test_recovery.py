@@ -128,6 +128,28 @@ async def test_a_torn_record_is_cut_and_its_remains_are_gone(
     await reopened.close()
 
 
+@pytest.mark.parametrize("cut", [True, False], ids=["power cut", "kill"])
+async def test_a_sector_of_properties_that_a_power_cut_took(bench: Any, cut: bool) -> None:
+    """The CRC covers the body only. After a kill nothing is missing: zeros are the sender's."""
+    store = bench.open()
+    flushed = fill(bench, store, 5)[-1]
+    store.start()
+    assert await store.all_flushed()
+    zeros = "KEYS\x01" + "\0" * 600 + "\x02"
+    last = bench.put(store, properties=zeros)
+    store.settle()
+    crashed = bench.copy("crashed")
+    if cut:
+        crashed.files.boot_id = lambda: b"another boot id."
+    opened = crashed.open()
+    assert opened.commit_log.end == (flushed.end_offset if cut else last.end_offset)
+    assert opened.max_offset("Topic", 0) == (5 if cut else 6)
+    assert await store.all_flushed()
+    later = bench.copy("later")
+    later.files.boot_id = lambda: b"another boot id."
+    assert later.open().commit_log.end == last.end_offset, "it had been flushed"
+
+
 async def test_remains_of_an_earlier_life_are_not_messages(bench: Any) -> None:
     """After a cut, a new record of the same size must not make the old ones behind it readable."""
     store = bench.open()
