@@ -102,6 +102,9 @@ class ConsumeQueueTable:
         log until they expire. Raises OSError."""
         queues = self.by_topic.pop(topic, None)
         if queues is None:
+            # A power failure may have brought back the directory of one that was deleted.
+            if TOPIC_PATTERN.fullmatch(topic):
+                self._files.remove_directory(self._directory / topic)
             return False
         self.all = tuple(queue for queue in self.all if queue.topic != topic)
         for queue in queues.values():
