@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.filled_store import write_store
+from bench.paired_times import report
 from bench.stream_triggers import LARGE_TARGET, SMALL_TARGET, measure_large, measure_small
 from bench.work_directory import work_directory
 from pocketmq.spark.java import SparkUnavailable, find_java, use_java
@@ -148,17 +148,7 @@ def measure(spark: SparkSession, root: Path, name: str, schema: str, rounds: int
             if turn:  # the first warms up
                 times[contender].append(time.perf_counter() - started)
     print(f"{name}: {rows} rows in {parts} partitions")
-    for contender, taken in times.items():
-        median = statistics.median(taken)
-        print(
-            f"  {contender:10} {median:6.2f} s (best {min(taken):.2f})  "
-            f"{rows / median / 1e3:6.0f} thousand rows/s"
-        )
-    pairs = zip(times["ready-made"], times["rocketmq"], strict=True)
-    ratio = statistics.median(ready_time / our_time for ready_time, our_time in pairs)
-    best = min(times["ready-made"]) / min(times["rocketmq"])
-    print(f"  ratio      {ratio:.2f} (of the best {best:.2f}), target {TARGET}")
-    return ratio
+    return report(times, rows, "rows", TARGET)
 
 
 if __name__ == "__main__":

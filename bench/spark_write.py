@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import statistics
 import sys
 import time
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from bench.paired_times import report
 from bench.scan import start_session
 from bench.work_directory import work_directory
 from pocketmq import Message, Producer
@@ -81,17 +81,7 @@ def measure(spark: SparkSession, namesrv: str, size: int, messages: int, rounds:
             times["send_batch"].append(plain)
             times["spark"].append(written)
     print(f"{messages} messages of {size} bytes, {PROCESSES} processes")
-    for name, taken in times.items():
-        median = statistics.median(taken)
-        print(
-            f"  {name:10} {median:6.2f} s (best {min(taken):.2f})  "
-            f"{messages / median / 1e3:6.1f} thousand messages/s"
-        )
-    pairs = zip(times["send_batch"], times["spark"], strict=True)
-    ratio = statistics.median(plain / written for plain, written in pairs)
-    best = min(times["send_batch"]) / min(times["spark"])
-    print(f"  ratio      {ratio:.2f} (of the best {best:.2f}), target {TARGET}", flush=True)
-    return ratio
+    return report(times, messages, "messages", TARGET)
 
 
 def write(spark: SparkSession, namesrv: str, size: int, messages: int) -> float:

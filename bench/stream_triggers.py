@@ -15,6 +15,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bench.paired_times import report
+
 LARGE_TARGET = 0.85
 SMALL_TARGET = 1.3
 _LARGE = 1_000_000
@@ -41,13 +43,7 @@ def measure_large(spark: SparkSession, root: Path, name: str, schema: str, round
             times["batch"].append(batch)
             times["stream"].append(sum(p.durationMs["triggerExecution"] for p in done) / 1000)
     print(f"triggers of up to {_LARGE} messages, {name}: {rows} rows")
-    for contender, taken in times.items():
-        median = statistics.median(taken)
-        print(f"  {contender:10} {median:6.2f} s  {rows / median / 1e3:6.0f} thousand rows/s")
-    pairs = zip(times["batch"], times["stream"], strict=True)
-    ratio = statistics.median(batch / stream for batch, stream in pairs)
-    print(f"  ratio      {ratio:.2f}, target {LARGE_TARGET}")
-    return ratio
+    return report(times, rows, "rows", LARGE_TARGET)
 
 
 def measure_small(spark: SparkSession, root: Path) -> float:

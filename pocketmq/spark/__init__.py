@@ -12,6 +12,10 @@ asks for, `schema` has the columns as Spark types, `filters` turns pushed filter
 `batch_reader` plans and reads, `source` is what Spark is given, `session` and `java` start Spark.
 All reading is done by `pocketmq.store.scan`.
 
+Of streams: `stream_reader` says how far there is something to read, `stream_stores` finds the ends
+of the queues, `stream_offsets` has the offsets that Spark keeps, `admission` limits a trigger, and
+`lag` tells how far a query is behind.
+
 Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
 `rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is
 given. All sending is done by `pocketmq.client`.

@@ -32,6 +32,11 @@ class ByBroker(Generic[T]):
         """Return the values for one broker by topic."""
         return {topic: value for topic, name, value in self if name in (broker, ALL_BROKERS)}
 
+    def get(self, topic: str, broker: str) -> T | None:
+        """Return the value for a topic of one broker; None if there is none."""
+        values = self.table.get(topic, {})
+        return values.get(broker, values.get(ALL_BROKERS))
+
     def brokers(self) -> set[str]:
         """Return the brokers that are named."""
         return {broker for values in self.table.values() for broker in values} - {ALL_BROKERS}

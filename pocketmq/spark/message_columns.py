@@ -8,7 +8,6 @@ of it (`bodyFormat=json`).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pocketmq.spark.options import nearest
 from pocketmq.spark.schema import SchemaError
 from pocketmq.store.scan.columns import ALL_COLUMNS
 
@@ -142,9 +142,8 @@ def _left_out() -> list[str]:
 
 
 def _near(name: str) -> str:
-    by_lower = {field.lower(): field for field in FIELDS}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+    near = nearest(name, FIELDS)
+    return f"; did you mean {near}?" if near else ""
 
 
 def _check_json(name: str, kind: DataType) -> None:

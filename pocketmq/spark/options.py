@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -125,7 +125,7 @@ class Options:
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use = Use.SCHEMA) -> Options:
         """Read options as Spark gives them. Raises OptionError."""
-        given = _known(options)
+        given = by_proper_name(options, NAMES)
         _check_use(given, use)
         chosen = [name for name in _CHOICES if name in given]
         if len(chosen) > 1:
@@ -170,7 +170,7 @@ class Options:
     def wants(self, broker: str, topic: str, queue_id: int) -> bool:
         """Return whether a queue is asked for. Naming an internal topic is asking for it."""
         if self.queues is not None:
-            return queue_id in self.queues.of(broker).get(topic, ())
+            return queue_id in (self.queues.get(topic, broker) or ())
         if self.topics is not None:
             return topic in self.topics
         if self.topic_pattern is not None and not self.topic_pattern.fullmatch(topic):
@@ -184,17 +184,30 @@ class Options:
         return self.topics or frozenset()
 
 
-def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by their proper names."""
-    proper = {name.lower(): name for name in NAMES}
+def by_proper_name(
+    options: Mapping[str, str],
+    names: Sequence[str],
+    error: Callable[[str, str, str], OptionError] = OptionError,
+    kind: str = "option",
+) -> dict[str, str]:
+    """Return the options by their proper names. Raises `error`(name, value, wanted) for one that is
+    not among `names`; `kind` says what it is not."""
+    proper = {name.lower(): name for name in names}
     known = {}
     for name, value in options.items():
         if name.lower() not in proper:
-            close = difflib.get_close_matches(name.lower(), proper, n=1)
-            hint = f"did you mean {proper[close[0]]}?" if close else f"known: {', '.join(NAMES)}"
-            raise OptionError(name, value, f"there is no such option; {hint}")
+            near = nearest(name, names)
+            hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
+            raise error(name, value, f"there is no such {kind}; {hint}")
         known[proper[name.lower()]] = value
     return known
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that was probably meant; None if none is like it."""
+    by_lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else None
 
 
 def _check_use(given: Mapping[str, str], use: Use) -> None:

@@ -6,7 +6,6 @@ exist is an error, as it is for reads. Errors and reprs never show a secret.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import ssl
@@ -21,7 +20,7 @@ from pocketmq.client.namespace import Namespace
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.validation import check_topic_name, producer_group
 from pocketmq.message.limits import NO_SEND_TOPICS
-from pocketmq.spark.options import OptionError
+from pocketmq.spark.options import OptionError, by_proper_name
 
 __all__ = ["Tls", "WriterOptions"]
 
@@ -157,8 +156,7 @@ class WriterOptions:
 
 def _known(options: Mapping[str, str], streaming: bool) -> dict[str, str]:
     """Return the options by their proper names."""
-    proper = {name.lower(): name for name in NAMES}
-    known = {}
+    ours = {}
     for name, value in options.items():
         lower = name.lower()
         if streaming and lower == "checkpointlocation":
@@ -170,12 +168,8 @@ def _known(options: Mapping[str, str], streaming: bool) -> dict[str, str]:
                 "messages are sent to brokers, not to a path: leave it out, and set the options "
                 "namesrv and topic",
             )
-        if lower not in proper:
-            close = difflib.get_close_matches(lower, proper, n=1)
-            hint = f"did you mean {proper[close[0]]}?" if close else f"known: {', '.join(NAMES)}"
-            raise _error(name, value, f"there is no such option for writing; {hint}")
-        known[proper[lower]] = value
-    return known
+        ours[name] = value
+    return by_proper_name(ours, NAMES, _error, "option for writing")
 
 
 def _error(name: str, value: str, wanted: str) -> OptionError:

@@ -57,6 +57,15 @@ class FileSizeMismatch(StoreError):
         self.expected = expected
 
 
+def with_remedy(error: StoreCorrupt | FileSizeMismatch, root: Path) -> StoreError:
+    """Return the same error of a file of the store at `root`, with `remedy` in its text."""
+    if isinstance(error, StoreCorrupt):
+        return StoreCorrupt(error.path, error.offset, f"{error.reason}; {remedy(root)}")
+    return FileSizeMismatch(
+        error.path, error.actual, error.setting, error.expected, remedy=remedy(root)
+    )
+
+
 class NotADirectory(StoreError):
     """Something else lies where the store keeps a directory."""
 

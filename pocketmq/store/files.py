@@ -88,6 +88,11 @@ class MappedFile:
         # Held while syncing and closing, which different threads do; never on the way of a message.
         self._sync_lock = threading.Lock()
 
+    def __del__(self) -> None:
+        # `close` refuses while a slice is in use, and some slices outlive the store.
+        if hasattr(self, "_fd"):  # it could be mapped
+            self.save_descriptor()
+
     def allocate(self, size: int | None = None) -> None:
         """Make sure that the first `size` bytes (every byte, without it) have blocks on the disk:
         a copied file may be sparse, and an index file is made so.

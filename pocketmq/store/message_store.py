@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.errors import FileSizeMismatch, StoreClosed, StoreCorrupt, remedy
+from pocketmq.store.errors import FileSizeMismatch, StoreClosed, StoreCorrupt, with_remedy
 from pocketmq.store.files import (
     Files,
     Retirement,
@@ -314,16 +314,9 @@ class MessageStore:
             self._checkpoint.sync()
             self.index.open(clean=clean)
             self._mark_open()
-        except StoreCorrupt as error:
+        except (StoreCorrupt, FileSizeMismatch) as error:
             self._close_files()
-            raise StoreCorrupt(
-                error.path, error.offset, f"{error.reason}; {remedy(root)}"
-            ) from error
-        except FileSizeMismatch as error:
-            self._close_files()
-            raise FileSizeMismatch(
-                error.path, error.actual, error.setting, error.expected, remedy=remedy(root)
-            ) from error
+            raise with_remedy(error, root) from error
         except BaseException:
             self._close_files()
             raise

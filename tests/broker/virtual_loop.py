@@ -12,7 +12,7 @@ T = TypeVar("T")
 _MOMENT: Final = 1e-6
 
 
-class _Selector(selectors.SelectSelector):
+class _Selector(selectors.DefaultSelector):
     """Instead of waiting for a timer, it lets the time pass."""
 
     now = 1_000.0

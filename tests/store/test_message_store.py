@@ -341,6 +341,18 @@ async def test_arrivals_during_an_arrival_are_announced_after_it(bench: Any) -> 
     await store.close()
 
 
+def test_the_directory_that_a_power_failure_brought_back_goes_with_its_topic(bench: Any) -> None:
+    store = bench.open()
+    remains = store.config.consume_queue_directory / "Topic"
+    remains.mkdir()
+    elsewhere = store.config.root / "elsewhere"
+    elsewhere.mkdir()
+    assert not store.delete_topic("Topic")
+    assert not remains.exists()
+    assert not store.delete_topic("../elsewhere")
+    assert elsewhere.exists()
+
+
 async def test_a_deleted_topic_begins_anew(bench: Any) -> None:
     store = bench.open()
     bench.put(store, body=b"old")

@@ -132,7 +132,7 @@ class StoreCheck:
         self._report_index(log)
         self._report_timers(log, queues, state)
         self._report_tables(queues)
-        refusal = "" if opened else self._refusal(state)
+        refusal = "" if opened else self._refusal(state, ours=flushed is not None)
         return Report(
             store=str(config.root), state=state, flushed=flushed,
             starts=None if opened else not refusal, refusal=refusal, remarks=self._remarks,
@@ -258,8 +258,12 @@ class StoreCheck:
         self._part("index", len(paths), sum(path.stat().st_size for path in paths), entries)
 
     def _report_timers(self, log: LogCheck, queues: QueueCheck, state: State) -> None:
-        queue = queues.queues.get((TIMER_TOPIC, 0))
-        end = queue.end if queue is not None else 0
+        timer_queue = TIMER_TOPIC, 0
+        queue = queues.queues.get(timer_queue)
+        # A start enters what the queue does not have: in a snapshot, all behind the checkpoint.
+        end = queues.unknown.get(timer_queue, 0)
+        if queue is not None:
+            end = queue.end + queue.not_entered
         timers = TimerCheck(
             self._config, log.files, end, self._clock(), crashed=state is State.CRASHED
         )
@@ -299,23 +303,22 @@ class StoreCheck:
             )
         )  # fmt: skip
 
-    def _refusal(self, state: State) -> str:
-        """Return why a broker would not start; nothing if it would."""
+    def _refusal(self, state: State, *, ours: bool) -> str:
+        """Return why a broker would not start; nothing if it would. `ours`: no other broker has had
+        the store since one of ours."""
         try:
             for name in TABLES:
                 path = self._config.root / "config" / name
                 problem = _misshapen(name, ConfigFile(path, "entries", DryFiles()).load())
                 if problem:
                     return str(ConfigFileError(path, problem))
-            with _heard(self._remarks):
-                ours = checkpoint_is_ours(self._config)
-                with recovered_dry(self._config) as (log, table):
-                    self._report_refused(table)
-                    index = TimerIndex(self._config, DryFiles())
-                    if index.exists:
-                        closed = state is State.CLEAN
-                        index.open(self._clock(), log, ours=ours, closed=closed)
-                        index.close()
+            with _heard(self._remarks), recovered_dry(self._config) as (log, table):
+                self._report_refused(table)
+                index = TimerIndex(self._config, DryFiles())
+                if index.exists:
+                    closed = state is State.CLEAN
+                    index.open(self._clock(), log, ours=ours, closed=closed)
+                    index.close()
         except StoreError as error:
             return str(error)
         return ""
@@ -349,14 +352,6 @@ def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueue
         run.close()
         checkpoint.close()
         retired.sweep()
-
-
-def checkpoint_is_ours(config: StoreConfig) -> bool:
-    """Return whether no other broker has had the store since ours. Raises StoreError."""
-    checkpoint = Checkpoint(DryFiles(), config.root / "checkpoint")
-    checkpoint.open()
-    checkpoint.close()
-    return checkpoint.exact
 
 
 def state_of(root: Path) -> State:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pocketmq.store.errors import FileSizeMismatch, NotAFile, StoreCorrupt
-from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
+from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
+from pocketmq.store.files import Files, MappedFile, Retirement, check_places, descriptors_for_queues
 from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
@@ -74,9 +74,7 @@ class MappedFileQueue:
             return
         found = sorted(self.directory.iterdir())
         paths = [path for path in found if _NAME.fullmatch(path.name)]
-        for path in paths:
-            if path.is_dir():
-                raise NotAFile(path)
+        check_places((), paths)
         for path in set(found).difference(paths):
             if not path.is_file():
                 continue

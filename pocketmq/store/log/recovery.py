@@ -31,6 +31,7 @@ from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
 from pocketmq.store.errors import DiskFull, QueueMisfit, RecordNotFound, StoreCorrupt
+from pocketmq.store.files import MappedFile
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
@@ -444,21 +445,14 @@ class Recovery:
                 "completely (%s)", file.path, at, walk.end, walk.reason.reason,
             )  # fmt: skip
         elif self._had_been_flushed(walk, survivors):
-            raise StoreCorrupt(
-                file.path,
-                at,
-                f"no record can be read here, at physical offset {walk.end} "
-                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
-                f"offset {survivors.physical_offset}, and they had been flushed: the file is "
-                "damaged; the log was not changed",
+            raise _followed(
+                file, walk, survivors, ", and they had been flushed: the file is damaged"
             )
         elif not self._checkpoint.reliable:
-            raise StoreCorrupt(
-                file.path, at,
-                f"no record can be read here, at physical offset {walk.end} "
-                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
-                f"offset {survivors.physical_offset}; the checkpoint does not say whether they had "
-                "been flushed: it is missing or empty; the log was not changed",
+            raise _followed(
+                file, walk, survivors,
+                "; the checkpoint does not say whether they had been flushed: it is missing or "
+                "empty",
             )  # fmt: skip
         elif not self._checkpoint.same_boot:
             log.error(
@@ -475,14 +469,10 @@ class Recovery:
             )  # fmt: skip
         else:
             # What a process wrote is there after its death, as long as the machine runs.
-            raise StoreCorrupt(
-                file.path,
-                at,
-                f"no record can be read here, at physical offset {walk.end} "
-                f"({walk.reason.reason}), but {survivors.messages} good ones follow from physical "
-                f"offset {survivors.physical_offset}, and the machine has not stopped since they "
-                "were written: the file is damaged; the log was not changed",
-            )
+            raise _followed(
+                file, walk, survivors,
+                ", and the machine has not stopped since they were written: the file is damaged",
+            )  # fmt: skip
 
     def _had_been_flushed(self, walk: LogWalk, survivors: Survivors) -> bool:
         """Return whether the bad place was good once, and on the disk."""
@@ -530,6 +520,18 @@ class Recovery:
             log.warning("%d queues began anew within the log", self._replaced)
         if self._skipped:
             log.warning("%d records are of a kind that has no place here", self._skipped)
+
+
+def _followed(file: MappedFile, walk: LogWalk, survivors: Survivors, why: str) -> StoreCorrupt:
+    """Return the error for a bad place that good records follow, which must not be cut off."""
+    assert walk.reason is not None
+    return StoreCorrupt(
+        file.path,
+        walk.end - file.base_offset,
+        f"no record can be read here, at physical offset {walk.end} ({walk.reason.reason}), but "
+        f"{survivors.messages} good ones follow from physical offset {survivors.physical_offset}"
+        f"{why}; the log was not changed",
+    )
 
 
 def _most_between(queue: ConsumeQueue, record: Record) -> int:

@@ -341,6 +341,9 @@ class ConsumeQueueTable:
         self._unopened.pop(topic, None)
         queues = self.by_topic.pop(topic, {})
         if not queues and not unopened:
+            # A power failure may have brought back the directory of one that was deleted.
+            if TOPIC_PATTERN.fullmatch(topic):
+                self._files.remove_directory(self._directory / topic)
             return False
         for queue_id in unopened:
             files = self._make(topic, queue_id).files

@@ -28,7 +28,7 @@ from typing import Final
 
 from pocketmq.message.tags import string_hash
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, remedy
+from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, with_remedy
 from pocketmq.store.files import Files, MappedFile
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
@@ -91,16 +91,9 @@ class TimerIndex:
         """
         try:
             self._open(now, commit_log, ours=ours, closed=closed)
-        except StoreCorrupt as error:
+        except (StoreCorrupt, FileSizeMismatch) as error:
             self.close()
-            raise StoreCorrupt(
-                error.path, error.offset, f"{error.reason}; {remedy(self._root)}"
-            ) from error
-        except FileSizeMismatch as error:
-            self.close()
-            raise FileSizeMismatch(
-                error.path, error.actual, error.setting, error.expected, remedy=remedy(self._root)
-            ) from error
+            raise with_remedy(error, self._root) from error
         except BaseException:
             self.close()
             raise
