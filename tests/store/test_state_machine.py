@@ -39,7 +39,7 @@ from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.properties import encode as encode_properties
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.message.tags import tag_hash
-from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.config import CONSUME_QUEUE_UNIT, FlushDiskType, StoreConfig
 from pocketmq.store.errors import StoreError
 from pocketmq.store.index import index_keys
 from pocketmq.store.log import commit_log
@@ -474,7 +474,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Kill the process in the middle of the last message: that one is gone, and nothing else.
 
         (What follows a message's topic has no checksum. But a process that is killed there has not
-        written the size yet.)
+        written the size yet; nor the entry, which comes after the message.)
         """
         self.write()
         if not self.model.log:
@@ -492,6 +492,15 @@ class StoreMachine(RuleBasedStateMachine):
         with (target / "commitlog" / f"{base:020d}").open("r+b") as file:
             file.seek(last.physical_offset - base + int(most * kept))
             file.write(junk * (size - int(most * kept)))
+        if last.queued:
+            place = last.queue_offset * CONSUME_QUEUE_UNIT
+            base = place // QUEUE_FILE_SIZE * QUEUE_FILE_SIZE
+            queue = target / "consumequeue" / last.topic / str(last.queue_id)
+            path = queue / f"{base:020d}"
+            if path.exists():  # else the topic was deleted
+                with path.open("r+b") as file:
+                    file.seek(place - base)
+                    file.write(bytes(CONSUME_QUEUE_UNIT))
         self.end()
         self.root = target
         self.open()

@@ -3,8 +3,10 @@
 It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
 the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
 Behind the 40 bytes, which that broker leaves alone, there are these once more,
-`entered_offset`, the boot id of the machine, `queue_bounds`, and `last_write`: as long as the 40
-bytes and their copy are equal, no other broker has written to the store since.
+`entered_offset`, the boot id of the machine, `queue_bounds`, `last_write`, and a CRC-32 of all that
+is ours: as long as the 40 bytes and their copy are equal, no other broker has written to the store
+since. A wrong offset could make a start cut off what was flushed, so a checkpoint whose checksum is
+wrong counts for nothing, like one that is missing.
 Reference: StoreCheckpoint.
 """
 
@@ -15,6 +17,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pocketmq.message.buffers import ReadableBuffer
+from pocketmq.message.checksum import crc32
 from pocketmq.store.errors import FileSizeMismatch
 from pocketmq.store.files import Files, MappedFile
 
@@ -22,7 +26,9 @@ log = logging.getLogger(__name__)
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">5q")
-_OURS: Final = Struct(">40s40sq16sqq")
+_OURS: Final = Struct(">40sq16sqq")
+_CHECKSUM: Final = Struct(">I")
+_WRITTEN: Final = _FIELDS.size + _OURS.size + _CHECKSUM.size
 _NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
@@ -52,14 +58,26 @@ def read_flushed(path: Path) -> FlushedUpTo | None:
             raw = path.read_bytes()
         except FileNotFoundError:
             return None
-        if len(raw) < _OURS.size:
+        if len(raw) < _WRITTEN:
             return None
-        fields, copy, *_ = _OURS.unpack_from(raw)
-        timestamp, _, _, _, offset = _FIELDS.unpack(fields)
-        if fields == copy:
+        timestamp, _, _, _, offset = _FIELDS.unpack_from(raw)
+        if _is_exact(raw):
             return FlushedUpTo(offset, timestamp)
-        # Another broker's, or ours is writing at this moment.
+        # Another broker's, or damaged, or ours is writing at this moment.
     return FlushedUpTo(None, timestamp)
+
+
+def _is_whole(raw: ReadableBuffer) -> bool:
+    """Return whether what is ours in a checkpoint is as we had written it, if we ever did."""
+    ours = memoryview(raw)[_FIELDS.size : _FIELDS.size + _OURS.size]
+    (checksum,) = _CHECKSUM.unpack_from(raw, _WRITTEN - _CHECKSUM.size)
+    return bool(checksum == crc32(ours) or not any(memoryview(raw)[_FIELDS.size : _WRITTEN]))
+
+
+def _is_exact(raw: ReadableBuffer) -> bool:
+    """Return whether no other broker than ours has written a checkpoint."""
+    first = memoryview(raw)[: _FIELDS.size]
+    return _is_whole(raw) and first == memoryview(raw)[_FIELDS.size : 2 * _FIELDS.size]
 
 
 class Checkpoint:
@@ -113,17 +131,22 @@ class Checkpoint:
         self._file = self._files.open_or_create(
             self._path, SIZE, "checkpoint", (self._path.parent,)
         )
+        raw = self._file.map[:_WRITTEN]
+        if not _is_whole(raw):
+            log.warning(
+                "%s is damaged: its checksum is wrong; what it says of the other files does not "
+                "count", self._path,
+            )  # fmt: skip
+            raw = bytes(_WRITTEN)
         (
             self.physic_timestamp,
             self.logics_timestamp,
             self.index_timestamp,
             self.master_flushed_offset,
             self.confirm_physical_offset,
-        ) = _FIELDS.unpack_from(self._file.map)
-        fields, copy, self.entered_offset, boot, bounds, self.last_write = _OURS.unpack_from(
-            self._file.map
-        )
-        self.exact = fields == copy
+        ) = _FIELDS.unpack_from(raw)
+        _, self.entered_offset, boot, bounds, self.last_write = _OURS.unpack_from(raw, _FIELDS.size)
+        self.exact = _is_exact(raw)
         self.queue_bounds = bounds if self.exact else 0
         self._boot = self._files.boot_id()
         # A machine that does not tell its boots writes none.
@@ -158,10 +181,10 @@ class Checkpoint:
                 self.master_flushed_offset,
                 self.confirm_physical_offset,
             )
-            _OURS.pack_into(
-                self._file.map, 0, fields, fields, self.entered_offset, self._boot,
-                self.queue_bounds, self.last_write,
-            )  # fmt: skip
+            ours = _OURS.pack(
+                fields, self.entered_offset, self._boot, self.queue_bounds, self.last_write
+            )
+            self._file.map[:_WRITTEN] = fields + ours + _CHECKSUM.pack(crc32(ours))
 
     def sync(self) -> None:
         """Save, and wait until it is on the disk; off the event loop. Raises OSError."""

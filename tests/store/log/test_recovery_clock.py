@@ -141,8 +141,11 @@ async def test_the_next_file_was_lost_before_anything_was_in_it(bench: Any) -> N
     while fill(bench, store, 1)[0].physical_offset < 16 * 1024:
         before = bench.copy(f"at-{store.commit_log.end}")
     crashed = bench.copy("crashed")
-    patch(crashed.root / "checkpoint", 32, struct.pack(">q", 16 * 1024))
-    patch(crashed.root / "checkpoint", 72, struct.pack(">q", 16 * 1024))
+    checkpoint = Checkpoint(bench.files, crashed.root / "checkpoint")
+    checkpoint.open()
+    checkpoint.confirm_physical_offset = 16 * 1024
+    checkpoint.save()
+    checkpoint.close()
     crashed.segment(16 * 1024).unlink()
     ends = []
     zero_from = MappedFile.zero_from
@@ -274,3 +277,24 @@ def test_offsets_of_a_checkpoint_that_somebody_else_wrote(bench: Any) -> None:
     again.open()
     assert (again.exact, again.physic_timestamp) == (False, 6)
     again.close()
+
+
+async def test_a_damaged_checkpoint_counts_for_nothing(bench: Any, caplog: Any) -> None:
+    """A damaged offset in it must not make a start cut off what had been flushed."""
+    store = bench.open(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    store.start()
+    fill(bench, store, 20)
+    assert await store.all_flushed()
+    last = fill(bench, store, 1)[0].physical_offset
+    assert await store.all_flushed()
+    killed = bench.copy("killed")
+    await store.close()
+    patch(killed.segment(), last - 50, b"damage")
+    place = killed.root / "checkpoint"
+    content = place.read_bytes()
+    for at in range(40, 124):
+        place.write_bytes(content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :])
+        caplog.clear()
+        with pytest.raises(StoreCorrupt, match="1 good ones follow"):
+            killed.open()
+        assert f"{place} is damaged: its checksum is wrong" in caplog.text
