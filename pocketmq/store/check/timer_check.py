@@ -174,7 +174,8 @@ class TimerCheck:
             finally:
                 mapped.close()
         begin = self._log_files[0].base if self._log_files else 0
-        return good + int(np.count_nonzero(units["physical"] < begin))  # they have expired
+        expired = (units["physical"] >= 0) & (units["physical"] < begin)
+        return good + int(np.count_nonzero(expired))
 
 
 def _all_units(log: TimerLog) -> Iterator[tuple[int, npt.NDArray[Any]]]:

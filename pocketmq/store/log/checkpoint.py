@@ -28,6 +28,7 @@ SIZE: Final = 4096
 _FIELDS: Final = Struct(">5q")
 _OURS: Final = Struct(">40sq16sqq")
 _CHECKSUM: Final = Struct(">I")
+_TIMESTAMP: Final = Struct(">q")
 _WRITTEN: Final = _FIELDS.size + _OURS.size + _CHECKSUM.size
 _NO_BOOT: Final = bytes(16)
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
@@ -67,17 +68,22 @@ def read_flushed(path: Path) -> FlushedUpTo | None:
     return FlushedUpTo(None, timestamp)
 
 
-def _is_whole(raw: ReadableBuffer) -> bool:
-    """Return whether what is ours in a checkpoint is as we had written it, if we ever did."""
+def _damage(raw: ReadableBuffer) -> str:
+    """Return what shows that a checkpoint is damaged; nothing if nothing does."""
     ours = memoryview(raw)[_FIELDS.size : _FIELDS.size + _OURS.size]
     (checksum,) = _CHECKSUM.unpack_from(raw, _WRITTEN - _CHECKSUM.size)
-    return bool(checksum == crc32(ours) or not any(memoryview(raw)[_FIELDS.size : _WRITTEN]))
+    if checksum != crc32(ours) and (checksum or any(ours)):  # else another broker made the file
+        return "its checksum is wrong"
+    (timestamp,), (copied,) = _TIMESTAMP.unpack_from(raw), _TIMESTAMP.unpack_from(ours)
+    if timestamp < copied:  # another broker writes newer ones
+        return f"the first timestamp was {copied} and is {timestamp}"
+    return ""
 
 
 def _is_exact(raw: ReadableBuffer) -> bool:
     """Return whether no other broker than ours has written a checkpoint."""
-    first = memoryview(raw)[: _FIELDS.size]
-    return _is_whole(raw) and first == memoryview(raw)[_FIELDS.size : 2 * _FIELDS.size]
+    first, copy = (memoryview(raw)[at : at + _FIELDS.size] for at in (0, _FIELDS.size))
+    return first == copy and not _damage(raw)
 
 
 class Checkpoint:
@@ -132,10 +138,11 @@ class Checkpoint:
             self._path, SIZE, "checkpoint", (self._path.parent,)
         )
         raw = self._file.map[:_WRITTEN]
-        if not _is_whole(raw):
+        damage = _damage(raw)
+        if damage:
             log.warning(
-                "%s is damaged: its checksum is wrong; what it says of the other files does not "
-                "count", self._path,
+                "%s is damaged: %s; what it says of the other files does not count",
+                self._path, damage,
             )  # fmt: skip
             raw = bytes(_WRITTEN)
         (

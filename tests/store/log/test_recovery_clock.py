@@ -298,3 +298,7 @@ async def test_a_damaged_checkpoint_counts_for_nothing(bench: Any, caplog: Any) 
         with pytest.raises(StoreCorrupt, match="1 good ones follow"):
             killed.open()
         assert f"{place} is damaged: its checksum is wrong" in caplog.text
+    place.write_bytes(bytes(8) + content[8:])  # another broker would have written a newer time
+    with pytest.raises(StoreCorrupt, match="1 good ones follow"):
+        killed.open()
+    assert f"{place} is damaged: the first timestamp was {bench.clock.now}" in caplog.text

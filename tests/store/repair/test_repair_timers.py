@@ -91,6 +91,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "short log": lambda root: cut(first_log(root)),
     "no unit": lambda root: patch(first_log(root), 52 * 2, bytes(52)),
     "unit of another message": lambda root: patch(first_log(root), 52 * 2 + 28, b"\7" * 8),
+    "unit of no place": lambda root: patch(first_log(root), 52 * 2 + 28, b"\xff" * 8),
     "no checkpoint": lambda root: (root / "config" / "timercheck").unlink(),
     "short checkpoint": lambda root: cut(root / "config" / "timercheck"),
     "read time far away": lambda root: patch(root / "config" / "timercheck", 0, b"\x7f"),
