@@ -199,9 +199,9 @@ class LogCheck:
 
     def run(self, met: Callable[[int, Records], None]) -> None:
         """Look at every file; `met` gets the base and the records of each. Raises OSError."""
-        # A file that was made ahead has nothing in it yet.
+        # A file that was made ahead has nothing in it yet, but its size.
         used = len(self.files)
-        while used > 1 and self.files[used - 1].exists and not has_data(self.files[used - 1]):
+        while used > 1 and self.files[used - 1].size and not has_data(self.files[used - 1]):
             used -= 1
         files = self.files[:used]
         with closing(self._scanned(files)) as scanned:

@@ -15,7 +15,7 @@ from pocketmq.store.check.log_check import LogFile
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreError
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
-from pocketmq.store.timer.timer_log import DELETE, NOWHERE, UNIT_SIZE, TimerLog
+from pocketmq.store.timer.timer_log import DELETE, MOST_MAGIC, NOWHERE, UNIT_SIZE, TimerLog
 from pocketmq.store.timer.timer_wheel import TimerWheel
 from pocketmq.store.timer.unit_array import UNIT_DTYPE, unit_array
 
@@ -107,7 +107,13 @@ class TimerCheck:
         rows = np.concatenate([np.zeros(0, UNIT_DTYPE)] + [rows for _, rows in found])
         precision = self._config.timer_precision
         slots = (rows["entered"] + rows["delay"]) // precision
-        unreadable = np.count_nonzero(rows["size"] != UNIT_SIZE)
+        readable = (
+            (rows["size"] == UNIT_SIZE)
+            & (rows["magic"] > 0)
+            & (rows["magic"] <= MOST_MAGIC)
+            & (rows["length"] > 0)
+        )
+        unreadable = np.count_nonzero(~readable)
         if unreadable:
             reason = f"{unreadable} units cannot be read"
             self.problems.append(TimerProblem(self._root / "timerlog", reason))

@@ -25,6 +25,7 @@ from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 DEFAULT: Final = 1
 ROLL: Final = 2  # not due yet in its slot: to be stored anew
 DELETE: Final = 4  # names a message of the same slot that is not to be delivered
+MOST_MAGIC: Final = 0xF
 
 NOWHERE: Final = -1
 BLANK_MAGIC: Final = (0xBBCCDDEE ^ (1880681586 + 8)) - (1 << 32)
@@ -133,7 +134,7 @@ class TimerLog:
             file.map, position - file.base_offset
         )
         # The length is the last that is written: without it, the disk has the begin of the unit.
-        if size != UNIT_SIZE or not 0 < magic <= 0xF or length <= 0:
+        if size != UNIT_SIZE or not 0 < magic <= MOST_MAGIC or length <= 0:
             return None
         return TimerUnit(previous, magic, entered, entered + delay, physical, length)
 

@@ -192,6 +192,16 @@ async def test_files_of_the_log(bench: Any, damage: str) -> None:
         bench.open()
 
 
+async def test_an_empty_file_before_one_that_was_made_ahead(bench: Any) -> None:
+    await filled(bench)
+    bench.segment(3 * FILE).write_bytes(b"")
+    bench.segment(4 * FILE).write_bytes(bytes(FILE))
+    report = check(bench)
+    assert [problem.problem for problem in in_log(report)] == ["the file is empty"]
+    with pytest.raises(StoreError, match="the file is empty, but"):
+        bench.open()
+
+
 async def test_the_end_of_a_log_that_was_not_written_completely(bench: Any) -> None:
     await filled(bench, 20)
     store = bench.open()
