@@ -245,7 +245,7 @@ class Case:
                 self._must_repair = True
             elif now is None:
                 self.faults.append(f"{when}{place} at {before.begin} is lost: {alive.said[:3]}")
-            elif now.body == before.body or (hit and self._is_new(now)):
+            elif now.body == before.body or ((hit or self._unseen) and self._is_new(now)):
                 continue
             elif not hit or self._config.check_crc_on_read or repair is not None:
                 self.faults.append(f"{when}{place} is served with another body")

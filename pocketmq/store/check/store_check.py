@@ -241,10 +241,10 @@ class StoreCheck:
             where = f"{topic}/{queue_id}"
             try:
                 table.find(topic, queue_id)
-            except StoreCorrupt as error:
+            except StoreError as error:
                 if where not in reported:
-                    reason = error.reason.partition("; ")[0]
-                    self._add("consumequeue", where, reason, derived=True)
+                    text = error.reason if isinstance(error, StoreCorrupt) else str(error)
+                    self._add("consumequeue", where, text.partition("; ")[0], derived=True)
 
     def _report_index(self, log: LogCheck) -> None:
         config = self._config
