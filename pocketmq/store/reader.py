@@ -19,7 +19,7 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
-from pocketmq.store.queue.record_heads import RecordHeads, few_agree
+from pocketmq.store.queue.record_heads import RecordHeads, few_agree, has_topic
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 
 _FOUND: Final = GetStatus.FOUND
@@ -158,6 +158,8 @@ class StoreReader:
             if not few_agree(file, queue, offset, physicals, sizes):
                 return None
         elif not self._heads.agree(queue, offset, next_offset):
+            return None
+        if not has_topic(file, queue, physicals[0]):
             return None
         view, base = file.view, file.base_offset
         begin = physicals[0] - base

@@ -20,10 +20,7 @@ def made(tmp_path: Path) -> MadeStore:
     for n in range(60):
         made.put("T", n % 2, b"%02d" % n * 200)
     made.write(entries_per_file=60)
-    checkpoint = (made.now, made.now, 0, 0, len(made.log))
-    fields = b"".join(value.to_bytes(8, "big") for value in checkpoint)
-    content = (fields * 2 + len(made.log).to_bytes(8, "big")).ljust(4096, b"\0")
-    (made.root / "checkpoint").write_bytes(content)
+    made.write_checkpoint()
     return made
 
 

@@ -108,6 +108,13 @@ class Case:
         self._unseen = "consumequeue" in touched and (
             "killed" in store.name or "checkpoint" in touched
         )
+        # A read does not build an entry again if the log is damaged near its message.
+        self._unmended = "consumequeue" in touched and "commitlog" in touched
+        # The table of another store may say that our topics were deleted.
+        self._deleted = store.deleted
+        if any(damage.text.startswith("config/topics.json is ") for damage in damages):
+            self._deleted |= {topic for topic, _, _ in store.served}
+        self._said: list[str] = []
         # Recovery after a kill enters records again, and no checksum covers the head that says
         # where one belongs: a wrong one may end a queue early.
         self._misleading = "killed" in store.name and any(
@@ -188,9 +195,7 @@ class Case:
             return
         report = check_store(config, clock=self._clock)
         problems = [
-            each
-            for each in report.problems
-            if each.where.partition("/")[0] not in self._store.deleted
+            each for each in report.problems if each.where.partition("/")[0] not in self._deleted
         ]
         if (problems and not self._misleading) or not report.starts:
             self.faults.append(f"after the repair: {report.refusal} {problems[:3]}")
@@ -224,10 +229,17 @@ class Case:
                 self._foreign = True
             elif "pocketmq store repair" not in str(error):
                 self.faults.append(f"the refusal of a queue names no command: {error}")
+        self._said += [*alive.said, *(repair.lines() if repair is not None else ())]
+        # Queues whose loss a start did not see, so that it gave their offsets again.
+        renewed = {
+            place[:2]
+            for place, served in found.items()
+            if self._unseen and place in self._store.served and self._is_new(served)
+        }
         missing: list[Place] = []
         for place, before in self._store.served.items():
             now = found.get(place)
-            if place[0] in self._store.deleted:
+            if place[0] in self._deleted or place[:2] in renewed:
                 continue
             if refused and place[:2] in refused:
                 if report is not None and not report.problems:
@@ -241,11 +253,16 @@ class Case:
                     missing.append(place)
             elif self._misleading and repair is None:
                 continue
-            elif now is None and self._unseen and report is not None and report.problems:
+            elif (
+                now is None
+                and (self._unseen or self._unmended)
+                and report is not None
+                and report.problems
+            ):
                 self._must_repair = True
             elif now is None:
                 self.faults.append(f"{when}{place} at {before.begin} is lost: {alive.said[:3]}")
-            elif now.body == before.body or ((hit or self._unseen) and self._is_new(now)):
+            elif now.body == before.body or (hit and self._is_new(now)):
                 continue
             elif not hit or self._config.check_crc_on_read or repair is not None:
                 self.faults.append(f"{when}{place} is served with another body")
@@ -253,14 +270,12 @@ class Case:
         for place in found.keys() - self._store.served.keys():
             extra = found[place]
             # No checksum covers the head of a record, which says where it belongs.
-            if place[0] in self._store.deleted or self._is_hit(extra.begin, extra.end):
+            if place[0] in self._deleted or self._is_hit(extra.begin, extra.end):
                 continue
             if extra.begin < last and not self._is_new(extra):
                 self.faults.append(f"{when}{place} never was: {extra}")
-        if missing:
-            lines = [*alive.said, *(repair.lines() if repair is not None else ())]
-            if not lines:
-                self.faults.append(f"{when}{missing[:3]} are missing, and the log does not say so")
+        if missing and not self._said:
+            self.faults.append(f"{when}{missing[:3]} are missing, and the log does not say so")
         return missing[0] if missing else None
 
     def _judge_timed(self, alive: Life, clock: FakeTime, *, early_only: bool) -> None:

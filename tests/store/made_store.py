@@ -23,6 +23,7 @@ from pocketmq.message.message import MessageExt
 from pocketmq.message.properties import encode, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.files import Files
+from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.store_lock import StoreLock
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
@@ -118,6 +119,15 @@ class MadeStore:
         if crashed:
             write(self.root / "abort", b"0")
         return self.root
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint that knows all of the log to be on the disk."""
+        checkpoint = Checkpoint(Files(), self.root / "checkpoint")
+        checkpoint.open()
+        checkpoint.physic_timestamp = checkpoint.logics_timestamp = self.now
+        checkpoint.confirm_physical_offset = checkpoint.entered_offset = len(self.log)
+        checkpoint.save()
+        checkpoint.close()
 
 
 def write(path: Path, content: bytes) -> None:

@@ -55,12 +55,13 @@ class Damage(NamedTuple):
 
 
 def common_size(directory: Path, otherwise: int) -> int:
-    """Return the size that most files of a run have: they are all made alike. It is `otherwise`
-    where the size of one file alone shows that it was cut."""
+    """Return the size of the files of a run, which are all made alike: `otherwise` if one of them
+    has it, else what most have. It is `otherwise`, too, where the size of one file alone shows that
+    it was cut."""
     files = _numbered(directory)
     sizes = Counter(size for _, size in files)
     del sizes[0]
-    if not sizes:
+    if not sizes or otherwise in sizes:
         return otherwise
     size = max(sizes, key=lambda size: (sizes[size], size))
     if sizes[size] > 1:

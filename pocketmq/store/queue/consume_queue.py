@@ -87,7 +87,9 @@ class ConsumeQueue:
     @property
     def bounds(self) -> Bounds:
         """Where it begins and ends now."""
-        begin = self.files.first_offset // UNIT if self.files.mapped else -1
+        if not self.files.mapped:
+            return Bounds(-1, 0, -1, self.next_offset)
+        begin = self.files.first_offset // UNIT
         return Bounds(begin, self.max_offset, self.max_physical, self.next_offset)
 
     # --- writing ------------------------------------------------------------------------------

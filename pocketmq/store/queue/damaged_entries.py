@@ -25,7 +25,7 @@ from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.queue_entry import Entry
-from pocketmq.store.queue.record_heads import check_head
+from pocketmq.store.queue.record_heads import check_head, has_topic
 from pocketmq.store.results import StoreCounters
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,8 @@ class DamagedEntries:
             if file is None:
                 raise CorruptRecord(0, f"its entry says physical offset {physical}")
             check_head(file, queue, offset, physical, size)
+            if not has_topic(file, queue, physical):
+                raise CorruptRecord(0, f"the record at {physical} is of another topic")
         except CorruptRecord as error:
             return self._mended(queue, offset, error.reason)
         if not crc:

@@ -40,6 +40,8 @@ class QueueTail:
         their messages, and nothing has been lost since. Raises QueueMisfit if it does not end with
         its messages, OSError.
         """
+        if as_left:
+            self._check_last(queue)
         good = queue.max_offset if as_left else self.good_end(queue, self._log.end)
         if good < queue.max_offset:
             raise QueueMisfit(
@@ -51,6 +53,22 @@ class QueueTail:
                 queue.files.directory, 0, f"there are entries behind a hole at {queue.max_offset}"
             )
         queue.correct_min_offset(self._log.min_offset)
+
+    def _check_last(self, queue: ConsumeQueue) -> None:
+        """Raise QueueMisfit if the last entry is not as it was left and leads to a message of
+        another queue: then the files are that one's. Where it leads nowhere, only the entry is
+        damaged, and reads mend it."""
+        entry = queue.entry(queue.max_offset - 1)
+        if entry is None or entry[0] + entry[1] == queue.max_physical:
+            return
+        with contextlib.suppress(RecordNotFound, RecordError):
+            record = decode(self._log.record_at(entry[0]), check_crc=False)
+            place = record.topic, record.queue_id
+            if record.size == entry[1] and place != (queue.topic, queue.queue_id):
+                raise QueueMisfit(
+                    queue.files.directory, 0,
+                    f"its last entry leads to a message of {record.topic}/{record.queue_id}",
+                )  # fmt: skip
 
     def _goes_on(self, queue: ConsumeQueue) -> bool:
         """Return whether an entry behind the end leads to its message."""

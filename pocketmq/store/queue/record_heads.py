@@ -2,7 +2,8 @@
 
 Every read looks at the heads, since a damaged entry points at other bytes than its message. The
 head repeats what the entry says (size, physical offset) and where the message belongs (queue id,
-queue offset).
+queue offset). The topic stands behind the body; a read compares that of its first message, since a
+file that belongs to another topic's queue has no entry of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from time import monotonic
 from typing import Final
 
 from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, CorruptRecord
+from pocketmq.store.encoding.record_encoder import head_size
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 _HEAD: Final = Struct(">iI4xi4xqq")  # size, magic, queue id, queue offset, physical offset
 _unpack_head: Final = _HEAD.unpack_from
+_SYS_FLAG: Final = 36  # where it is in a record
+_unpack_int: Final = Struct(">i").unpack_from
 _BLOCK: Final = 1024  # entries that are compared at once
 _AHEAD: Final = 4 * 1024 * 1024  # bytes of the log that their records may take up
 _WORTH_NUMPY: Final = 64  # fewer are compared one by one
@@ -115,6 +119,16 @@ def few_agree(
         if _unpack_head(view, at) != (size, magic, queue_id, number, physical):
             return False
     return True
+
+
+def has_topic(file: MappedFile, queue: ConsumeQueue, physical: int) -> bool:
+    """Return whether the record at `physical` in `file`, whose head is good, has the topic of
+    `queue`."""
+    view, at = file.view, physical - file.base_offset
+    body = at + head_size(_unpack_int(view, at + _SYS_FLAG)[0])
+    begin = body + _unpack_int(view, body - 4)[0]
+    topic = queue.topic_field.encoded
+    return view[begin : begin + len(topic)] == topic
 
 
 def check_head(

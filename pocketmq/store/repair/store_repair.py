@@ -268,7 +268,10 @@ class _Repairing:
             base = begin // log.file_size * log.file_size
             path = log.directory / f"{base:020d}"
             if end % log.file_size and end - begin < MIN_PADDING:
-                raise StoreCorrupt(path, begin - base, f"{end - begin} bytes are no whole record")
+                if begin < log.end:
+                    reason = f"{end - begin} bytes are no whole record"
+                    raise StoreCorrupt(path, begin - base, reason)
+                end = min(begin + MIN_PADDING, base + log.file_size)  # nothing follows
             if not self._dry_run:
                 self._make_whole(path, base, log.file_size)
             here = [each for each in lost if begin <= each.physical_offset and each.end <= end]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,7 +150,7 @@ async def test_a_log_that_is_cut_in_a_shared_file_is_not_cut_in_the_store(bench:
         file.write(b"\xff" * 64)
     copy, _ = snapshot(bench)
     with (copy.root / "checkpoint").open("r+b") as file:
-        file.write(bytes(40))
+        file.write(struct.pack(">5q", 1, 1, 0, 0, 0).ljust(4096, b"\0"))
     (copy.root / "abort").write_text("1")
     before = contents(bench.root)
     store = copy.open()
