@@ -103,7 +103,7 @@ class StoreReader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return self._out_of_range(offset, low, high)
-        if accept is None and not self._config.check_crc_on_read:
+        if accept is None and not self._config.check_crc_on_read and not queue.is_mixed:
             result = self._get_together(queue, offset, max_messages, max_bytes, codes, disk.memory)
             if result is not None:
                 return result
@@ -159,12 +159,13 @@ class StoreReader:
                 return None
         elif not self._heads.agree(queue, offset, next_offset):
             return None
-        if not has_topic(file, queue, physicals[0]):
-            return None
         view, base = file.view, file.base_offset
-        begin = physicals[0] - base
-        end = physicals[-1] + sizes[-1] - base
-        if end > file.size:
+        first, last = physicals[0], physicals[-1]
+        begin = first - base
+        end = last + sizes[-1] - base
+        if end > file.size or not has_topic(file, queue, first):
+            return None
+        if last != first and not has_topic(file, queue, last):
             return None
         buffers: list[memoryview] = []
         if end - begin != total:

@@ -183,3 +183,27 @@ async def test_a_damaged_entry_does_not_hide_the_messages_before_it(bench: Any) 
         # Only the first one cannot be told from one that has expired.
         assert store.min_offset("Topic", 0) == first + (offset == first)
         await store.close()
+
+
+@pytest.mark.parametrize("crc", [False, True])
+@pytest.mark.parametrize("options", READS)
+async def test_a_file_of_another_topics_queue_is_not_served(
+    bench: Any, options: dict[str, Any], crc: bool
+) -> None:
+    """Its entries lead to whole records with the same queue ids and offsets. All files but the last
+    were swapped, which a start does not look at."""
+    sizes = {**WHOLE, "mapped_file_size_consume_queue": COUNT // 2 * UNIT, "check_crc_on_read": crc}
+    store: MessageStore = bench.open(**sizes)
+    for n in range(COUNT + 1):
+        for topic in ("Topic", "Other"):
+            body = b"%d" % n if topic == "Topic" else b"of another topic"
+            bench.put(store, topic, 1, body=body, properties="TAGS\1a\2", tags_code=TAG)
+    await store.close()
+    for begin in (0, COUNT // 2):
+        ours, others = (bench.queue_file(topic, 1, begin * UNIT) for topic in ("Topic", "Other"))
+        content = ours.read_bytes()
+        ours.write_bytes(others.read_bytes())
+        others.write_bytes(content)
+    store = bench.open(**sizes)
+    assert read(store, **options) == [b"%d" % n for n in range(COUNT + 1)]
+    await store.close()

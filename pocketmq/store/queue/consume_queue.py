@@ -57,6 +57,7 @@ class ConsumeQueue:
         listeners: called by the store for each arrival.
         delayed: entries hold the time of delivery instead of a tags code.
         removed: the topic was deleted; this object must not be written to any more.
+        is_mixed: an entry led to a message of another queue, so others may: each is looked at.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class ConsumeQueue:
         self.lost_physical = -1
         self.listeners: tuple[ArrivalListener, ...] = ()
         self.removed = False
+        self.is_mixed = False
         self.delayed = topic == SCHEDULE_TOPIC
         self._file: MappedFile | None = None  # the one that is appended to
         self._file_begin = 0  # the queue offsets that it holds

@@ -63,6 +63,7 @@ class DamagedEntries:
                 raise CorruptRecord(0, f"its entry says physical offset {physical}")
             check_head(file, queue, offset, physical, size)
             if not has_topic(file, queue, physical):
+                queue.is_mixed = True
                 raise CorruptRecord(0, f"the record at {physical} is of another topic")
         except CorruptRecord as error:
             return self._mended(queue, offset, error.reason)

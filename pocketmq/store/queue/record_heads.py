@@ -2,8 +2,8 @@
 
 Every read looks at the heads, since a damaged entry points at other bytes than its message. The
 head repeats what the entry says (size, physical offset) and where the message belongs (queue id,
-queue offset). The topic stands behind the body; a read compares that of its first message, since a
-file that belongs to another topic's queue has no entry of its own.
+queue offset). The topic stands behind the body; a read compares it for the first and the last of
+its messages, since all entries of a file that belongs to another queue are that queue's.
 """
 
 from __future__ import annotations

@@ -146,6 +146,23 @@ async def test_offsets_of_lost_messages_at_the_end_stay_known(
     await store.close()
 
 
+async def test_a_queue_of_which_all_is_lost_stays_without_a_file(bench: StoreBench) -> None:
+    """A repair knows its offsets from elsewhere; nothing is left of its messages and entries."""
+    await closed(bench, "Quiet", "Last")
+    shutil.rmtree(bench.root / "consumequeue" / "Quiet" / "0")
+    (bench.root / "consumequeue" / "Quiet" / "0").mkdir()
+    bench.segment(0).write_bytes(b"")
+    repair_store(bench.config())
+    assert check_store(bench.config()).problems == []
+    for _ in range(2):
+        store = bench.open()
+        assert store.max_offset("Quiet", 0) == COUNT
+        await store.close()
+    store = bench.open()
+    assert bench.put(store, "Quiet").queue_offset == COUNT
+    await store.close()
+
+
 async def test_another_broker_may_change_queues(bench: StoreBench) -> None:
     """It writes its own fields of the checkpoint; then the queues are as it left them."""
     await closed(bench, "Quiet", "Last")

@@ -12,6 +12,8 @@ import pytest
 
 from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import StoreError, StoreLocked
+from pocketmq.store.files import Files
+from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.repair.store_repair import Repair, repair_store
 from tests.store.check.test_store_check import FILE, contents, filled, patch
 
@@ -155,6 +157,22 @@ async def test_files_of_the_log(bench: Any, damage: str, base: int) -> None:
     }
     assert gone(repair) == lost
     await check_served(bench, good, lost)
+
+
+@pytest.mark.parametrize("missing", [1, 26, 2_000])
+async def test_a_checkpoint_that_knows_more_than_the_log(bench: Any, missing: int) -> None:
+    """As that of another store may. What is missing may be less than a record needs."""
+    await filled(bench)
+    good = await everything(bench)
+    checkpoint = Checkpoint(Files(), bench.root / "checkpoint")
+    checkpoint.open()
+    checkpoint.confirm_physical_offset += missing
+    checkpoint.save()
+    checkpoint.close()
+    with pytest.raises(StoreError, match="had been flushed up to"):
+        bench.open()
+    assert gone(repaired(bench)) == set()
+    await check_served(bench, good, set())
 
 
 async def test_an_official_broker_steps_over_padding(bench: Any) -> None:
