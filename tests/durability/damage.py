@@ -233,7 +233,9 @@ def _foreign(image: Image, other: Image, kind: str, path: str, dice: random.Rand
     if alike and dice.random() < 0.7:
         source = dice.choice(alike)
         image.files[path] = other.files[source]
-        return Damage(f"{path} is {source} of another store", _whole(image, path))
+        # A repair may give a file of the log the place that its records name.
+        places = (path, source) if kind == "log" else (path,)
+        return Damage(f"{path} is {source} of another store", _whole(image, *places))
     image.files[path] = Content.of(dice.choice((b"{}", b"[]", b"null", b"hello\n", b"\xff" * 5000)))
     return Damage(f"{path} is no file of a store", _whole(image, path))
 

@@ -47,17 +47,21 @@ _SHAPES: Final = {
 
 
 def sized(config: StoreConfig) -> StoreConfig:
-    """Return the settings with the file sizes that the store was written with."""
-    found = msgspec.structs.replace(config)
-    found.mapped_file_size_commit_log = common_size(
-        config.commit_log_directory, config.mapped_file_size_commit_log
-    )
-    found.mapped_file_size_timer_log = common_size(
-        config.root / "timerlog", config.mapped_file_size_timer_log
-    )
-    found.mapped_file_size_consume_queue = queue_file_size(
-        queue_directories(config.consume_queue_directory), config.consume_queue_file_size
-    )
+    """Return the settings with the file sizes that the store was written with, unless there are
+    others than the defaults."""
+    found, default = msgspec.structs.replace(config), StoreConfig()
+    size = default.mapped_file_size_commit_log
+    if config.mapped_file_size_commit_log == size:
+        found.mapped_file_size_commit_log = common_size(config.commit_log_directory, size)
+    size = default.mapped_file_size_timer_log
+    if config.mapped_file_size_timer_log == size:
+        found.mapped_file_size_timer_log = common_size(config.root / "timerlog", size)
+    size = default.mapped_file_size_consume_queue
+    if config.mapped_file_size_consume_queue == size:
+        directories = queue_directories(config.consume_queue_directory)
+        found.mapped_file_size_consume_queue = queue_file_size(
+            directories, default.consume_queue_file_size
+        )
     return found
 
 

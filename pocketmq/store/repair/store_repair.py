@@ -190,7 +190,8 @@ class _Repairing:
         rebuilt = parts & {"commitlog", "consumequeue", "checkpoint"} or not report.starts
         if rebuilt or check.queues.not_entered:
             self._rebuild(crashed=crashed)
-        if "timers" in parts or _is_about_timers(report, config.root):
+        # Messages that wait may be among those that are lost.
+        if "timers" in parts or _is_about_timers(report, config.root) or self._has_lost_timed():
             self._rebuild_timers()
         # A rebuild makes queues of all topics in the log: what nobody knows to be deleted is back.
         if rebuilt and self._dry_run:
@@ -470,6 +471,11 @@ class _Repairing:
             run.close()
             checkpoint.close()
             retired.sweep()
+
+    def _has_lost_timed(self) -> bool:
+        """Return whether messages are lost of a store that has timers."""
+        is_timed = (self._config.root / "config" / "timercheck").exists()
+        return is_timed and bool(self._lost or self._unknown)
 
     def _rebuild_timers(self) -> None:
         """Build the timers from the whole log."""

@@ -13,6 +13,7 @@ import pytest
 from pocketmq.store.check.log_check import LogCheck
 from pocketmq.store.check.report import Problem, Report, State
 from pocketmq.store.check.store_check import check_store
+from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
 FILE = 16 * 1024
@@ -38,6 +39,12 @@ async def filled(bench: Any, count: int = 300) -> list[Any]:
         )  # fmt: skip
     await store.close()
     return results
+
+
+DEFAULT_SIZES = {
+    name: getattr(StoreConfig(), name)
+    for name in ("mapped_file_size_commit_log", "mapped_file_size_consume_queue")
+}
 
 
 def check(bench: Any, **changes: Any) -> Report:
@@ -87,8 +94,16 @@ async def test_an_empty_store(bench: Any) -> None:
 
 async def test_file_sizes_are_taken_from_the_files(bench: Any) -> None:
     await filled(bench)
-    report = check(bench, mapped_file_size_commit_log=1 << 30, mapped_file_size_consume_queue=6000)
+    report = check(bench, **DEFAULT_SIZES)
     assert (report.problems, report.starts) == ([], True)
+
+
+async def test_file_sizes_that_are_set_count(bench: Any) -> None:
+    """A broker does not start with another size than its files have."""
+    await filled(bench)
+    report = check(bench, mapped_file_size_commit_log=32 * 1024)
+    assert report.starts is False
+    assert "mappedFileSizeCommitLog is 32768" in report.refusal
 
 
 async def test_a_store_that_a_broker_has_open(bench: Any) -> None:
@@ -288,7 +303,7 @@ async def test_the_checkpoint(bench: Any, name: str) -> None:
 
 
 async def test_what_the_official_broker_left(golden: Any) -> None:
-    report = check_store(golden.bench.config())
+    report = check_store(golden.bench.config(**DEFAULT_SIZES))
     assert report.problems == []
     assert report.starts is True
     records = next(part.items for part in report.parts if part.part == "commitlog")
