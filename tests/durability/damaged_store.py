@@ -289,7 +289,8 @@ class Case:
         """Let time pass, and look whether what waited is delivered, and when."""
         if not self._store.waiting or self._untimed:
             return
-        clock.advance(LATER_MS)
+        # What a refused queue did not take waits for up to an hour more, and the clock begins anew.
+        clock.advance(2 * LATER_MS if self.repaired else LATER_MS)
         delivered: dict[tuple[str, bytes], int] = {}
         refused = None if self.repaired else self._refused_queues
         for (topic, _, _), each in served_by(alive.broker_store, refused).items():
