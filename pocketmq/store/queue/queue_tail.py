@@ -55,20 +55,17 @@ class QueueTail:
         queue.correct_min_offset(self._log.min_offset)
 
     def _check_last(self, queue: ConsumeQueue) -> None:
-        """Raise QueueMisfit if the last entry is not as it was left and leads to a message of
-        another queue: then the files are that one's. Where it leads nowhere, only the entry is
-        damaged, and reads mend it."""
-        entry = queue.entry(queue.max_offset - 1)
+        """Raise QueueMisfit if the last entry is not as it was left and the one before it
+        does not lead to its message either: then the files may be another queue's. If only the last
+        entry is damaged, reads mend it."""
+        last = queue.max_offset - 1
+        entry, before = queue.entry(last), queue.entry(last - 1)
         if entry is None or entry[0] + entry[1] == queue.max_physical:
             return
-        with contextlib.suppress(RecordNotFound, RecordError):
-            record = decode(self._log.record_at(entry[0]), check_crc=False)
-            place = record.topic, record.queue_id
-            if record.size == entry[1] and place != (queue.topic, queue.queue_id):
-                raise QueueMisfit(
-                    queue.files.directory, 0,
-                    f"its last entry leads to a message of {record.topic}/{record.queue_id}",
-                )  # fmt: skip
+        if before is None or not self._leads(queue, last - 1, before):
+            raise QueueMisfit(
+                queue.files.directory, 0, "its last entries do not lead to its messages"
+            )
 
     def _goes_on(self, queue: ConsumeQueue) -> bool:
         """Return whether an entry behind the end leads to its message."""
