@@ -256,8 +256,10 @@ class TimerIndex:
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(flushed, units.begin)):
-            wheel.link(unit.slot, position, 0)
-            self._entered[unit.physical_offset] = position
+            # One so long ago, of which no checkpoint says that it was delivered, enters anew.
+            if unit.slot >= self.read_time:
+                wheel.link(unit.slot, position, 0)
+                self._entered[unit.physical_offset] = position
         waiting = wheel.occupied(self.read_time)
         is_ahead = any(slot.last >= units.end for _, slot in waiting)
         if is_ahead:
