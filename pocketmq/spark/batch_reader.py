@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,7 +22,7 @@ from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import configured_queues
+from pocketmq.store.scan.topic_table import broker_name, configured_queues
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -49,7 +50,7 @@ class RocketMQReader(DataSourceReader):
 
     def _planned(self) -> Sequence[InputPartition]:
         options = self._options
-        stores = [take_snapshot(root) for root in options.roots]
+        stores = [self._snapshot(root) for root in options.roots]
         check_names(stores, options, self._lose)
         limits = limits_per_store(options, len(stores))
         return [
@@ -57,6 +58,10 @@ class RocketMQReader(DataSourceReader):
             for store in stores
             for slices in plan(store, self._request(store.broker_name), limits, self._lose)
         ]
+
+    def _snapshot(self, root: Path) -> StoreSnapshot:
+        """Return a store with the queues that are asked for."""
+        return take_snapshot(root, self._request(broker_name(root)).wants)
 
     def _request(self, broker: str) -> ScanRequest:
         """Return what is asked of the store of one broker."""
@@ -107,7 +112,7 @@ def check_names(
     records that are asked for of queues without any."""
     # A queue without messages has no files: only the broker's table tells that it is there.
     configured = [configured_queues(store.root) for store in stores]
-    topics = {topic for store in stores for topic, _ in store.queues}.union(*configured)
+    topics = {topic for store in stores for topic, _ in store.names}.union(*configured)
     option = "subscribe" if options.topics is not None else "assign"
     for topic in sorted(options.named_topics() - topics):
         known: set[str] = set().union(*map(application_topics, stores))
@@ -115,7 +120,7 @@ def check_names(
 
     def has_messages(option: str, broker: str, topic: str, queue_id: int) -> bool:
         its = [number for number, store in enumerate(stores) if _is_of(store, broker)]
-        if any((topic, queue_id) in stores[number].queues for number in its):
+        if any((topic, queue_id) in stores[number].names for number in its):
             return True
         if not any(0 <= queue_id < configured[number].get(topic, 0) for number in its):
             raise OptionError(option, _name(broker, topic, queue_id), "there is no such queue")

@@ -45,7 +45,9 @@ def scan(
     """
     root = Path(root).expanduser()
     request = request or ScanRequest()
-    partitions = undisturbed(lambda: plan(take_snapshot(root), request, PartitionLimits()))
+    partitions = undisturbed(
+        lambda: plan(take_snapshot(root, request.wants), request, PartitionLimits())
+    )
     # After planning, so that the reader finds every file that the plan speaks of.
     reader = SliceReader(root, columns, selection=request.selection)
     for partition in partitions:

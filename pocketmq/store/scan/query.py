@@ -103,7 +103,7 @@ class Query:
         return Scan(slices, reader, self.columns, self._tags)
 
     def _plan(self, root: Path) -> list[QueueSlice]:
-        store = take_snapshot(root)
+        store = take_snapshot(root, self._wants)
         for topic in sorted(set(self._topics or ()) - topics_of(store)):
             raise NoTopic(root, topic, listed(application_topics(store)))
         for name, bounds in (("start_offsets", self._starting), ("end_offsets", self._ending)):
@@ -116,8 +116,8 @@ class Query:
         return [part for partition in partitions for part in partition]
 
     def _check_queue(self, store: StoreSnapshot, name: str, topic: str, queue_id: int) -> None:
-        if (topic, queue_id) not in store.queues:
-            queues = listed(f"{topic}/{number}" for topic, number in store.queues)
+        if (topic, queue_id) not in store.names:
+            queues = listed(f"{topic}/{number}" for topic, number in store.names)
             raise ValueError(
                 f"{name} names the queue {topic}/{queue_id}, which has no messages in the store "
                 f"{store.root}; queues with messages: {queues}"
@@ -173,13 +173,13 @@ class Scan:
 
 def topics_of(store: StoreSnapshot) -> set[str]:
     """Return the topics that have messages, and those that the broker has listed in its file."""
-    return {topic for topic, _ in store.queues} | configured_queues(store.root).keys()
+    return {topic for topic, _ in store.names} | configured_queues(store.root).keys()
 
 
 def application_topics(store: StoreSnapshot) -> list[str]:
     """Return the topics that applications use or may use, sorted: those that are read when none is
     named, and those without a message that the broker did not make for itself."""
-    stored, listed = {topic for topic, _ in store.queues}, configured_queues(store.root).keys()
+    stored, listed = {topic for topic, _ in store.names}, configured_queues(store.root).keys()
     known = stored | (listed - own_names(listed))
     return sorted(topic for topic in known if not is_internal_topic(topic))
 

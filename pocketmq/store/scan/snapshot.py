@@ -9,11 +9,12 @@ what is committed has an entry, and what has none may still be under way.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -44,6 +45,18 @@ _PLACE: Final = struct.Struct(">12xi4xqqi16xq4xq")
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 """Of topics whose queues hold records that name the queue they were sent to."""
 _SCANNED_FILES: Final = 3  # how far back a crash can leave holes, as the reference takes it
+
+
+# What a checkpoint of this broker has: see pocketmq.store.log.checkpoint.
+_CHECKPOINT: Final = struct.Struct(">40s40sq")
+
+#: Whether a queue (topic, queue id) is wanted.
+Wants = Callable[[str, int], bool]
+
+
+def every_queue(topic: str, queue_id: int) -> bool:
+    """Want all queues."""
+    return True
 
 
 class State(Enum):
@@ -168,14 +181,21 @@ class StoreSnapshot:
         NoStore: there is none.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, wants: Wants = every_queue) -> None:
         self.root = root
         check_store(root)
         self.broker_name = broker_name(root)
         self.state = _state(root)
         self._mappings = Mappings()
+        self.names = set(_queue_names(root))
+        self.entered = _entered(root) if self.state is State.CLEAN and self.names else None
+        # Where the end of all entries has to be found out, it takes all queues.
+        is_whole = self.state is not State.OPEN and self.entered is None
+        self.wants = every_queue if is_whole else wants
         # The queues first: what they point at is in the log by then.
-        self.queues = dict(self._read_queues())
+        self.queues = {
+            name: self._read_queue(*name) for name in sorted(self.names) if self.wants(*name)
+        }
         self.log = Segments(root / "commitlog", self._mappings)
         for queue in self.queues.values():
             self._trim(queue)
@@ -194,13 +214,10 @@ class StoreSnapshot:
         """Return the files of a consume queue."""
         return Segments(queue_directory(self.root, topic, queue_id), self._mappings)
 
-    def _read_queues(self) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
-        for path in sorted((self.root / "consumequeue").glob("*/*/")):
-            if path.name.isdecimal():
-                topic, queue_id = path.parent.name, int(path.name)
-                queue = QueueSnapshot(topic, queue_id, self.queue_segments(topic, queue_id))
-                queue.find_end(crashed=self.state is State.CRASHED)
-                yield (topic, queue_id), queue
+    def _read_queue(self, topic: str, queue_id: int) -> QueueSnapshot:
+        queue = QueueSnapshot(topic, queue_id, self.queue_segments(topic, queue_id))
+        queue.find_end(crashed=self.state is State.CRASHED)
+        return queue
 
     def _trim(self, queue: QueueSnapshot) -> None:
         """Take only entries whose records the log has: the oldest may have expired, the last may
@@ -238,6 +255,32 @@ def check_store(root: Path) -> None:
     """Raise NoStore unless `root` is the root directory of a store."""
     if not (root / "commitlog").is_dir():
         raise NoStore(root)
+
+
+def _queue_names(root: Path) -> Iterator[tuple[str, int]]:
+    """Return topic and queue id of every consume queue. Only directories are looked at."""
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        os.scandir(root / "consumequeue") as topics,
+    ):
+        for topic in topics:
+            if topic.is_dir():
+                with os.scandir(topic) as queues:
+                    for queue in queues:
+                        if queue.name.isdecimal() and queue.is_dir():
+                            yield topic.name, int(queue.name)
+
+
+def _entered(root: Path) -> int | None:
+    """Return the physical offset up to which the broker has entered all records into their queues;
+    None unless this broker was the last one to write the checkpoint."""
+    with contextlib.suppress(OSError):
+        raw = (root / "checkpoint").read_bytes()
+        if len(raw) >= _CHECKPOINT.size:
+            fields, copy, entered = _CHECKPOINT.unpack_from(raw)
+            if fields == copy and entered > 0:
+                return int(entered)
+    return None
 
 
 def _state(root: Path) -> State:

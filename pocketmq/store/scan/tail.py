@@ -25,7 +25,7 @@ from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.scan.known_records import KnownRecords
 from pocketmq.store.scan.queue_slice import Tail
 from pocketmq.store.scan.segments import Segments, undisturbed
-from pocketmq.store.scan.snapshot import QueueSnapshot, State, StoreSnapshot
+from pocketmq.store.scan.snapshot import QueueSnapshot, State, StoreSnapshot, Wants, every_queue
 
 log = logging.getLogger(__name__)
 
@@ -85,15 +85,18 @@ class _Growing:
             del column[at:]
 
 
-def take_snapshot(root: Path) -> StoreSnapshot:
+def take_snapshot(root: Path, wants: Wants = every_queue) -> StoreSnapshot:
     """Return the store at `root` as it is now, with the records that only its commit log knows.
+
+    Queues that `wants` refuses need not be in it. They are not even opened if a broker has the
+    store open, or if this broker closed it: a store may have thousands.
 
     Raises:
         NoStore: there is none.
     """
 
     def take() -> StoreSnapshot:
-        snapshot = StoreSnapshot(root)
+        snapshot = StoreSnapshot(root, wants)
         if snapshot.state is not State.OPEN:
             TailSearch(snapshot).run()
         return snapshot
@@ -131,6 +134,7 @@ class TailSearch:
                 queue.known_end = queue.first_from(end)
             queue.tail = growing.tail()
             self._snapshot.queues[key] = queue
+            self._snapshot.names.add(key)
 
     def _start(self) -> int:
         """Return where the walk begins: everything before has its entry.
@@ -140,7 +144,8 @@ class TailSearch:
         """
         snapshot = self._snapshot
         if snapshot.state is State.CLEAN:
-            return max(self._log.begin, *(q.max_physical for q in self._queues.values()), 0)
+            ends = (queue.max_physical for queue in self._queues.values())
+            return max(self._log.begin, *ends, snapshot.entered or 0)
         path = snapshot.root / "checkpoint"
         raw = path.read_bytes()[: _CHECKPOINT.size] if path.exists() else b""
         if len(raw) < _CHECKPOINT.size:
@@ -191,6 +196,9 @@ class TailSearch:
         key = (record.topic, record.queue_id)
         growing = self._queues.get(key)
         if growing is None:
+            if not self._snapshot.wants(*key):
+                self._snapshot.names.add(key)
+                return None
             growing = _Growing(QueueSnapshot(*key, self._snapshot.queue_segments(*key)))
             self._queues[key] = growing
         return growing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.selection import Range, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from tests.store.made_store import NOW, MadeStore
+from tests.store.made_store import NOW, MadeStore, held_open, write
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +215,41 @@ def test_a_gap_in_the_queue_offsets_is_no_records(tmp_path: Path) -> None:
         partitions = plan(snapshot, ScanRequest(), limits)
         assert len(partitions) == count
         assert covered(partitions) == everything
+
+
+def wants_a(topic: str, queue_id: int) -> bool:
+    return (topic, queue_id) == ("A", 1)
+
+
+def two_topics(root: Path) -> MadeStore:
+    made = MadeStore(root)
+    for number in range(40):
+        made.put("AB"[number % 2], number // 2 % 2)
+    return made
+
+
+def test_an_open_store_is_asked_for_the_wanted_queues_only(tmp_path: Path) -> None:
+    root = two_topics(tmp_path).write()
+    with held_open(root):
+        snapshot = take_snapshot(root, wants_a)
+    assert snapshot.queues.keys() == {("A", 1)}
+    assert snapshot.names == {(topic, number) for topic in "AB" for number in range(2)}
+    assert snapshot.queues["A", 1].max_offset == 10
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_closed_store_tells_where_entries_end(tmp_path: Path, is_ours: bool) -> None:
+    """This broker's checkpoint does; the official broker's has no copy of its first 40 bytes."""
+    made = two_topics(tmp_path)
+    entered = made.put("B", 0)
+    made.put("A", 1, b"only in the log", entry=False)
+    made.put("New", 0, b"only in the log", entry=False)
+    root = made.write()
+    fields = b"\1" * 40
+    content = fields + (fields if is_ours else bytes(40)) + struct.pack(">q", entered)
+    write(root / "checkpoint", content.ljust(4096, b"\0"))
+    snapshot = take_snapshot(root, wants_a)
+    assert snapshot.queues["A", 1].max_offset == 11
+    assert (("B", 0) in snapshot.queues) is not is_ours
+    assert snapshot.names == take_snapshot(root).names
+    assert ("New", 0) in snapshot.names
