@@ -171,6 +171,12 @@ class Options:
         """Return whether a queue is asked for. Naming an internal topic is asking for it."""
         if self.queues is not None:
             return queue_id in (self.queues.get(topic, broker) or ())
+        return self.wants_topic(topic)
+
+    def wants_topic(self, topic: str) -> bool:
+        """Return whether queues of a topic may be asked for."""
+        if self.queues is not None:
+            return topic in self.queues.table
         if self.topics is not None:
             return topic in self.topics
         if self.topic_pattern is not None and not self.topic_pattern.fullmatch(topic):

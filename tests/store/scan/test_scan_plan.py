@@ -15,11 +15,13 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.snapshot import State, StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from tests.store.made_store import NOW, MadeStore, held_open, write
+from tests.spark.stream_store import OpenStore
+from tests.store.made_store import NOW, MadeStore, held_open, unpack_golden, write
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +219,7 @@ def test_a_gap_in_the_queue_offsets_is_no_records(tmp_path: Path) -> None:
         assert covered(partitions) == everything
 
 
-def wants_a(topic: str, queue_id: int) -> bool:
-    return (topic, queue_id) == ("A", 1)
+ONLY_A = QueueChoice(lambda *queue: queue == ("A", 1), lambda topic: topic == "A")
 
 
 def two_topics(root: Path) -> MadeStore:
@@ -231,9 +232,9 @@ def two_topics(root: Path) -> MadeStore:
 def test_an_open_store_is_asked_for_the_wanted_queues_only(tmp_path: Path) -> None:
     root = two_topics(tmp_path).write()
     with held_open(root):
-        snapshot = take_snapshot(root, wants_a)
+        snapshot = take_snapshot(root, ONLY_A)
     assert snapshot.queues.keys() == {("A", 1)}
-    assert snapshot.names == {(topic, number) for topic in "AB" for number in range(2)}
+    assert set(snapshot.listing) == {(topic, number) for topic in "AB" for number in range(2)}
     assert snapshot.queues["A", 1].max_offset == 10
 
 
@@ -248,8 +249,39 @@ def test_a_closed_store_tells_where_entries_end(tmp_path: Path, is_ours: bool) -
     fields = b"\1" * 40
     content = fields + (fields if is_ours else bytes(40)) + struct.pack(">q", entered)
     write(root / "checkpoint", content.ljust(4096, b"\0"))
-    snapshot = take_snapshot(root, wants_a)
+    snapshot = take_snapshot(root, ONLY_A)
     assert snapshot.queues["A", 1].max_offset == 11
     assert (("B", 0) in snapshot.queues) is not is_ours
-    assert snapshot.names == take_snapshot(root).names
-    assert ("New", 0) in snapshot.names
+    assert set(snapshot.listing) == set(take_snapshot(root).listing)
+    assert ("New", 0) in snapshot.listing
+
+
+def test_a_broker_that_has_stopped_leaves_word_of_where_entries_end(tmp_path: Path) -> None:
+    with OpenStore(tmp_path) as store:
+        store.add(30, "A", 1)
+        store.add(20, "B", 0)
+    snapshot = take_snapshot(tmp_path, ONLY_A)
+    assert snapshot.state is State.CLEAN
+    assert snapshot.queues.keys() == {("A", 1)}
+    assert snapshot.queues["A", 1].max_offset == 30
+    assert set(snapshot.listing) == {("A", 1), ("B", 0)}
+
+
+def test_of_a_store_that_the_official_broker_closed_all_queues_are_read(tmp_path: Path) -> None:
+    root = unpack_golden("clean", tmp_path)
+    whole = take_snapshot(root)
+    for topic, queue_id in whole.queues:
+        one = take_snapshot(root, QueueChoice(lambda *queue, one=(topic, queue_id): queue == one))
+        assert one.queues.keys() == whole.queues.keys()
+        assert one.queues[topic, queue_id].max_offset == whole.queues[topic, queue_id].max_offset
+
+
+def test_our_checkpoint_does_not_count_when_the_official_broker_was_last(tmp_path: Path) -> None:
+    with OpenStore(tmp_path) as store:
+        store.add(30, "A", 1)
+        store.add(20, "B", 0)
+    checkpoint = tmp_path / "checkpoint"
+    content = checkpoint.read_bytes()
+    # It writes its own fields only, here the time of a later message.
+    checkpoint.write_bytes(struct.pack(">q", NOW * 2) + content[8:])
+    assert take_snapshot(tmp_path, ONLY_A).queues.keys() == {("A", 1), ("B", 0)}
