@@ -133,5 +133,8 @@ def _opened(path: Path) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
+    except OSError as error:
+        error.filename = str(path)  # of a descriptor it is not known
+        raise
     finally:
         os.close(fd)

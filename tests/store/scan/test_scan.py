@@ -238,3 +238,19 @@ async def test_a_store_that_a_broker_is_writing_to(tmp_path: Path) -> None:
     finally:
         await store.close()
     assert len(read()) == written
+
+
+def test_what_the_queues_know_is_read_without_the_log(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path)
+    for number in range(300):
+        store.put("AB"[number % 2], number % 3, b"body")
+    root = store.write()
+    columns = ["topic", "queueId", "brokerName", "queueOffset", "physicalOffset", "storeSize"]
+    whole = rows_of(scan(root, [*columns, "flag"]))
+    [log] = (root / "commitlog").glob(f"{0:020d}")
+    few = scan(root, columns)
+    first = next(few).to_pylist()
+    with log.open("r+b") as file:  # in place: it is mapped
+        file.write(bytes(log.stat().st_size))
+    found = first + rows_of(few)
+    assert found == [{name: row[name] for name in columns} for row in whole]
