@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -247,7 +248,8 @@ def test_a_closed_store_tells_where_entries_end(tmp_path: Path, is_ours: bool) -
     made.put("New", 0, b"only in the log", entry=False)
     root = made.write()
     fields = b"\1" * 40
-    content = fields + (fields if is_ours else bytes(40)) + struct.pack(">q", entered)
+    ours = fields + struct.pack(">q16xqq", entered, 0, 0) if is_ours else bytes(80)
+    content = fields + ours + struct.pack(">I", crc32(ours) if is_ours else 0)
     write(root / "checkpoint", content.ljust(4096, b"\0"))
     snapshot = take_snapshot(root, ONLY_A)
     assert snapshot.queues["A", 1].max_offset == 11
