@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,10 @@ def loaded(spark: SparkSession, root: Path, **options: str) -> DataFrame:
 
 def read_columns(frame: DataFrame) -> list[set[str]]:
     """The columns of each source in a query."""
-    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    explained = StringIO()
+    with redirect_stdout(explained):
+        frame.explain(extended=True)
+    plan = explained.getvalue().partition("Optimized Logical Plan")[2].partition("Physical Plan")[0]
     relations = re.findall(r"RelationV2\[(.*?)\] rocketmq", plan)
     return [set(re.findall(r"(\w+)#", relation)) for relation in relations]
 
