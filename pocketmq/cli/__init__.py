@@ -50,6 +50,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "store": "look for damage in a store, and mend it",
         "export": "write the messages of a store to a Parquet file",
         "query": "run Spark SQL over the messages of a store",
+        "spark-pack": "write pocketmq to a file for spark-submit",
     },
     "More": {
         "demo": "see it all work: send, kill a broker, pull, Spark SQL",
@@ -130,7 +131,7 @@ def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
 
 
 def _module(command: str) -> ModuleType:
-    return importlib.import_module(f"pocketmq.cli.{command}")
+    return importlib.import_module(f"pocketmq.cli.{command.replace('-', '_')}")
 
 
 def _overview() -> str:

@@ -82,6 +82,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     """Print the rows; return 0 when Spark could answer."""
     from pocketmq.spark import SparkUnavailable, session
+    from pocketmq.spark.needed_columns import needed
 
     try:
         # Stores are looked at before Spark starts: that takes seconds.
@@ -104,6 +105,10 @@ def run(options: argparse.Namespace) -> int:
             spark.conf.set("spark.sql.shuffle.partitions", _JSON_SHUFFLED)
         create_views(spark, options, stores)
         frame = spark.sql(options.sql)
+        columns = needed(frame)
+        if columns is not None:
+            create_views(spark, options, stores, columns=columns)
+            frame = spark.sql(options.sql)
         if options.json:
             _print_json(frame, options.limit)
         else:
@@ -152,6 +157,7 @@ def create_views(
     options: argparse.Namespace,
     stores: Sequence[StoreSnapshot],
     *,
+    columns: Iterable[str] | None = None,
     json_bytes: int = JSON_BYTES,
 ) -> None:
     """A view for each topic that the statement mentions, or for all if it asks what there is.
@@ -159,8 +165,10 @@ def create_views(
     Making a view costs a tenth of a second, and a store may have thousands of topics. Spark's names
     ignore case: topics whose names are one name to it get no view, for neither may answer for the
     other. A topic without messages only has a view where it is mentioned: brokers make several for
-    themselves. For JSON, partitions have about `json_bytes` of messages.
+    themselves. The views have only `columns`, if these are given. For JSON, partitions have about
+    `json_bytes` of messages.
     """
+    from pocketmq.spark.schema import ddl_of
     from pocketmq.store.scan.topic_table import configured_queues
 
     statement = options.sql.lower()
@@ -192,6 +200,8 @@ def create_views(
             reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // json_bytes))
         # As JSON, since a directory may have a comma in its name.
         paths = [str(root.expanduser().absolute()) for root in options.store]
+        if columns is not None:
+            reader.schema(ddl_of(columns))
         reader.option("paths", msgspec.json.encode(paths).decode())
         reader.load().createOrReplaceTempView("`" + alike[0].replace("`", "``") + "`")
 

@@ -9,7 +9,9 @@ and what to type.
 `spark.read.format("rocketmq")` also works in sessions that are started elsewhere: PySpark finds the
 source through the top-level module `pyspark_rocketmq`. The modules: `options` reads what a user
 asks for, `schema` has the columns as Spark types, `filters` turns pushed filters into a selection,
-`batch_reader` plans and reads, `source` is what Spark is given, `session` and `java` start Spark.
+`batch_reader` plans and reads, `source` is what Spark is given, `registration` tells it what a
+session knows, `needed_columns` finds out what a query
+needs, `session` and `java` start Spark.
 All reading is done by `pocketmq.store.scan`.
 
 Of streams: `stream_reader` says how far there is something to read, `stream_stores` finds the ends
@@ -32,6 +34,8 @@ except ModuleNotFoundError:
     raise
 from pocketmq.spark.java import SparkUnavailable
 from pocketmq.spark.lag import lag
+from pocketmq.spark.needed_columns import pruned
+from pocketmq.spark.registration import register
 from pocketmq.spark.session import session
 
-__all__ = ["RocketMQDataSource", "SparkUnavailable", "lag", "session"]
+__all__ = ["RocketMQDataSource", "SparkUnavailable", "lag", "pruned", "register", "session"]

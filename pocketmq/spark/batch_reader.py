@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,11 +18,12 @@ from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, rea
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import configured_queues
+from pocketmq.store.scan.topic_table import broker_name, configured_queues
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -49,7 +51,7 @@ class RocketMQReader(DataSourceReader):
 
     def _planned(self) -> Sequence[InputPartition]:
         options = self._options
-        stores = [take_snapshot(root) for root in options.roots]
+        stores = [self._snapshot(root) for root in options.roots]
         check_names(stores, options, self._lose)
         limits = limits_per_store(options, len(stores))
         return [
@@ -57,6 +59,11 @@ class RocketMQReader(DataSourceReader):
             for store in stores
             for slices in plan(store, self._request(store.broker_name), limits, self._lose)
         ]
+
+    def _snapshot(self, root: Path) -> StoreSnapshot:
+        """Return a store with the queues that are asked for."""
+        wants = self._request(broker_name(root)).wants
+        return take_snapshot(root, QueueChoice(wants, self._options.wants_topic))
 
     def _request(self, broker: str) -> ScanRequest:
         """Return what is asked of the store of one broker."""
@@ -107,15 +114,16 @@ def check_names(
     records that are asked for of queues without any."""
     # A queue without messages has no files: only the broker's table tells that it is there.
     configured = [configured_queues(store.root) for store in stores]
-    topics = {topic for store in stores for topic, _ in store.queues}.union(*configured)
     option = "subscribe" if options.topics is not None else "assign"
-    for topic in sorted(options.named_topics() - topics):
+    for topic in sorted(options.named_topics().difference(*configured)):
+        if any(store.listing.ids(topic) for store in stores):
+            continue
         known: set[str] = set().union(*map(application_topics, stores))
         raise OptionError(option, topic, f"no such topic; the topics are: {listed(known)}")
 
     def has_messages(option: str, broker: str, topic: str, queue_id: int) -> bool:
         its = [number for number, store in enumerate(stores) if _is_of(store, broker)]
-        if any((topic, queue_id) in stores[number].queues for number in its):
+        if any((topic, queue_id) in stores[number].listing for number in its):
             return True
         if not any(0 <= queue_id < configured[number].get(topic, 0) for number in its):
             raise OptionError(option, _name(broker, topic, queue_id), "there is no such queue")

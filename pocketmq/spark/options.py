@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,7 @@ class Options:
         max_offsets_per_trigger, min_offsets_per_trigger, read_unflushed: the options of these
             names.
         max_trigger_delay: in seconds.
+        parallelism: partitions that are worth having when there is enough to read for each.
     """
 
     roots: tuple[Path, ...]
@@ -121,10 +123,14 @@ class Options:
     min_offsets_per_trigger: int | None
     max_trigger_delay: float
     read_unflushed: bool
+    parallelism: int
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], use: Use = Use.SCHEMA) -> Options:
-        """Read options as Spark gives them. Raises OptionError."""
+    def parse(
+        cls, options: Mapping[str, str], use: Use = Use.SCHEMA, parallelism: int | None = None
+    ) -> Options:
+        """Read options as Spark gives them. `parallelism`: of the session, where it is known; else
+        it is the number of cores of this machine. Raises OptionError."""
         given = by_proper_name(options, NAMES)
         _check_use(given, use)
         chosen = [name for name in _CHOICES if name in given]
@@ -165,12 +171,19 @@ class Options:
             min_offsets_per_trigger=least,
             max_trigger_delay=text.duration("maxTriggerDelay", "15m") / 1000,
             read_unflushed=text.flag("readUnflushed", False),
+            parallelism=parallelism or os.cpu_count() or 1,
         )
 
     def wants(self, broker: str, topic: str, queue_id: int) -> bool:
         """Return whether a queue is asked for. Naming an internal topic is asking for it."""
         if self.queues is not None:
             return queue_id in (self.queues.get(topic, broker) or ())
+        return self.wants_topic(topic)
+
+    def wants_topic(self, topic: str) -> bool:
+        """Return whether queues of a topic may be asked for."""
+        if self.queues is not None:
+            return topic in self.queues.table
         if self.topics is not None:
             return topic in self.topics
         if self.topic_pattern is not None and not self.topic_pattern.fullmatch(topic):

@@ -6,6 +6,7 @@ less: any of the columns, in any order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,8 +31,12 @@ class SchemaError(ValueError):
 
 def ddl(include_metadata: bool) -> str:
     """Return the schema of the source in Spark's words."""
-    columns = ALL_COLUMNS if include_metadata else COLUMNS
-    return ", ".join(f"{name} {_TYPES[str(kind)]}" for name, kind in columns.items())
+    return ddl_of(ALL_COLUMNS if include_metadata else COLUMNS)
+
+
+def ddl_of(names: Iterable[str]) -> str:
+    """Return the schema of some columns in Spark's words."""
+    return ", ".join(f"{name} {_TYPES[str(ALL_COLUMNS[name])]}" for name in names)
 
 
 def arrow_schema(schema: StructType) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.spark.java import find_java, use_java
-from pocketmq.spark.source import RocketMQDataSource
+from pocketmq.spark.registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ def session(
         # PySpark warns that it does not know the newest pandas, which nothing here uses.
         warnings.simplefilter("ignore", FutureWarning)
         started = builder.getOrCreate()
-    started.dataSource.register(RocketMQDataSource)
+    register(started)
     return started
 
 

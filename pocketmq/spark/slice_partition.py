@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def limits_per_store(options: Options, stores: int) -> PartitionLimits:
     """Return how finely to split each of a number of stores."""
     return PartitionLimits(
         least=-(-options.min_partitions // stores),
-        cores=os.cpu_count() or 1,
+        cores=options.parallelism,
         most_records=options.max_records_per_partition,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 import pyspark
 from pyspark.sql.datasource import (
@@ -78,6 +78,9 @@ class RocketMQDataSource(DataSource):
     `DataFrame.write` and `writeStream` send messages instead: see `pocketmq.spark.writer`.
     """
 
+    parallelism: ClassVar[int | None] = None
+    """How many tasks the session runs at once, where it is known; see `registration`."""
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -92,7 +95,7 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns in `schema`."""
-        options = Options.parse(self.options, Use.BATCH)
+        options = Options.parse(self.options, Use.BATCH, self.parallelism)
         wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
         if wanted and _spark_pushes():
             return PushdownReader(options, schema)
@@ -112,7 +115,9 @@ class RocketMQDataSource(DataSource):
                 )
             from pocketmq.spark.stream_reader import RocketMQStreamReader
 
-            return RocketMQStreamReader(Options.parse(self.options, Use.STREAM), schema)
+            return RocketMQStreamReader(
+                Options.parse(self.options, Use.STREAM, self.parallelism), schema
+            )
         except Exception as error:
             return _Refusal(error)
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from pocketmq.spark.options import OptionError, Options
 from pocketmq.spark.stream_offsets import StreamQueue
 from pocketmq.store.scan.flushed import FlushedEnds
+from pocketmq.store.scan.followed_store import FollowedStore
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import broker_name
 from pocketmq.store.store_lock import may_recover
 
@@ -54,6 +55,14 @@ class StreamStores:
                     f"this is a store of the broker {name}, like {other}; a stream keeps offsets "
                     "by the broker's name, so name one of the two",
                 )
+        self._followed = {name: self._follow(name, root) for name, root in self.roots.items()}
+
+    def _follow(self, broker: str, root: Path) -> FollowedStore:
+        options = self._options
+        choice = QueueChoice(
+            lambda topic, queue_id: options.wants(broker, topic, queue_id), options.wants_topic
+        )
+        return FollowedStore(root, choice)
 
     def look(self) -> dict[StreamQueue, QueueEnds]:
         """Take a snapshot of every store; return the queues that the options ask for.
@@ -61,8 +70,7 @@ class StreamStores:
         Raises NoStore.
         """
         self.snapshots = {
-            broker: undisturbed(lambda root=root: take_snapshot(root))  # type: ignore[misc]
-            for broker, root in self.roots.items()
+            broker: undisturbed(store.look) for broker, store in self._followed.items()
         }
         return {
             queue: ends for broker in self.snapshots for queue, ends in self._ends(broker).items()

@@ -47,7 +47,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 def test_commands_that_are_named_exist(page: Path) -> None:
     text = page.read_text()
     shell = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
-    named = re.findall(r"`pocketmq ([a-z]+)", text) + re.findall(r"\bpocketmq ([a-z]+)", shell)
+    named = re.findall(r"`pocketmq ([a-z-]+)", text) + re.findall(r"\bpocketmq ([a-z-]+)", shell)
     assert {*named} <= {*COMMANDS}
     for module in re.findall(r"python -m ([a-z_.]*[a-z_])|`(bench\.[a-z_]+)`", text):
         name = "".join(module)

@@ -65,6 +65,10 @@ class OpenStore:
         """Store messages, and return when they are flushed and in their queue."""
         self._run(self._add(count, topic, queue_id))
 
+    def sent(self, topic: str, queue_id: int) -> int:
+        """How many messages of a queue are stored, also by earlier brokers."""
+        return self._store.max_offset(topic, queue_id)
+
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 

@@ -20,10 +20,9 @@ from pocketmq.store.check.record_scan import (
     FileEnd,
     Found,
     Gap,
-    Records,
-    TopicNames,
     scan_file,
 )
+from pocketmq.store.log.record_blocks import Records, TopicNames
 
 _NAME: Final = re.compile(r"[0-9]{20}")
 # One takes half a second to start, in which this one scans a gigabyte.

@@ -13,8 +13,9 @@ from pocketmq.message.record import Record, RecordError, decode
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.log_check import LogFile, has_data, list_files
 from pocketmq.store.check.queue_check import ranges
-from pocketmq.store.check.record_scan import FileEnd, Gap, Records, TopicNames, scan_file
+from pocketmq.store.check.record_scan import FileEnd, Gap, scan_file
 from pocketmq.store.files import MappedFile, Retirement
+from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.queue_slice import Rows

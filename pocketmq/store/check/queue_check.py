@@ -20,8 +20,8 @@ from pocketmq.message.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from pocketmq.store.check.log_check import common_size
-from pocketmq.store.check.record_scan import Records, TopicNames
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
 

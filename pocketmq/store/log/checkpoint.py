@@ -86,6 +86,19 @@ def _is_exact(raw: ReadableBuffer) -> bool:
     return first == copy and not _damage(raw)
 
 
+def read_entered(path: Path) -> int | None:
+    """Return the physical offset up to which messages are in their consume queues, as the
+    checkpoint at `path` says; None unless our broker wrote it last. Raises OSError."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(raw) < _WRITTEN or not _is_exact(raw):
+        return None
+    _, entered, *_ = _OURS.unpack_from(raw, _FIELDS.size)
+    return int(entered) if entered > 0 else None
+
+
 class Checkpoint:
     """Timestamps (Unix ms) and offsets that survive a crash.
 

@@ -20,6 +20,7 @@ from typing import Any
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.tail import take_snapshot
@@ -45,7 +46,9 @@ def scan(
     """
     root = Path(root).expanduser()
     request = request or ScanRequest()
-    partitions = undisturbed(lambda: plan(take_snapshot(root), request, PartitionLimits()))
+    partitions = undisturbed(
+        lambda: plan(take_snapshot(root, QueueChoice(request.wants)), request, PartitionLimits())
+    )
     # After planning, so that the reader finds every file that the plan speaks of.
     reader = SliceReader(root, columns, selection=request.selection)
     for partition in partitions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.message.checksum import CRC_MASK, crc32
-from pocketmq.message.compression import CompressionError, decompress
+from pocketmq.message.compression import CompressionError, CompressionType, decompress
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.store.scan.gather import Places, content
 from pocketmq.store.scan.segments import Int64Array
@@ -47,6 +48,7 @@ def read_bodies(
 
     Raises:
         TooLarge: they decompress to more than a block should have, and there are several.
+        ModuleNotFoundError: the package of a codec is not installed.
     """
     values = places.gather()
     # The reference takes a record without body as it is.
@@ -62,6 +64,8 @@ def read_bodies(
         if not broken[row]:
             try:
                 body = decompress(values[row].as_py(), int(fields["sys_flag"][row]))
+            except ModuleNotFoundError as error:
+                raise _no_codec(int(fields["sys_flag"][row]), error) from error
             except CompressionError as error:
                 reasons[row] = str(error)
                 broken[row] = True
@@ -71,6 +75,18 @@ def read_bodies(
             raise TooLarge
     values = pc.replace_with_mask(values, pa.array(is_compressed), pa.array(plain, pa.binary()))
     return Bodies(values, broken, reasons)
+
+
+def _no_codec(sys_flag: int, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return an error that says what is to be installed where: it may be an executor's Python."""
+    codec = CompressionType.of(sys_flag).name
+    package = {"lz4": "lz4", "backports": "backports.zstd"}.get((error.name or "").split(".")[0])
+    return ModuleNotFoundError(
+        f"a body is compressed with {codec}, which needs the package {package or error.name}. "
+        f"{sys.executable} does not have it. Type: {sys.executable} -m pip install "
+        f"{package or error.name}; or read without `body`, or with decompress=false",
+        name=error.name,
+    )
 
 
 def _checksums(values: Any) -> Int64Array:

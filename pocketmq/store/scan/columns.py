@@ -48,6 +48,10 @@ METADATA_COLUMNS: Final[dict[str, Any]] = {
     "offsetMsgId": pa.string(),
 }
 ALL_COLUMNS: Final = COLUMNS | METADATA_COLUMNS
+ENTRY_COLUMNS: Final = frozenset(
+    {"topic", "queueId", "brokerName", "queueOffset", "physicalOffset", "storeSize"}
+)
+"""Columns that consume queues know without the log."""
 
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.dtype("S2"))
 # The years 1 to 9999, all that Spark's and Python's times can hold; in ms. Producers may send

@@ -98,6 +98,9 @@ class Places:
             views["inline"][rows] = inline.view("V12")[:, 0]
 
 
+NO_PLACES: Final = Places((), np.empty(0, np.intp), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 def fixed_rows(places: Places, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Ranges of one length (> 12) as an array of a structured dtype of that length."""
     data = places.gather().buffers()[2]

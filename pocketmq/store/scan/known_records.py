@@ -54,6 +54,8 @@ def _entries(queue: QueueSnapshot, start: int) -> Iterable[Int64Array]:
     """Return the physical offsets and sizes of a queue's entries for records from `start` on."""
     if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return  # its records belong to other queues, which may not know them
+    if queue.max_physical() <= start:
+        return
     offset = queue.first_from(start)
     while offset < queue.known_end:
         segment = queue.segments.find(offset * UNIT)

@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.scan.queue_slice import FILLER_SIZE, QueueSlice
 from pocketmq.store.scan.snapshot import QueueSnapshot
 
 SPLIT_BYTES: Final = 128 * 1024 * 1024
@@ -67,8 +68,32 @@ class Wanted:
         return [(physical, size * records // count) for physical, size in entries]
 
     def bytes(self) -> int:
-        """Return the bytes of the records, estimated."""
+        """Return the bytes of the records, estimated if they are many."""
+        entries = self._entries()
+        if entries is not None:
+            sizes = entries["size"]
+            return int(sizes.sum(where=sizes != FILLER_SIZE))
         return sum(size for _, size in self.sample(_SAMPLES))
+
+    def numbers_from(self, places: Sequence[int]) -> list[int]:
+        """Return for each physical offset (in order) how many records lie before it."""
+        entries = self._entries()
+        if entries is not None and not (entries["size"] == FILLER_SIZE).any():
+            return list(map(int, np.searchsorted(entries["physical"], places)))
+        numbers = []
+        begin = 0
+        for place in places:
+            records = range(begin, len(self.slice))
+            begin += bisect_left(records, place, key=lambda number: self.entry(number)[0])
+            numbers.append(begin)
+        return numbers
+
+    def _entries(self) -> EntryArray | None:
+        """Return its entries if they are in memory and there is nothing else."""
+        part = self.slice
+        if part.stop > part.known_end:
+            return None
+        return self.queue.last.array(part.start, part.stop)
 
 
 def partitions(wanted: Sequence[Wanted], limits: PartitionLimits) -> list[list[QueueSlice]]:
@@ -126,9 +151,7 @@ def _pieces(part: Wanted, cuts: Sequence[int]) -> Iterator[QueueSlice]:
     """Return the slice of a queue, cut at physical offsets."""
     whole = part.slice
     begin = 0
-    for cut in cuts:
-        numbers = range(begin, len(whole))
-        end = begin + bisect_left(numbers, cut, key=lambda number: part.entry(number)[0])
+    for end in part.numbers_from(cuts):
         yield whole.cut(whole.offset_of(begin), whole.offset_of(end))
         begin = end
     yield whole.cut(whole.offset_of(begin), whole.stop)

@@ -18,6 +18,7 @@ from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
@@ -103,7 +104,7 @@ class Query:
         return Scan(slices, reader, self.columns, self._tags)
 
     def _plan(self, root: Path) -> list[QueueSlice]:
-        store = take_snapshot(root)
+        store = take_snapshot(root, QueueChoice(self._wants, self._wants_topic))
         for topic in sorted(set(self._topics or ()) - topics_of(store)):
             raise NoTopic(root, topic, listed(application_topics(store)))
         for name, bounds in (("start_offsets", self._starting), ("end_offsets", self._ending)):
@@ -116,8 +117,8 @@ class Query:
         return [part for partition in partitions for part in partition]
 
     def _check_queue(self, store: StoreSnapshot, name: str, topic: str, queue_id: int) -> None:
-        if (topic, queue_id) not in store.queues:
-            queues = listed(f"{topic}/{number}" for topic, number in store.queues)
+        if (topic, queue_id) not in store.listing:
+            queues = listed(f"{topic}/{number}" for topic, number in store.listing)
             raise ValueError(
                 f"{name} names the queue {topic}/{queue_id}, which has no messages in the store "
                 f"{store.root}; queues with messages: {queues}"
@@ -126,6 +127,9 @@ class Query:
             raise ValueError(f"{name} names the queue {topic}/{queue_id}, which is not read")
 
     def _wants(self, topic: str, queue_id: int) -> bool:
+        return self._wants_topic(topic)
+
+    def _wants_topic(self, topic: str) -> bool:
         if self._topics is not None:
             return topic in self._topics
         return self._include_system_topics or not is_internal_topic(topic)
@@ -173,13 +177,13 @@ class Scan:
 
 def topics_of(store: StoreSnapshot) -> set[str]:
     """Return the topics that have messages, and those that the broker has listed in its file."""
-    return {topic for topic, _ in store.queues} | configured_queues(store.root).keys()
+    return store.listing.topics() | configured_queues(store.root).keys()
 
 
 def application_topics(store: StoreSnapshot) -> list[str]:
     """Return the topics that applications use or may use, sorted: those that are read when none is
     named, and those without a message that the broker did not make for itself."""
-    stored, listed = {topic for topic, _ in store.queues}, configured_queues(store.root).keys()
+    stored, listed = store.listing.topics(), configured_queues(store.root).keys()
     known = stored | (listed - own_names(listed))
     return sorted(topic for topic in known if not is_internal_topic(topic))
 

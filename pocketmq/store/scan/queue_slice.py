@@ -49,6 +49,8 @@ class Tail(NamedTuple):
 
     def cut(self, start: int, stop: int) -> Tail:
         """Return those with queue offsets in [start, stop)."""
+        if not len(self.offset):
+            return self  # one object for all slices: a plan has thousands, and is pickled
         begin, end = np.searchsorted(self.offset, (start, stop))
         return Tail(*(column[begin:end] for column in self))
 
@@ -140,7 +142,7 @@ def _entries_from(segments: Segments, offset: int) -> EntryArray:
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     """Return where the files of a consume queue lie."""
-    return root / "consumequeue" / topic / str(queue_id)
+    return Path(root, "consumequeue", topic, str(queue_id))
 
 
 def entries_of(segment: Segment) -> EntryArray:

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pocketmq.message.record import RecordError, decode
 from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
-from pocketmq.store.scan.columns import ALL_COLUMNS, Block
+from pocketmq.store.scan.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.gather import Places
+from pocketmq.store.scan.gather import NO_PLACES, Places
 from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.queue_slice import QueueSlice, Rows
 from pocketmq.store.scan.segments import Segments
@@ -38,6 +38,9 @@ _FIRST_ROWS: Final = 256
 """The first block is small: a LIMIT is often done with it."""
 
 _NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
+
+# What the columns of `ENTRY_COLUMNS` are made of.
+_OF_ENTRIES: Final = np.dtype([("physical_offset", np.int64), ("size", np.int32)])
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -78,6 +81,7 @@ class SliceReader:
         self._strict = fail_on_data_loss
         self._most_inflated = most_inflated
         self._with_bodies = "body" in self._columns
+        self._with_heads = selection.needs_heads or not ENTRY_COLUMNS.issuperset(columns)
         self._first_loss: StoreError | None = None
 
     def read(self, wanted: QueueSlice) -> Iterator[Any]:
@@ -121,6 +125,8 @@ class SliceReader:
 
     def _block(self, wanted: QueueSlice, rows: Rows) -> Block:
         records, rows = self._locate(wanted, rows)
+        if not self._with_heads:
+            return self._of_entries(wanted, rows)
         heads = Heads(records)
         fields, bodies, texts = heads.fields, heads.body, heads.properties
         good = heads.good & (fields["physical_offset"] == rows.physical)
@@ -154,6 +160,22 @@ class SliceReader:
                 self._report(wanted, rows, read.broken, read.reasons)
                 block = block.without(read.broken)
         return block
+
+    def _of_entries(self, wanted: QueueSlice, rows: Rows) -> Block:
+        """Return the records as the consume queue has them. The log is not read: a page of it for
+        each record would come from the disk."""
+        fields = np.empty(len(rows.offset), _OF_ENTRIES)
+        fields["physical_offset"] = rows.physical
+        fields["size"] = rows.size
+        return Block(
+            self._broker_name,
+            wanted.topic,
+            wanted.queue_id,
+            rows.offset,
+            fields,
+            NO_PLACES,
+            decompress=self._decompress,
+        )
 
     def _locate(self, wanted: QueueSlice, rows: Rows) -> tuple[Places, Rows]:
         """Return where the records lie in the mapped files, and the rows that lie in any."""

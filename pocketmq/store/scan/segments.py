@@ -7,9 +7,11 @@ short, the first ones expired. What it has mapped stays readable when a broker r
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Final, TypeVar
@@ -47,11 +49,11 @@ class Mappings:
         self._limit = limit
         # Not by segments, which know their mappings: a cycle would keep descriptors until it is
         # collected.
-        self._recent: OrderedDict[tuple[Path, int], ByteArray] = OrderedDict()
+        self._recent: OrderedDict[tuple[Path, str, int], ByteArray] = OrderedDict()
 
     def bytes_of(self, segment: Segment) -> ByteArray:
         """Return the content of a file. Raises FileNotFoundError."""
-        key = segment.path, segment.size
+        key = segment.directory, segment.name, segment.size
         found = self._recent.get(key)
         if found is not None:
             self._recent.move_to_end(key)
@@ -68,18 +70,24 @@ class Segment:
     """One file.
 
     Attributes:
-        path: where it lies.
+        directory, name: where it lies.
         base: the offset of its first byte within the run.
         size: bytes when the run was listed.
     """
 
-    __slots__ = ("_mappings", "base", "path", "size")
+    __slots__ = ("_mappings", "base", "directory", "name", "size")
 
-    def __init__(self, path: Path, base: int, size: int, mappings: Mappings) -> None:
-        self.path = path
-        self.base = base
+    def __init__(self, directory: Path, name: str, size: int, mappings: Mappings) -> None:
+        self.directory = directory
+        self.name = name
+        self.base = int(name)
         self.size = size
         self._mappings = mappings
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self.directory / self.name
 
     @property
     def bytes(self) -> ByteArray:
@@ -101,14 +109,13 @@ class Segments:
     def __init__(self, directory: Path, mappings: Mappings | None = None) -> None:
         self.directory = directory
         mappings = mappings or Mappings()
-        found = []
-        for path in _listed(directory):
-            with contextlib.suppress(FileNotFoundError):
-                size = path.stat().st_size
-                if size:  # one of 0 bytes was created when the process ended
-                    found.append(Segment(path, int(path.name), size, mappings))
-        self.all = sorted(found, key=lambda segment: segment.base)
-        self._bases = np.array([segment.base for segment in self.all], np.int64)
+        # One of 0 bytes was created when the process ended.
+        self.all = [
+            Segment(directory, name, size, mappings)
+            for name, size in sorted(_listed(directory))
+            if size
+        ]
+        self._bases = [segment.base for segment in self.all]
 
     @property
     def begin(self) -> int:
@@ -122,19 +129,25 @@ class Segments:
 
     def indexes(self, offsets: Int64Array) -> npt.NDArray[np.intp]:
         """For each offset the index in `all` of the file it lies in or behind; -1 before all."""
-        return np.searchsorted(self._bases, offsets, side="right") - 1
+        bases = np.array(self._bases, np.int64)
+        return np.searchsorted(bases, offsets, side="right") - 1
 
     def find(self, offset: int) -> Segment | None:
         """Return the file that holds the byte at `offset`."""
-        index = int(np.searchsorted(self._bases, offset, side="right")) - 1
+        index = bisect_right(self._bases, offset) - 1
         if index < 0:
             return None
         segment = self.all[index]
         return segment if offset < segment.base + segment.size else None
 
 
-def _listed(directory: Path) -> list[Path]:
-    try:
-        return [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def _listed(directory: Path) -> Iterator[tuple[str, int]]:
+    """Return the names of the files of a run, and how many bytes each has."""
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        os.scandir(directory) as entries,
+    ):
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                    yield entry.name, entry.stat().st_size

@@ -73,6 +73,11 @@ class Selection:
             tag_codes=frozenset.intersection(*codes) if codes else None,
         )
 
+    @property
+    def needs_heads(self) -> bool:
+        """Whether it takes the head of a record to tell."""
+        return (self.store_timestamp, self.born_timestamp) != (EVERYTHING, EVERYTHING)
+
     def rows(self, rows: Rows, topic: str) -> Rows:
         """Return those of `rows` that may be wanted, as far as the consume queue tells."""
         masks = [

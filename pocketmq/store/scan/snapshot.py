@@ -13,8 +13,8 @@ import logging
 import os
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,7 +23,10 @@ import numpy as np
 from pocketmq.message.record import MIN_RECORD
 from pocketmq.message.sysflag import BORN_HOST_V6
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.log.checkpoint import read_entered
 from pocketmq.store.scan.errors import NoStore
+from pocketmq.store.scan.queue_end import NO_ENTRIES, fills, last_entries, next_entries
+from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
 from pocketmq.store.scan.queue_slice import (
     FILLER_SIZE,
     NO_TAIL,
@@ -68,6 +71,7 @@ class QueueSnapshot:
 
     Attributes:
         segments: the files of its consume queue.
+        last: the last entries of its consume queue, some of which may lie behind `known_end`.
         tail: set when the commit log has been looked through.
     """
 
@@ -77,6 +81,7 @@ class QueueSnapshot:
         self.segments = segments
         self.min_offset = self.known_end = segments.begin // UNIT
         self.tail: Tail = NO_TAIL
+        self.last = NO_ENTRIES
 
     @property
     def max_offset(self) -> int:
@@ -86,6 +91,8 @@ class QueueSnapshot:
     def entry(self, offset: int) -> tuple[int, int]:
         """Return the physical offset and size that the entry at a queue offset below `known_end`
         has; those of a filler where its file is missing."""
+        if self.last.begin <= offset < self.last.end:
+            return self.last.entry(offset)
         segment = self.segments.find(offset * UNIT)
         if segment is None:
             return 0, FILLER_SIZE
@@ -103,6 +110,12 @@ class QueueSnapshot:
     def first_from(self, physical: int, low: int | None = None) -> int:
         """Return the lowest offset ≥ `low` whose entry points at `physical` or behind it."""
         offsets = range(self.min_offset if low is None else low, self.known_end)
+        # Nearly always it is one of the two ends.
+        if not offsets or self._is_from(offsets.start, physical):
+            return offsets.start
+        at, size = self.entry(offsets.stop - 1)
+        if size != FILLER_SIZE and at < physical:
+            return offsets.stop
         return offsets.start + bisect_left(
             offsets, True, key=lambda offset: self._is_from(offset, physical)
         )
@@ -121,21 +134,39 @@ class QueueSnapshot:
 
     def find_end(self, *, crashed: bool) -> None:
         """Count the entries. After a crash there may be holes between them: the first one in the
-        last files is the end. Else they are gapless, and halving is enough."""
+        last files is the end. Raises FileNotFoundError."""
         for segment in self.segments.all[-_SCANNED_FILES:]:
-            sizes = entries_of(segment)["size"]
-            if crashed:
-                empty = sizes <= 0
-                count = int(np.argmax(empty)) if empty.any() else len(sizes)
-            else:
-                count = bisect_left(range(len(sizes)), True, key=lambda at: int(sizes[at]) <= 0)
-            self.known_end = segment.base // UNIT + count
-            if count * UNIT < segment.size:
+            last = last_entries(segment.path, segment.size, gapless=not crashed)
+            self.known_end = segment.base // UNIT + last.end
+            if last.end:
+                self.last = last.behind(segment.base // UNIT)
+            if last.end * UNIT < segment.size:
                 break
+
+    def advance(self) -> bool:
+        """Take the entries that a broker has added since, if the queue is the one it was and that
+        is one small read; else return False, and the queue has to be read anew."""
+        if not self.min_offset < self.known_end < self.last.end + 1:
+            return False
+        last = self.known_end - 1
+        segment = self.segments.find(last * UNIT)
+        if segment is None:
+            return False
+        try:
+            content = next_entries(segment.path, last - segment.base // UNIT)
+        except FileNotFoundError:
+            return False
+        if not content or fills(content) or content[:UNIT] != self.last.one(last):
+            return False
+        if last * UNIT + len(content) >= segment.base + segment.size:
+            return False  # the next file may be there
+        self.last = self.last.joined(last, content)
+        self.known_end = self.last.end
+        return True
 
     def after_fillers(self, offset: int) -> int:
         """Return the lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
-        while offset < self.known_end:
+        while offset < self.known_end and self.entry(offset)[1] == FILLER_SIZE:
             segment = self.segments.find(offset * UNIT)
             if segment is None:  # a file is missing
                 begins = (each.base // UNIT for each in self.segments.all)
@@ -143,8 +174,6 @@ class QueueSnapshot:
                 continue
             sizes = entries_of(segment)["size"][offset - segment.base // UNIT :]
             sizes = sizes[: self.known_end - offset]
-            if sizes[0] != FILLER_SIZE:
-                return offset
             real = np.flatnonzero(sizes != FILLER_SIZE)
             if len(real):
                 return offset + int(real[0])
@@ -160,25 +189,53 @@ class QueueSnapshot:
 class StoreSnapshot:
     """The store at `root` as its consume queues know it now; `tail.take_snapshot` completes it.
 
+    Args:
+        choice: the queues that are needed. Others are not opened, unless that is how to find out
+            where all entries end.
+        before: an earlier snapshot with the same choice. Both must be of the same run of a broker
+            that has the store open. Its queues are taken over, and must not be used any more.
+
     Attributes:
+        listing: which queues there are.
         queues: by topic and queue id.
         log: the files of the commit log.
+        entered: the physical offset before which all records are in their queues; None where that
+            has to be found out.
 
     Raises:
         NoStore: there is none.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, choice: QueueChoice = EVERY_QUEUE, before: StoreSnapshot | None = None
+    ) -> None:
         self.root = root
         check_store(root)
-        self.broker_name = broker_name(root)
-        self.state = _state(root)
-        self._mappings = Mappings()
+        self.state = state_of(root)
+        self._mappings: Mappings = before._mappings if before else Mappings()
+        self.listing = QueueListing(root)
+        # Without a queue, none of the records is in one, whatever the checkpoint says.
+        closed = self.state is State.CLEAN and self.listing
+        self.entered = read_entered(root / "checkpoint") if closed else None
+        # Where the end of all entries has to be found out, it takes all queues.
+        is_whole = self.state is not State.OPEN and self.entered is None
+        self.choice = EVERY_QUEUE if is_whole else choice
         # The queues first: what they point at is in the log by then.
-        self.queues = dict(self._read_queues())
+        known: dict[tuple[str, int], QueueSnapshot] = before.queues if before else {}
+        self.queues: dict[tuple[str, int], QueueSnapshot] = {
+            name: self._read_queue(*name, known.get(name))
+            for name in self.listing.chosen(self.choice)
+        }
         self.log = Segments(root / "commitlog", self._mappings)
+        if before and before.log.begin != self.log.begin:
+            self.queues = {name: self._read_queue(*name) for name in self.queues}
         for queue in self.queues.values():
             self._trim(queue)
+
+    @cached_property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+        return broker_name(self.root)
 
     def place(self, physical: int) -> Place | None:
         """Return what the record at `physical` says of itself; None where there can be none."""
@@ -194,13 +251,14 @@ class StoreSnapshot:
         """Return the files of a consume queue."""
         return Segments(queue_directory(self.root, topic, queue_id), self._mappings)
 
-    def _read_queues(self) -> Iterator[tuple[tuple[str, int], QueueSnapshot]]:
-        for path in sorted((self.root / "consumequeue").glob("*/*/")):
-            if path.name.isdecimal():
-                topic, queue_id = path.parent.name, int(path.name)
-                queue = QueueSnapshot(topic, queue_id, self.queue_segments(topic, queue_id))
-                queue.find_end(crashed=self.state is State.CRASHED)
-                yield (topic, queue_id), queue
+    def _read_queue(
+        self, topic: str, queue_id: int, before: QueueSnapshot | None = None
+    ) -> QueueSnapshot:
+        if before is not None and before.advance():
+            return before
+        queue = QueueSnapshot(topic, queue_id, self.queue_segments(topic, queue_id))
+        queue.find_end(crashed=self.state is State.CRASHED)
+        return queue
 
     def _trim(self, queue: QueueSnapshot) -> None:
         """Take only entries whose records the log has: the oldest may have expired, the last may
@@ -240,7 +298,8 @@ def check_store(root: Path) -> None:
         raise NoStore(root)
 
 
-def _state(root: Path) -> State:
+def state_of(root: Path) -> State:
+    """Return how the last process that had the store at `root` left it."""
     abort = root / ABORT_FILE
     if not abort.exists():
         return State.CLEAN

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pocketmq.store.errors import StoreClosed
 from pocketmq.store.local_path import ONLY_LOCAL, is_remote
 from pocketmq.store.scan.query import Query, QueryOptions, Scan, application_topics
+from pocketmq.store.scan.queue_listing import NO_QUEUE
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import check_store
 from pocketmq.store.scan.tail import take_snapshot
@@ -76,7 +77,7 @@ class StoredMessages:
         the two that bear the names of the broker and its cluster.
         """
         self._check_open()
-        store = undisturbed(lambda: take_snapshot(self.directory))
+        store = undisturbed(lambda: take_snapshot(self.directory, NO_QUEUE))
         return application_topics(store)
 
     def batches(

@@ -11,20 +11,20 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import numpy as np
 
-from pocketmq.message.checksum import body_crc
 from pocketmq.message.limits import TOPIC_PATTERN
-from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK, Record, RecordError, decode, peek
+from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK, RecordError, decode, peek
 from pocketmq.store.dispatch import has_queue_entry
+from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
 from pocketmq.store.scan.known_records import KnownRecords
+from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import Tail
-from pocketmq.store.scan.segments import Segments, undisturbed
+from pocketmq.store.scan.segments import Segment, Segments, undisturbed
 from pocketmq.store.scan.snapshot import QueueSnapshot, State, StoreSnapshot
 
 log = logging.getLogger(__name__)
@@ -44,11 +44,24 @@ class _Growing:
         self.max_physical = queue.max_physical()
         self.columns = tuple(array("q") for _ in range(4))
 
-    def add(self, record: Record) -> None:
+    def extend(self, found: Tail) -> None:
+        """Enter records, in the order of the log."""
+        offset = found.offset
+        one_by_one = len(offset)
+        if (np.diff(offset) > 0).all():  # nearly always
+            one_by_one = 1 + int(np.searchsorted(offset[1:], self.end))
+        for row in zip(*(column[:one_by_one].tolist() for column in found), strict=True):
+            self._add(*row)
+        if one_by_one < len(offset):
+            for column, values in zip(self.columns, found, strict=True):
+                column.frombytes(values[one_by_one:].tobytes())
+            self.end = int(offset[-1]) + 1
+            self.max_physical = int(found.physical[-1] + found.size[-1])
+
+    def _add(self, offset: int, physical: int, size: int, store_timestamp: int) -> None:
         """Enter a record, unless it is known. A newer one wins over an older one of its offset:
         the queue began anew after its topic had been deleted."""
         queue = self.queue
-        offset, physical = record.queue_offset, record.physical_offset
         if offset < self.end:
             if physical < self.max_physical and not self._is_older(offset, physical):
                 return
@@ -56,11 +69,11 @@ class _Growing:
         elif offset > self.end and self.end == queue.min_offset:
             queue.min_offset = queue.known_end = offset
         for column, value in zip(
-            self.columns, (offset, physical, record.size, record.store_timestamp), strict=True
+            self.columns, (offset, physical, size, store_timestamp), strict=True
         ):
             column.append(value)
         self.end = offset + 1
-        self.max_physical = physical + record.size
+        self.max_physical = physical + size
 
     def tail(self) -> Tail:
         return Tail(*(np.array(column, np.int64) for column in self.columns))
@@ -85,15 +98,20 @@ class _Growing:
             del column[at:]
 
 
-def take_snapshot(root: Path) -> StoreSnapshot:
+def take_snapshot(
+    root: Path, choice: QueueChoice = EVERY_QUEUE, before: StoreSnapshot | None = None
+) -> StoreSnapshot:
     """Return the store at `root` as it is now, with the records that only its commit log knows.
+
+    Queues that are not of `choice` need not be in it. They are not even opened if a broker has the
+    store open, or if this broker closed it. `before`: see `StoreSnapshot`.
 
     Raises:
         NoStore: there is none.
     """
 
     def take() -> StoreSnapshot:
-        snapshot = StoreSnapshot(root)
+        snapshot = StoreSnapshot(root, choice, before)
         if snapshot.state is not State.OPEN:
             TailSearch(snapshot).run()
         return snapshot
@@ -107,7 +125,7 @@ class TailSearch:
     def __init__(self, snapshot: StoreSnapshot) -> None:
         self._snapshot = snapshot
         self._log: Segments = snapshot.log
-        self._queues = {key: _Growing(queue) for key, queue in snapshot.queues.items()}
+        self._queues: dict[tuple[str, int], _Growing] = {}  # those with records to enter
 
     def run(self) -> None:
         """Fill in `tail`, `known_end` and perhaps `min_offset` of every queue, and add queues."""
@@ -126,11 +144,12 @@ class TailSearch:
                     at,
                 )
         for key, growing in self._queues.items():
-            queue = growing.queue
-            if end < growing.max_physical and not len(growing.columns[0]):
+            growing.queue.tail = growing.tail()
+            self._snapshot.queues[key] = growing.queue
+            self._snapshot.listing.add(*key)
+        for key, queue in self._snapshot.queues.items():
+            if key not in self._queues and end < queue.max_physical():
                 queue.known_end = queue.first_from(end)
-            queue.tail = growing.tail()
-            self._snapshot.queues[key] = queue
 
     def _start(self) -> int:
         """Return where the walk begins: everything before has its entry.
@@ -140,15 +159,16 @@ class TailSearch:
         """
         snapshot = self._snapshot
         if snapshot.state is State.CLEAN:
-            return max(self._log.begin, *(q.max_physical for q in self._queues.values()), 0)
+            ends = (queue.max_physical() for queue in snapshot.queues.values())
+            return max(self._log.begin, *ends, snapshot.entered or 0)
         path = snapshot.root / "checkpoint"
         raw = path.read_bytes()[: _CHECKPOINT.size] if path.exists() else b""
         if len(raw) < _CHECKPOINT.size:
             return self._log.begin
         certain = min(_CHECKPOINT.unpack(raw)) - _SAFETY_MS
         start = self._log.begin
-        for growing in self._queues.values():
-            start = max(start, self._last_stored_by(growing.queue, certain))
+        for queue in snapshot.queues.values():
+            start = max(start, self._last_stored_by(queue, certain))
         return start
 
     def _last_stored_by(self, queue: QueueSnapshot, timestamp: int) -> int:
@@ -169,57 +189,77 @@ class TailSearch:
 
     def _walk(self, start: int, known: KnownRecords) -> tuple[int, str]:
         """Enter the unknown records from `start` on; where that ends, and why."""
-        try:
-            for record in _unknown_records(self._log, start, known):
-                growing = self._growing(record)
-                if growing is not None:
-                    _check_crc(record)
-                    growing.add(record)
-        except RecordError as error:
-            return error.offset, error.reason
+        at = start
+        while (segment := self._log.find(at)) is not None:
+            at, reason = self._walk_file(segment, at, known)
+            if reason:
+                return at, reason
+            at = segment.base + segment.size
         return self._log.end, "the files end, or one is missing"
 
-    def _growing(self, record: Record) -> _Growing | None:
-        """Return the queue a record belongs to; None for records that have no place in a queue."""
-        if not (
-            has_queue_entry(record.sys_flag)
-            and record.queue_id >= 0
-            and 0 <= record.queue_offset < _MAX_OFFSET
-            and TOPIC_PATTERN.fullmatch(record.topic)
-        ):
-            return None
-        key = (record.topic, record.queue_id)
+    def _walk_file(self, segment: Segment, start: int, known: KnownRecords) -> tuple[int, str]:
+        """Enter the unknown records of a file; where that ends, and why if it is too early."""
+        view, base = segment.view, segment.base
+        topics = TopicNames()
+        at = start
+        while (at := known.behind(at)) < base + segment.size - MIN_BLANK:
+            if peek(view, at - base)[1] == BLANK_MAGIC:
+                break
+            next_known = known.next(at)
+            stop = segment.size if next_known is None else min(segment.size, next_known - base)
+            block = read_block(view, base, at - base, stop, topics)
+            if block is not None:
+                self._enter(segment, block.records, topics)
+                at = base + block.end
+            if block is None or (block.is_bad and peek(view, at - base)[1] != BLANK_MAGIC):
+                return at, _why(view, base, at)
+        return at, ""
+
+    def _enter(self, segment: Segment, records: Records, topics: TopicNames) -> None:
+        """Enter records of a file into their queues."""
+        sys_flag, flags = np.unique(records.sys_flag, return_inverse=True)
+        has_entry = np.array([has_queue_entry(flag) for flag in sys_flag.tolist()], bool)[flags]
+        fits = has_entry & (records.queue_id >= 0)
+        fits &= (records.queue_offset >= 0) & (records.queue_offset < _MAX_OFFSET)
+        found = Tail(
+            records.queue_offset,
+            records.at.astype(np.int64) + segment.base,
+            records.size.astype(np.int64),
+            store_timestamps(segment.view, records),
+        )
+        queue = records.topic.astype(np.int64) << 32 | records.queue_id
+        order = np.argsort(queue[fits], kind="stable")
+        chosen = np.flatnonzero(fits)[order]
+        queue = queue[chosen]
+        begins = np.flatnonzero(np.diff(queue, prepend=-1))
+        for rows in np.split(chosen, begins[1:]):
+            if len(rows):
+                topic = topics.names[records.topic[rows[0]]]
+                growing = self._growing(topic, int(records.queue_id[rows[0]]))
+                if growing is not None:
+                    growing.extend(Tail(*(column[rows] for column in found)))
+
+    def _growing(self, topic: str, queue_id: int) -> _Growing | None:
+        """Return a queue; None for one that there cannot be, or that is not wanted."""
+        key = (topic, queue_id)
         growing = self._queues.get(key)
-        if growing is None:
-            growing = _Growing(QueueSnapshot(*key, self._snapshot.queue_segments(*key)))
-            self._queues[key] = growing
+        if growing is not None or not TOPIC_PATTERN.fullmatch(topic):
+            return growing
+        queue = self._snapshot.queues.get(key)
+        if queue is None and not self._snapshot.choice.queue(*key):
+            self._snapshot.listing.add(*key)
+            return None
+        queue = queue or QueueSnapshot(*key, self._snapshot.queue_segments(*key))
+        growing = self._queues[key] = _Growing(queue)
         return growing
 
 
-def _unknown_records(segments: Segments, start: int, known: KnownRecords) -> Iterator[Record]:
-    """Return the records from `start` on, without the known ones.
-
-    Ends with the files, or where one is missing.
-
-    Raises RecordError with a physical offset where there is no record.
-    """
-    at = start
-    while (segment := segments.find(at)) is not None:
-        view, base = segment.view, segment.base
-        while (at := known.behind(at)) < base + segment.size - MIN_BLANK:
-            try:
-                if peek(view, at - base)[1] == BLANK_MAGIC:
-                    break
-                record = decode(view, at - base, check_crc=False)
-            except RecordError as error:
-                raise RecordError(at, error.reason) from None
-            if record.physical_offset != at:
-                raise RecordError(at, f"a record that belongs to {record.physical_offset}")
-            at += record.size
-            yield record
-        at = base + segment.size
-
-
-def _check_crc(record: Record) -> None:
-    if body_crc(record.body) != record.body_crc:
-        raise RecordError(record.physical_offset, "the body's CRC is wrong")
+def _why(view: memoryview, base: int, at: int) -> str:
+    """Return why there is no record at a physical offset in a file."""
+    try:
+        record = decode(view, at - base)
+    except RecordError as error:
+        return error.reason
+    if record.physical_offset != at:
+        return f"a record that belongs to {record.physical_offset}"
+    return "it reaches into the next record"

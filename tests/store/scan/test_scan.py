@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.identity import pack_host
 from pocketmq.message.record import MAGIC_V2
+from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
@@ -238,3 +240,33 @@ async def test_a_store_that_a_broker_is_writing_to(tmp_path: Path) -> None:
     finally:
         await store.close()
     assert len(read()) == written
+
+
+def test_what_the_queues_know_is_read_without_the_log(tmp_path: Path) -> None:
+    store = MadeStore(tmp_path)
+    for number in range(300):
+        store.put("AB"[number % 2], number % 3, b"body")
+    root = store.write()
+    columns = ["topic", "queueId", "brokerName", "queueOffset", "physicalOffset", "storeSize"]
+    whole = rows_of(scan(root, [*columns, "flag"]))
+    [log] = (root / "commitlog").glob(f"{0:020d}")
+    few = scan(root, columns)
+    first = next(few).to_pylist()
+    with log.open("r+b") as file:  # in place: it is mapped
+        file.write(bytes(log.stat().st_size))
+    found = first + rows_of(few)
+    assert found == [{name: row[name] for name in columns} for row in whole]
+
+
+def test_a_codec_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MadeStore(tmp_path)
+    body = compress(b"x" * 100, CompressionType.LZ4, 5)
+    store.put(body=body, sys_flag=COMPRESSED | CompressionType.LZ4 << COMPRESSION_TYPE_SHIFT)
+    root = store.write()
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(ModuleNotFoundError, match=r"compressed with LZ4, which needs .* lz4"):
+        rows_of(scan(root, ["body"]))
+    assert len(rows_of(scan(root, ["queueOffset", "flag"]))) == 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message.compression import CompressionType, compress
+from pocketmq.message.identity import pack_host
+from pocketmq.message.sysflag import BORN_HOST_V6, TRANSACTION_PREPARED
 from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost
@@ -418,3 +422,34 @@ def test_any_damage_is_an_error_or_left_out(
         found = [row["queueOffset"] for row in rows_of(reader.read(part))]
         assert len(found) <= max(len(part), 0)
     assert reader.skipped <= 40
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_log_alone_tells_what_the_queues_did(tmp_path: Path, seed: int) -> None:
+    chosen = random.Random(seed)
+    made = MadeStore(tmp_path, segment_size=65_536)
+    for _ in range(1_000):
+        body = b"x" * chosen.randrange(1, 90)
+        match chosen.randrange(9):
+            case 0:  # in no queue
+                made.put("P", 0, body, entry=False, sys_flag=TRANSACTION_PREPARED)
+            case 1:
+                host = pack_host("2001:db8::1", 40001)
+                made.put("V6", 0, body, sys_flag=BORN_HOST_V6, born_host=host)
+            case _:
+                made.put("TUV"[chosen.randrange(3)], chosen.randrange(3), body)
+    root = made.write()
+    known = {
+        name: [queue.entry(offset) for offset in range(queue.max_offset)]
+        for name, queue in take_snapshot(root).queues.items()
+    }
+    shutil.rmtree(root / "consumequeue")
+    alone = take_snapshot(root)
+    assert alone.queues.keys() == known.keys()
+    for name, entries in known.items():
+        tail = alone.queues[name].tail
+        assert tail.offset.tolist() == list(range(len(entries)))
+        assert list(zip(tail.physical.tolist(), tail.size.tolist(), strict=True)) == entries
+        places = [alone.place(physical) for physical in tail.physical.tolist()]
+        times = [place.store_timestamp for place in places if place is not None]
+        assert tail.store_timestamp.tolist() == times

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -14,11 +16,13 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.snapshot import State, StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from tests.store.made_store import NOW, MadeStore
+from tests.spark.stream_store import OpenStore
+from tests.store.made_store import NOW, MadeStore, held_open, unpack_golden, write
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +218,72 @@ def test_a_gap_in_the_queue_offsets_is_no_records(tmp_path: Path) -> None:
         partitions = plan(snapshot, ScanRequest(), limits)
         assert len(partitions) == count
         assert covered(partitions) == everything
+
+
+ONLY_A = QueueChoice(lambda *queue: queue == ("A", 1), lambda topic: topic == "A")
+
+
+def two_topics(root: Path) -> MadeStore:
+    made = MadeStore(root)
+    for number in range(40):
+        made.put("AB"[number % 2], number // 2 % 2)
+    return made
+
+
+def test_an_open_store_is_asked_for_the_wanted_queues_only(tmp_path: Path) -> None:
+    root = two_topics(tmp_path).write()
+    with held_open(root):
+        snapshot = take_snapshot(root, ONLY_A)
+    assert snapshot.queues.keys() == {("A", 1)}
+    assert set(snapshot.listing) == {(topic, number) for topic in "AB" for number in range(2)}
+    assert snapshot.queues["A", 1].max_offset == 10
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_closed_store_tells_where_entries_end(tmp_path: Path, is_ours: bool) -> None:
+    """This broker's checkpoint does; the official broker's has no copy of its first 40 bytes."""
+    made = two_topics(tmp_path)
+    entered = made.put("B", 0)
+    made.put("A", 1, b"only in the log", entry=False)
+    made.put("New", 0, b"only in the log", entry=False)
+    root = made.write()
+    fields = b"\1" * 40
+    ours = fields + struct.pack(">q16xqq", entered, 0, 0) if is_ours else bytes(80)
+    content = fields + ours + struct.pack(">I", crc32(ours) if is_ours else 0)
+    write(root / "checkpoint", content.ljust(4096, b"\0"))
+    snapshot = take_snapshot(root, ONLY_A)
+    assert snapshot.queues["A", 1].max_offset == 11
+    assert (("B", 0) in snapshot.queues) is not is_ours
+    assert set(snapshot.listing) == set(take_snapshot(root).listing)
+    assert ("New", 0) in snapshot.listing
+
+
+def test_a_broker_that_has_stopped_leaves_word_of_where_entries_end(tmp_path: Path) -> None:
+    with OpenStore(tmp_path) as store:
+        store.add(30, "A", 1)
+        store.add(20, "B", 0)
+    snapshot = take_snapshot(tmp_path, ONLY_A)
+    assert snapshot.state is State.CLEAN
+    assert snapshot.queues.keys() == {("A", 1)}
+    assert snapshot.queues["A", 1].max_offset == 30
+    assert set(snapshot.listing) == {("A", 1), ("B", 0)}
+
+
+def test_of_a_store_that_the_official_broker_closed_all_queues_are_read(tmp_path: Path) -> None:
+    root = unpack_golden("clean", tmp_path)
+    whole = take_snapshot(root)
+    for topic, queue_id in whole.queues:
+        one = take_snapshot(root, QueueChoice(lambda *queue, one=(topic, queue_id): queue == one))
+        assert one.queues.keys() == whole.queues.keys()
+        assert one.queues[topic, queue_id].max_offset == whole.queues[topic, queue_id].max_offset
+
+
+def test_our_checkpoint_does_not_count_when_the_official_broker_was_last(tmp_path: Path) -> None:
+    with OpenStore(tmp_path) as store:
+        store.add(30, "A", 1)
+        store.add(20, "B", 0)
+    checkpoint = tmp_path / "checkpoint"
+    content = checkpoint.read_bytes()
+    # It writes its own fields only, here the time of a later message.
+    checkpoint.write_bytes(struct.pack(">q", NOW * 2) + content[8:])
+    assert take_snapshot(tmp_path, ONLY_A).queues.keys() == {("A", 1), ("B", 0)}

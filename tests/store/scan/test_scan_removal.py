@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,12 +38,17 @@ def planned(root: Path) -> QueueSlice:
     return whole
 
 
-def before_mapping(
+def before_reading(
     monkeypatch: pytest.MonkeyPatch, path: Path, remove: Callable[[], object]
 ) -> None:
-    """Calls `remove` once, when a file that was listed is about to be mapped."""
-    map_file = Mappings.bytes_of
+    """Calls `remove` once, when a file that was listed is about to be mapped or opened."""
+    map_file, open_file = Mappings.bytes_of, os.open
     pending = [remove]
+
+    def opened(file: Any, *arguments: Any, **named: Any) -> int:
+        if pending and file == path:
+            pending.pop()()
+        return open_file(file, *arguments, **named)
 
     def bytes_of(self: Mappings, segment: Segment) -> Any:
         if pending and segment.path == path:
@@ -50,6 +56,7 @@ def before_mapping(
         return map_file(self, segment)
 
     monkeypatch.setattr(Mappings, "bytes_of", bytes_of)
+    monkeypatch.setattr(os, "open", opened)
 
 
 def test_the_first_file_of_the_log_goes_between_planning_and_reading(tmp_path: Path) -> None:
@@ -101,7 +108,7 @@ def test_a_file_of_a_queue_goes_after_it_was_listed(
     wanted = planned(root)
     first, second, *_ = files(root, "consumequeue/T/0")
     kept = int(second.name) // 20
-    before_mapping(monkeypatch, first, first.unlink)
+    before_reading(monkeypatch, first, first.unlink)
     reader = SliceReader(root, ["queueOffset"], fail_on_data_loss=False)
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     assert rows == list(range(kept, 600))
@@ -114,7 +121,7 @@ def test_files_go_while_a_scan_is_planned(
 ) -> None:
     root = filled(tmp_path)
     first = files(root, directory)[0]
-    before_mapping(monkeypatch, first, first.unlink)
+    before_reading(monkeypatch, first, first.unlink)
     stored_from_the_first_on = ScanRequest(selection=Selection(store_timestamp=Range(NOW, None)))
     batches = scan(root, ["queueOffset"], stored_from_the_first_on)
     rows = [row["queueOffset"] for row in rows_of(batches)]
@@ -130,7 +137,7 @@ def test_a_topic_goes_while_a_scan_is_planned(
     store.put("Kept")
     root = store.write()
     topic = root / "consumequeue" / "Gone"
-    before_mapping(monkeypatch, topic / "0" / f"{0:020d}", lambda: shutil.rmtree(topic))
+    before_reading(monkeypatch, topic / "0" / f"{0:020d}", lambda: shutil.rmtree(topic))
     # A closed store's records without entries would be found in its log.
     with held_open(root):
         assert [row["topic"] for row in rows_of(scan(root, ["topic"]))] == ["Kept"]
@@ -141,6 +148,6 @@ def test_a_store_that_goes_altogether_is_no_store(
 ) -> None:
     root = filled(tmp_path / "store")
     last = files(root, "consumequeue/T/0")[-1]
-    before_mapping(monkeypatch, last, lambda: shutil.rmtree(root))
+    before_reading(monkeypatch, last, lambda: shutil.rmtree(root))
     with pytest.raises(NoStore):
         rows_of(scan(root))
