@@ -21,14 +21,6 @@ from tests.spark.stream_store import GrowingStore
 from tests.tables.rows_in import dead_letters_in, rows_in
 
 PROJECT = Path(__file__).parents[2]
-#: Says when the work begins, so that kills do not hit the start of the interpreter.
-EXPORT = """
-import sys
-import pocketmq.tables.delta_table, pocketmq.tables.exports, pocketmq.tables.parquet_table
-from pocketmq.cli import main
-print("ready", flush=True)
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 class Outcome(NamedTuple):
@@ -58,18 +50,24 @@ def run(directory: Path, kills: int, format: str, seed: int = 1) -> Outcome:
         stored += 4000
         store.write()
         with subprocess.Popen(
-            [sys.executable, "-c", EXPORT, *arguments],
-            cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            [sys.executable, "-m", "pocketmq", *arguments],
+            cwd=PROJECT, stderr=subprocess.DEVNULL, text=True,
         ) as export:  # fmt: skip
-            assert export.stdout is not None
-            assert export.stdout.readline() == "ready\n"
-            time.sleep(chance.random() * 0.4)
+            await_file(export, directory / "table" / "_pocketmq" / "staged")
+            time.sleep(chance.random() * 0.3)
             export.kill()
         killed += export.returncode != 0
     subprocess.run([sys.executable, "-m", "pocketmq", *arguments], cwd=PROJECT, check=True)
     rows = rows_in(directory / "table", format) + dead_letters_in(directory / "table")
     distinct = {(row["queueId"], row["queueOffset"]) for row in rows}
     return Outcome(stored, len(rows), len(distinct), killed)
+
+
+def await_file(export: subprocess.Popen[str], staged: Path) -> None:
+    """Wait until an export has begun to write a file, or has ended."""
+    left = set(staged.glob("*"))  # of the one before
+    while export.poll() is None and not set(staged.glob("*")) - left:
+        time.sleep(0.001)
 
 
 def main() -> int:
