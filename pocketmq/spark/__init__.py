@@ -15,12 +15,13 @@ needs, `session` and `java` start Spark.
 All reading is done by `pocketmq.store.scan`.
 
 Of streams: `stream_reader` says how far there is something to read, `stream_stores` finds the ends
-of the queues, `stream_offsets` has the offsets that Spark keeps, `admission` limits a trigger, and
-`lag` tells how far a query is behind.
+of the queues, `admission` limits a trigger, and `lag` tells how far a query is behind.
 
 Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
 `rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is
 given. All sending is done by `pocketmq.client`.
+
+`table_sink` writes the batches of a stream into a table of `pocketmq.tables`.
 """
 
 from __future__ import annotations
@@ -37,5 +38,14 @@ from pocketmq.spark.lag import lag
 from pocketmq.spark.needed_columns import pruned
 from pocketmq.spark.registration import register
 from pocketmq.spark.session import session
+from pocketmq.spark.table_sink import table_sink
 
-__all__ = ["RocketMQDataSource", "SparkUnavailable", "lag", "pruned", "register", "session"]
+__all__ = [
+    "RocketMQDataSource",
+    "SparkUnavailable",
+    "lag",
+    "pruned",
+    "register",
+    "session",
+    "table_sink",
+]

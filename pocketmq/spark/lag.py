@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pocketmq.spark.stream_offsets import Offsets, StreamQueue, from_json
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

@@ -29,12 +29,12 @@ from pocketmq.spark.batch_reader import check_names
 from pocketmq.spark.options import OptionError, Options
 from pocketmq.spark.schema import arrow_schema
 from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, read_slices
-from pocketmq.spark.stream_offsets import Offsets, StreamQueue, from_json, to_json
 from pocketmq.spark.stream_stores import QueueEnds, StreamStores
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.offsets import LATEST, OffsetBounds, first_stored_from
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.selection import ALL_RECORDS
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, from_json, to_json
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pocketmq.spark.options import OptionError, Options
-from pocketmq.spark.stream_offsets import StreamQueue
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
 from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.stream_offsets import StreamQueue
 from pocketmq.store.scan.topic_table import broker_name
 from pocketmq.store.store_lock import may_recover
 
