@@ -256,8 +256,9 @@ class TimerIndex:
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(flushed, units.begin)):
-            # One so long ago, of which no checkpoint says that it was delivered, enters anew.
-            if unit.slot >= self.read_time:
+            # Before the first checkpoint nobody knows that one so long ago was delivered: it enters
+            # anew.
+            if checkpoint.read_time or unit.slot >= self.read_time:
                 wheel.link(unit.slot, position, 0)
                 self._entered[unit.physical_offset] = position
         waiting = wheel.occupied(self.read_time)
