@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import MIN_RECORD, RecordError, decode
 from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
@@ -75,12 +75,13 @@ class QueueTail:
         )
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
-        physical = entry[0]
+        physical, size, _ = entry
         before = queue.entry(offset - 1)
         if before is not None and before[1] != FILLER_SIZE and before[0] >= physical:
             return False
-        if physical < self._log.min_offset:
-            return True  # it has expired
+        begin = self._log.min_offset
+        if physical < begin:  # it has expired, with its whole file
+            return size >= MIN_RECORD and physical + size <= begin
         return self._leads(queue, offset, entry)
 
     def _leads(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
