@@ -81,7 +81,7 @@ class QueueTail:
             return False
         begin = self._log.min_offset
         if physical < begin:  # it has expired, with its whole file
-            return size >= MIN_RECORD and physical + size <= begin
+            return physical >= 0 and size >= MIN_RECORD and physical + size <= begin
         return self._leads(queue, offset, entry)
 
     def _leads(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:

@@ -391,7 +391,10 @@ async def test_a_queue_whose_begin_has_expired(bench: Any) -> None:
     assert bench.open().min_offset("Topic", 0) == low
 
 
-async def test_damaged_entries_of_expired_messages_do_not_end_a_queue(bench: Any) -> None:
+@pytest.mark.parametrize("entry", [(5000, 1 << 30), (-5000, 1 << 30), (5000, 7)])
+async def test_damaged_entries_of_expired_messages_do_not_end_a_queue(
+    bench: Any, entry: tuple[int, int]
+) -> None:
     """Whoever believes the size in the last of them takes it for a message behind all others."""
     store = bench.open(mapped_file_size_consume_queue=2000)
     for _ in range(10):
@@ -401,7 +404,8 @@ async def test_damaged_entries_of_expired_messages_do_not_end_a_queue(bench: Any
     await store.close()
     bench.segment(0).unlink()
     (bench.root / "checkpoint").unlink()
-    patch(bench.queue_file("Mostly", 0), 4 * 20 + 8, struct.pack(">i", 1 << 30) + bytes(5 * 20))
+    damaged = struct.pack(">qiq", *entry, 0)
+    patch(bench.queue_file("Mostly", 0), 4 * 20, damaged + bytes(5 * 20))
     (bench.root / "abort").write_text("1")
     opened = bench.open(mapped_file_size_consume_queue=2000)
     found = {r.queue_offset: r.physical_offset for r in bench.read_all(opened, "Mostly")}
