@@ -12,7 +12,8 @@ asks for, `schema` has the columns as Spark types, `filters` turns pushed filter
 `batch_reader` plans and reads, `source` is what Spark is given, `registration` tells it what a
 session knows, `needed_columns` finds out what a query
 needs, `session` and `java` start Spark.
-All reading is done by `pocketmq.store.scan`.
+All reading is done by `pocketmq.store.scan`. `live` pulls the same rows from running brokers.
+`partition_reading` reads a partition of either; `connection_options` says how brokers are reached.
 
 Of streams: `stream_reader` says how far there is something to read, `stream_stores` finds the ends
 of the queues, `admission` limits a trigger, and `lag` tells how far a query is behind.
