@@ -59,6 +59,7 @@ class RocketMQDataSource(DataSource):
 
     Options of reads from running brokers, which have no path:
         namesrv: the name servers, as `host:port;host:port`, or the URL of a list.
+        tags, sql: which messages the brokers send, as `a || b`, or as a condition in SQL92.
         consumerGroup (TOOLS_CONSUMER): whose pulls they are; nothing is committed.
         accessKey, secretKey, securityToken: sign every request.
         tls, tlsCaFile, tlsCertFile, tlsKeyFile: encrypt connections.

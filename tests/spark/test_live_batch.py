@@ -31,6 +31,11 @@ from tests.spark.test_batch_reader import schema_of
 BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
 
 
+@pytest.fixture(scope="session")
+def rocketmq_properties() -> dict[str, str]:
+    return {"enablePropertyFilter": "true"}
+
+
 @pytest.fixture(scope="module")
 def filled(rocketmq_module: RocketMQ) -> RocketMQ:
     """A broker with two topics of many kinds of messages; read only."""
@@ -113,6 +118,26 @@ def test_rows_of_a_time(filled: RocketMQ) -> None:
     assert len(found) == sum(start <= time < stop for time in times)
 
 
+def test_brokers_filter_by_tags(filled: RocketMQ) -> None:
+    expected = [row for row in of_files(filled) if row["tags"] in ("paid", "none")]
+    assert all_rows(source(filled, tags="paid || none", minPartitions="3")) == expected
+
+
+def test_brokers_filter_by_properties(filled: RocketMQ) -> None:
+    expected = [
+        row for row in of_files(filled) if 300 < int(row["properties"].get("number", 0)) < 400
+    ]
+    assert len(expected) == 50
+    assert all_rows(source(filled, sql="number > 300 AND number < 400")) == expected
+
+
+def test_tags_with_the_same_hash_are_told_apart(rocketmq: RocketMQ) -> None:
+    with Producer("tests", namesrv=rocketmq.namesrv) as producer:
+        for tag in ("Aa", "BB"):
+            producer.send(Message("T", b"-", tags=tag))
+    assert [row["tags"] for row in all_rows(source(rocketmq, tags="BB"))] == ["BB"]
+
+
 def test_partitions_are_as_asked(filled: RocketMQ) -> None:
     partitions = source(filled, minPartitions="7").reader(BODY).partitions()
     assert len(partitions) == 7
@@ -145,6 +170,8 @@ def test_pushed_filters(filled: RocketMQ) -> None:
         ({"path": "/store"}, "path = '/store': cannot go with option namesrv"),
         ({"namesrv": "?"}, "namesrv"),
         ({"consumerGroup": "a b"}, "consumerGroup = 'a b'"),
+        ({"tags": "a", "sql": "b = 1"}, "sql = 'b = 1': either tags .* or SQL92"),
+        ({"tags": " || "}, "tags = ' || '"),
         ({"timeout": "soon"}, "timeout = 'soon': need seconds"),
         ({"secretKey": "hunter2"}, r"secretKey = '\(hidden\)': needs both"),
         ({"secret": "hunter2"}, r"secret = '\(hidden\)': there is no such option"),

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Final
 from pocketmq.spark.option_error import OptionError, shown
 
 if TYPE_CHECKING:
+    from pocketmq.client.consumer.expression import Expression
     from pocketmq.spark.connection_options import Connection
 
 LIVE_NAMES: Final = (
     "namesrv",
     "consumerGroup",
+    "tags",
+    "sql",
     "accessKey",
     "secretKey",
     "securityToken",
@@ -34,11 +37,13 @@ class LiveOptions:
     Attributes:
         connection: to name servers and brokers.
         group: whose pulls they are.
+        expression: which messages the brokers are to send.
         timeout: how long a task or the driver goes on asking a broker that is away, seconds.
     """
 
     connection: Connection
     group: str
+    expression: Expression
     timeout: float
 
     @classmethod
@@ -51,6 +56,7 @@ class LiveOptions:
                     raise shown(name, given[name], "needs the option namesrv")
             return None
         # Reading files takes no package of the client, and executors may not have any.
+        from pocketmq.client.consumer.expression import Expression
         from pocketmq.client.errors import RemotingError
         from pocketmq.client.validation import consumer_group
         from pocketmq.spark.connection_options import TIMEOUT, Connection, seconds
@@ -60,4 +66,10 @@ class LiveOptions:
             group = consumer_group(group)
         except RemotingError as error:
             raise OptionError("consumerGroup", group, str(error)) from None
-        return cls(Connection.parse(given), group, seconds(given, "timeout", TIMEOUT))
+        name = "sql" if "sql" in given else "tags"
+        try:
+            expression = Expression.of(given.get("tags", "*"), given.get("sql"))
+        except RemotingError as error:
+            raise OptionError(name, given[name], str(error)) from None
+        connection = Connection.parse(given)
+        return cls(connection, group, expression, seconds(given, "timeout", TIMEOUT))

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pocketmq.client.backoff import backoff, jittered
-from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.errors import BodyError, RemotingError, RemotingTimeout
 from pocketmq.client.instance import ClientInstance
@@ -64,12 +63,10 @@ class TaskPulls:
         self,
         ranges: Sequence[LiveRange],
         options: LiveOptions,
-        expression: Expression,
         lose: Callable[[int, RecordsLost], None],
     ) -> None:
         self._ranges = [part for part in ranges if part.start < part.stop]
         self._options = options
-        self._expression = expression
         self._lose = lose
 
     def __iter__(self) -> Iterator[Pulled]:
@@ -89,7 +86,7 @@ class TaskPulls:
             connection.namesrv, owner="Spark source", **connection.client_options()
         )
         await instance.start()
-        return _Ahead(instance, self._ranges, self._options, self._expression, self._lose)
+        return _Ahead(instance, self._ranges, self._options, self._lose)
 
 
 class _Ahead:
@@ -100,13 +97,12 @@ class _Ahead:
         instance: ClientInstance,
         ranges: Sequence[LiveRange],
         options: LiveOptions,
-        expression: Expression,
         lose: Callable[[int, RecordsLost], None],
     ) -> None:
         self._instance = instance
         self._puller = RecordPuller(instance, options.group)
         self._timeout = options.timeout
-        self._expression = expression
+        self._expression = options.expression
         self._lose = lose
         self._left = list(reversed(ranges))
         self._range = self._left.pop()

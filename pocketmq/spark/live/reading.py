@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition, LiveRange
 from pocketmq.spark.live.pulls import TaskPulls
@@ -39,11 +38,17 @@ def read_live(
             raise error
         log.warning("left out %d offsets: %s", count, error)
 
-    reader = PulledReader(schema.names, lose, selection=selection, decompress=options.decompress)
+    reader = PulledReader(
+        schema.names,
+        lose,
+        selection=selection,
+        tags=live.expression.tags.tags or None,
+        decompress=options.decompress,
+    )
     answers: list[bytes] = []
     size, current = 0, None
     limit = 0  # the first batch comes at once: a LIMIT is often done with it
-    for pulled in TaskPulls(partition.ranges, live, EVERYTHING, lose):
+    for pulled in TaskPulls(partition.ranges, live, lose):
         if answers and (pulled.range is not current or size >= limit):
             assert current is not None
             yield from _batches(reader, current, answers, schema)
