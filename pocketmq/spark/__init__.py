@@ -15,8 +15,10 @@ needs, `session` and `java` start Spark.
 All reading is done by `pocketmq.store.scan`. `live` pulls the same rows from running brokers.
 `partition_reading` reads a partition of either; `connection_options` says how brokers are reached.
 
-Of streams: `stream_reader` says how far there is something to read, `stream_stores` finds the ends
-of the queues, `admission` limits a trigger, and `lag` tells how far a query is behind.
+Of streams: `stream_reader` says how far there is something to read; it asks for the ends of the
+queues through `stream_queues`, which `stream_stores` and `live.stream_brokers` answer.
+`admission` limits a trigger, and
+`lag` tells how far a query is behind.
 
 Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
 `rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is

@@ -6,7 +6,7 @@ from __future__ import annotations
 class BrokersNotRead(Exception):
     """The brokers could not be asked; the text names the name servers and the client's reason."""
 
-    def __init__(self, namesrv: str, what: str, why: Exception) -> None:
+    def __init__(self, namesrv: str, what: str, why: object) -> None:
         super().__init__(f"{what} of the brokers at the name server {namesrv}: {why}")
         self.namesrv = namesrv
 

@@ -49,7 +49,8 @@ async def _ranges(
     options: Options, live: LiveOptions, wants: Wants, selection: Selection, lose: Lose
 ) -> list[LiveRange]:
     async with Brokers(live) as brokers:
-        queues = await wanted_topics(brokers, options)
+        queues = await queues_asked_for(brokers, options)
+        await check_queues(brokers, queues, options)
         wanted = [queue for queue in queues if wants(queue.broker, queue.topic, queue.queue_id)]
         times = selection.store_timestamp
         within = {queue.name: Range() for queue in wanted}
@@ -79,24 +80,22 @@ def named_loss(broker: str, lose: Lose) -> Lose:
     return named
 
 
-async def wanted_topics(brokers: Brokers, options: Options) -> list[LiveQueue]:
-    """Return the queues of the topics that the options ask for.
+async def queues_asked_for(brokers: Brokers, options: Options) -> list[LiveQueue]:
+    """Return the queues of the topics that the options ask for; none of those that do not exist.
+    Raises RemotingError, see `Brokers`."""
+    topics = options.named_topics() or filter(options.wants_topic, await brokers.topics())
+    return await brokers.queues(topics)
 
-    Raises:
-        OptionError: a broker, topic or queue is named that does not exist.
-        RemotingError: see `Brokers`.
-    """
-    named = options.named_topics()
-    topics = named or filter(options.wants_topic, await brokers.topics())
-    queues = await brokers.queues(topics)
-    missing = sorted(named - {queue.topic for queue in queues})
+
+async def check_queues(brokers: Brokers, queues: Sequence[LiveQueue], options: Options) -> None:
+    """Raise OptionError for brokers, topics and queues that are named but do not exist."""
+    missing = sorted(options.named_topics() - {queue.topic for queue in queues})
     if missing:
         option = "subscribe" if options.topics is not None else "assign"
         known = [topic for topic in await brokers.topics() if not is_internal_topic(topic)]
         reason = f"no such topic; the topics are: {listed(known)}"
         raise OptionError(option, missing[0], reason)
     _check_names(queues, options)
-    return queues
 
 
 def _check_names(queues: Sequence[LiveQueue], options: Options) -> None:

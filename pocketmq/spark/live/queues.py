@@ -13,7 +13,7 @@ from pocketmq.client.errors import BrokerNotFound, TopicNotExist
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.live.options import LiveOptions
-from pocketmq.spark.stream_offsets import StreamQueue
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 _AT_ONCE: Final = 32
 _LAST_MS: Final = 253_402_300_799_999
@@ -60,6 +60,11 @@ class Brokers:
     async def topics(self) -> list[str]:
         """Return the names of all topics, RocketMQ's own included. Raises NoNameServer."""
         return await self._admin.topics()
+
+    async def registered(self) -> frozenset[str]:
+        """Return the names of the brokers that the name server knows. Raises NoNameServer."""
+        info = await self._admin.cluster_info()
+        return frozenset(info.broker_addr_table)
 
     async def queues(self, topics: Iterable[str]) -> list[LiveQueue]:
         """Return the queues of topics in order, also those without messages. A topic that does not
