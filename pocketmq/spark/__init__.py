@@ -17,8 +17,8 @@ All reading is done by `pocketmq.store.scan`. `live` pulls the same rows from ru
 
 Of streams: `stream_reader` says how far there is something to read; it asks for the ends of the
 queues through `stream_queues`, which `stream_stores` and `live.stream_brokers` answer.
-`admission` limits a trigger, and
-`lag` tells how far a query is behind.
+`admission` limits a trigger, `lag` tells how far a query is behind, and `group_offsets` commits how
+far it is for a consumer group.
 
 Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
 `rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is
@@ -36,6 +36,7 @@ try:
 except ModuleNotFoundError:
     require("spark", __name__)
     raise
+from pocketmq.spark.group_offsets import GroupOffsets
 from pocketmq.spark.java import SparkUnavailable
 from pocketmq.spark.lag import lag
 from pocketmq.spark.needed_columns import pruned
@@ -44,6 +45,7 @@ from pocketmq.spark.session import session
 from pocketmq.spark.table_sink import table_sink
 
 __all__ = [
+    "GroupOffsets",
     "RocketMQDataSource",
     "SparkUnavailable",
     "lag",
