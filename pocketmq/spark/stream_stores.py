@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.batch_reader import check_names
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options import Options
+from pocketmq.spark.slice_partition import SlicePartition, limits_per_store
+from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
+from pocketmq.store.scan.offsets import LATEST, OffsetBounds, first_stored_from
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import StreamQueue
 from pocketmq.store.scan.topic_table import broker_name
 from pocketmq.store.store_lock import may_recover
-
-
-class QueueEnds(NamedTuple):
-    """Queue offsets between which a queue has records.
-
-    Attributes:
-        first: of the oldest record.
-        offered: behind the last record that the stream may read.
-        stored: behind the last record.
-    """
-
-    first: int
-    offered: int
-    stored: int
 
 
 class StreamStores:
@@ -64,10 +56,33 @@ class StreamStores:
         )
         return FollowedStore(root, choice)
 
-    def look(self) -> dict[StreamQueue, QueueEnds]:
+    @property
+    def brokers(self) -> Collection[str]:
+        """The brokers whose stores these are."""
+        return self.roots.keys()
+
+    def where(self, broker: str) -> str:
+        """Return what to call a broker in an error."""
+        root = self.roots.get(broker)
+        return f"broker {broker}" if root is None else f"broker {broker} ({root})"
+
+    def missing(self, broker: str) -> OptionError:
+        """Return the error for a broker whose store is none of these."""
+        return OptionError(
+            "path",
+            ",".join(map(str, self._options.roots)),
+            f"the stream has read from the broker {broker}, and none of the stores is its; add its "
+            "store, or set failOnDataLoss to false",
+        )
+
+    def check_names(self, lose: Lose) -> None:
+        """Raise OptionError for what is named but does not exist."""
+        check_names(list(self.snapshots.values()), self._options, lose)
+
+    def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
         """Take a snapshot of every store; return the queues that the options ask for.
 
-        Raises NoStore.
+        `expected` makes no difference: a store is there, or not. Raises NoStore.
         """
         self.snapshots = {
             broker: undisturbed(store.look) for broker, store in self._followed.items()
@@ -92,3 +107,38 @@ class StreamStores:
         """Return whether the broker may be building its queues at this moment."""
         root = self.roots.get(broker)
         return root is not None and may_recover(root)
+
+    def stored_from(self, queues: Iterable[StreamQueue], time: int) -> dict[StreamQueue, int]:
+        """Return for each queue the offset of the first record stored at a time (ms) or later."""
+        found = {}
+        for queue in queues:
+            store = self.snapshots[queue.broker]
+            snapshot = store.queues[queue.topic, queue.queue_id]
+            found[queue] = first_stored_from(store, snapshot, time)
+        return found
+
+    def partitions(
+        self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
+    ) -> Iterator[SlicePartition]:
+        """Split what is to be read, of queues that the last `look` found."""
+        by_broker: dict[str, dict[StreamQueue, Span]] = {}
+        for queue, span in wanted.items():
+            by_broker.setdefault(queue.broker, {})[queue] = span
+        limits = limits_per_store(self._options, max(len(by_broker), 1))
+        for broker, spans in by_broker.items():
+            store = self.snapshots[broker]
+            for slices in plan(store, _request(spans), limits, lose_of(broker, lose)):
+                yield SlicePartition(store.root, slices)
+
+
+def _request(spans: Mapping[StreamQueue, Span]) -> ScanRequest:
+    starting: dict[str, dict[int, int]] = {}
+    ending: dict[str, dict[int, int]] = {}
+    for queue, (begin, stop) in spans.items():
+        starting.setdefault(queue.topic, {})[queue.queue_id] = begin
+        ending.setdefault(queue.topic, {})[queue.queue_id] = stop
+    return ScanRequest(
+        wants=lambda topic, queue_id: queue_id in starting.get(topic, {}),
+        starting=OffsetBounds(LATEST, starting),
+        ending=OffsetBounds(LATEST, ending),
+    )

@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.options import OptionError
-from pocketmq.spark.writer_options import NAMES, Tls, WriterOptions
+from pocketmq.spark.connection_options import Tls
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.writer_options import NAMES, WriterOptions
 
 
 def parse(**options: str) -> WriterOptions:

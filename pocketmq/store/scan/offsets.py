@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -17,7 +17,23 @@ LATEST: Final = -1
 
 # A broker stamps records in the order of the log, but its clock may be set back a little. Searches
 # by time begin this much earlier and end this much later; the records' own times decide.
-_CLOCK_STEP_MS: Final = 60_000
+CLOCK_STEP_MS: Final = 60_000
+
+
+class QueueBounds(Protocol):
+    """A queue with records from `min_offset` up to (not including) `max_offset`."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def max_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,7 @@ class OffsetBounds:
     otherwise: int
     by_queue: dict[str, dict[int, int]]
 
-    def of(self, queue: QueueSnapshot) -> int:
+    def of(self, queue: QueueBounds) -> int:
         """Return the offset in one queue, not checked."""
         asked = self.by_queue.get(queue.topic, {}).get(queue.queue_id, self.otherwise)
         if asked == EARLIEST:
@@ -45,7 +61,7 @@ UNTIL_LATEST: Final = OffsetBounds(LATEST, {})
 
 
 def resolve(
-    queue: QueueSnapshot,
+    queue: QueueBounds,
     starting: OffsetBounds,
     ending: OffsetBounds,
     lose: Callable[[int, RecordsLost], None],
@@ -72,9 +88,9 @@ def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> R
     """Return a range of queue offsets outside of which no record was stored within `times` (ms)."""
     start = stop = None
     if times.start is not None:
-        start = first_stored_from(store, queue, times.start - _CLOCK_STEP_MS)
+        start = first_stored_from(store, queue, times.start - CLOCK_STEP_MS)
     if times.stop is not None:
-        stop = first_stored_from(store, queue, times.stop + _CLOCK_STEP_MS)
+        stop = first_stored_from(store, queue, times.stop + CLOCK_STEP_MS)
     return Range(start, stop)
 
 
@@ -96,5 +112,5 @@ def first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int
     return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
 
 
-def _lost(queue: QueueSnapshot, first: int, last: int, reason: str) -> RecordsLost:
+def _lost(queue: QueueBounds, first: int, last: int, reason: str) -> RecordsLost:
     return RecordsLost(queue.topic, queue.queue_id, first, last, reason)
