@@ -27,6 +27,10 @@ def progress(end: int, name: str = "orders") -> Any:
     return SimpleNamespace(sources=sources, name=name, id="1234")
 
 
+def event(progress: Any) -> Any:
+    return SimpleNamespace(progress=progress)
+
+
 @pytest.fixture
 def server(rocketmq: RocketMQ) -> RocketMQ:
     rocketmq.sync.create_topic("T", queues=1)
@@ -51,7 +55,7 @@ def test_the_end_of_a_batch_is_committed(server: RocketMQ) -> None:
     listener = GroupOffsets("G", namesrv=server.namesrv)
     listener.commit(progress(4))
     assert seen(server) == (6, 4)
-    listener.onQueryProgress(SimpleNamespace(progress=progress(10)))
+    listener.onQueryProgress(event(progress(10)))
     assert seen(server) == (0, 10)
     GroupOffsets("G", namesrv=server.namesrv).commit(progress(7))
     assert seen(server) == (3, 7)
@@ -59,8 +63,8 @@ def test_the_end_of_a_batch_is_committed(server: RocketMQ) -> None:
 
 def test_other_queries_do_not_count(server: RocketMQ) -> None:
     listener = GroupOffsets("G", query="orders", namesrv=server.namesrv)
-    listener.onQueryProgress(SimpleNamespace(progress=progress(4)))
-    listener.onQueryProgress(SimpleNamespace(progress=progress(9, "another")))
+    listener.onQueryProgress(event(progress(4)))
+    listener.onQueryProgress(event(progress(9, "another")))
     assert seen(server) == (6, 4)
 
 
@@ -69,9 +73,9 @@ def test_a_commit_that_fails_is_made_up_for(
 ) -> None:
     listener = GroupOffsets("G", namesrv=server.namesrv)
     with server.fail("UPDATE_CONSUMER_OFFSET", "NO_PERMISSION"):
-        listener.onQueryProgress(SimpleNamespace(progress=progress(4)))
+        listener.onQueryProgress(event(progress(4)))
     assert "the offsets of the group G were not committed: NO_PERMISSION" in caplog.text
-    listener.onQueryProgress(SimpleNamespace(progress=progress(4)))
+    listener.onQueryProgress(event(progress(4)))
     assert seen(server) == (6, 4)
 
 
