@@ -24,14 +24,7 @@ def split(ranges: Iterable[LiveRange], limits: PartitionLimits) -> list[LivePart
     total = sum(part.stop - part.start for part in wanted)
     if not total:
         return []
-    count = max(
-        limits.least,
-        -(-total // SPLIT_MESSAGES),
-        min(limits.cores, total // WORTH_A_CORE),
-        -(-total // limits.most_records) if limits.most_records else 1,
-        1,
-    )
-    count = min(count, total)
+    count = limits.partitions(total, total, SPLIT_MESSAGES, WORTH_A_CORE)
     partitions = []
     current: list[LiveRange] = []
     done, bound = 0, total // count
