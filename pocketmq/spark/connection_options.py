@@ -17,8 +17,6 @@ from pocketmq.client.name_server_list import NAMESRV_ADDR, check_namesrv
 from pocketmq.client.options import ClientOptions
 from pocketmq.spark.option_error import OptionError, shown
 
-__all__ = ["LONGEST_TIMEOUT", "TIMEOUT", "Connection", "Tls", "flag", "seconds", "text"]
-
 #: Longer than a client's: a restart of a broker should not cost the attempt of a task.
 TIMEOUT: Final = 60.0
 LONGEST_TIMEOUT: Final = 86_400.0

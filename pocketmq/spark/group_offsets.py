@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pocketmq.spark.lag import read_offsets
-from pocketmq.spark.option_error import by_proper_name, shown
+from pocketmq.spark.option_error import SECURITY_NAMES, by_proper_name, shown
 from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ log = logging.getLogger(__name__)
 
 _NAMES: Final = (
     "namesrv",
-    "accessKey",
-    "secretKey",
-    "securityToken",
-    "tls",
-    "tlsCaFile",
-    "tlsCertFile",
-    "tlsKeyFile",
+    *SECURITY_NAMES,
     "timeout",
 )
 

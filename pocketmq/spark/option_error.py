@@ -1,4 +1,4 @@
-"""The error for an option, and the spelling of the names of options.
+"""The error for an option, and the names of options.
 
 No error shows the value of an option that is a secret, or may have been meant as one.
 """
@@ -10,6 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+SECURITY_NAMES: Final = (
+    "accessKey",
+    "secretKey",
+    "securityToken",
+    "tls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+)
+"""The options that say how to be let in by brokers and name servers; see `connection_options`."""
 _SECRET: Final = re.compile("secret|token|password|access.?key", re.IGNORECASE)
 
 

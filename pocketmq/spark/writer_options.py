@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.validation import check_topic_name, producer_group
 from pocketmq.message.limits import NO_SEND_TOPICS
-from pocketmq.spark.connection_options import TIMEOUT, Connection, Tls, flag, seconds, text
-from pocketmq.spark.option_error import OptionError, by_proper_name, shown
+from pocketmq.spark.connection_options import TIMEOUT, Connection, flag, seconds, text
+from pocketmq.spark.option_error import SECURITY_NAMES, OptionError, by_proper_name, shown
 
 __all__ = ["NAMES", "WriterOptions"]
 
@@ -27,13 +26,7 @@ NAMES: Final = (
     "topic",
     "bodyFormat",
     "producerGroup",
-    "accessKey",
-    "secretKey",
-    "securityToken",
-    "tls",
-    "tlsCaFile",
-    "tlsCertFile",
-    "tlsKeyFile",
+    *SECURITY_NAMES,
     "namespace",
     "queueSelector",
     "timeout",
@@ -57,11 +50,11 @@ class WriterOptions:
     """What a user asks of a write.
 
     Attributes:
-        namesrv: the name servers, as for `Producer`.
+        connection: to the name servers and brokers.
         topic: of all messages; None if a column names it.
         json_body: whether the body is a JSON object of the remaining columns.
         group: the producer group.
-        credentials, tls, namespace: as for every client; None if there are none.
+        namespace: as for every client; empty if there is none.
         queue_selector: which queue a sharding key belongs to, as for `Producer`.
         timeout: of one batch with all its attempts, seconds.
         retries: further attempts for a batch, of those that reached a broker.
@@ -71,12 +64,10 @@ class WriterOptions:
         write_id: first part of the row ids of a batch write; None for a new one in each write.
     """
 
-    namesrv: str
+    connection: Connection
     topic: str | None
     json_body: bool
     group: str
-    credentials: Credentials | None
-    tls: Tls | None
     namespace: str
     queue_selector: str
     timeout: float
@@ -92,14 +83,11 @@ class WriterOptions:
         """Read options as Spark gives them. Raises OptionError."""
         given = _known(options, streaming)
         values = _Values(given)
-        connection = Connection.parse(given)
         return cls(
-            namesrv=connection.namesrv,
+            connection=Connection.parse(given),
             topic=values.topic(),
             json_body=values.choice("bodyFormat", ("column", "json")) == "json",
             group=values.group(),
-            credentials=connection.credentials,
-            tls=connection.tls,
             namespace=values.namespace(),
             queue_selector=values.choice("queueSelector", ("hash", "consistent")),
             timeout=seconds(given, "timeout", TIMEOUT),
@@ -113,8 +101,7 @@ class WriterOptions:
 
     def client_options(self) -> ClientOptions:
         """Return the keyword arguments of a client. Loads the files of TLS; raises OSError."""
-        connection = Connection(self.namesrv, self.credentials, self.tls)
-        return ClientOptions(**connection.client_options(), namespace=self.namespace)
+        return ClientOptions(**self.connection.client_options(), namespace=self.namespace)
 
 
 def _known(options: Mapping[str, str], streaming: bool) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.spark.option_error import OptionError, shown
+from pocketmq.spark.option_error import SECURITY_NAMES, OptionError, shown
 
 if TYPE_CHECKING:
     from pocketmq.client.consumer.expression import Expression
@@ -17,13 +17,7 @@ LIVE_NAMES: Final = (
     "consumerGroup",
     "tags",
     "sql",
-    "accessKey",
-    "secretKey",
-    "securityToken",
-    "tls",
-    "tlsCaFile",
-    "tlsCertFile",
-    "tlsKeyFile",
+    *SECURITY_NAMES,
     "timeout",
 )
 READER_GROUP: Final = "TOOLS_CONSUMER"
