@@ -18,7 +18,7 @@ from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import StreamQueue
-from pocketmq.store.scan.topic_table import broker_name
+from pocketmq.store.scan.topic_table import roots_by_broker
 from pocketmq.store.store_lock import may_recover
 
 
@@ -35,18 +35,8 @@ class StreamStores:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self.roots: dict[str, Path] = {}
+        self.roots = roots_by_broker(options.roots, _clash)
         self.snapshots: dict[str, StoreSnapshot] = {}
-        for root in options.roots:
-            name = broker_name(root)
-            other = self.roots.setdefault(name, root)
-            if other != root:
-                raise OptionError(
-                    "path",
-                    str(root),
-                    f"this is a store of the broker {name}, like {other}; a stream keeps offsets "
-                    "by the broker's name, so name one of the two",
-                )
         self._followed = {name: self._follow(name, root) for name, root in self.roots.items()}
 
     def _follow(self, broker: str, root: Path) -> FollowedStore:
@@ -129,6 +119,15 @@ class StreamStores:
             store = self.snapshots[broker]
             for slices in plan(store, _request(spans), limits, lose_of(broker, lose)):
                 yield SlicePartition(store.root, slices)
+
+
+def _clash(broker: str, root: Path, other: Path) -> OptionError:
+    return OptionError(
+        "path",
+        str(root),
+        f"this is a store of the broker {broker}, like {other}; a stream keeps offsets by the "
+        "broker's name, so name one of the two",
+    )
 
 
 def _request(spans: Mapping[StreamQueue, Span]) -> ScanRequest:

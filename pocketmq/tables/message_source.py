@@ -19,7 +19,7 @@ from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue
 from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import broker_name
+from pocketmq.store.scan.topic_table import roots_by_broker
 from pocketmq.store.store_lock import may_recover
 from pocketmq.tables.errors import TableError
 
@@ -85,7 +85,7 @@ class NewMessages:
         self._shown: set[str] = set()
         self._plans = {
             broker: undisturbed(lambda broker=broker, root=root: self._plan(broker, root))  # type: ignore[misc]
-            for broker, root in _by_broker(roots).items()
+            for broker, root in roots_by_broker(roots, _clash).items()
         }
         for topic in sorted((self._topics or frozenset()) - self._known):
             raise NoTopic(roots[0], topic, listed(self._shown))
@@ -149,14 +149,8 @@ class NewMessages:
         return Plan(root, parts, moved)
 
 
-def _by_broker(roots: Sequence[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for root in roots:
-        name = broker_name(root)
-        other = found.setdefault(name, root)
-        if other != root:
-            raise TableError(
-                f"{root} is a store of the broker {name}, like {other}; the table keeps offsets by "
-                "the broker's name, so name one of the two"
-            )
-    return found
+def _clash(broker: str, root: Path, other: Path) -> TableError:
+    return TableError(
+        f"{root} is a store of the broker {broker}, like {other}; the table keeps offsets by the "
+        "broker's name, so name one of the two"
+    )
