@@ -273,9 +273,9 @@ class TimerIndex:
         self.waiting = sum(slot.messages for _, slot in waiting)
 
     def _continues(self, unit: TimerUnit) -> bool:
-        """Return whether a unit leads to an older one of its slot, or is the first."""
-        if unit.previous == NOWHERE:
-            return True
+        """Return whether a unit leads to an older one of its slot, or is the first that is left."""
+        if unit.previous < self._log.begin:
+            return unit.previous >= NOWHERE  # those before it were in a file that expired
         if unit.previous >= self._log.end:
             return False
         previous = self._log.unit(unit.previous)
