@@ -244,6 +244,7 @@ class Recovery:
         if not self._queues.all:
             return self._log.min_offset, 0  # all topics were deleted
         for queue in self._queues.all:
+            self._tail.check_hole(queue)
             self._ends[queue] = queue.max_offset
             self._cut(queue, self._log.end)
         newest = max(self._queues.all, key=lambda queue: queue.max_physical)

@@ -54,7 +54,14 @@ class QueueTail:
                 queue.files.directory, 0,
                 f"the entries from {good} to {queue.max_offset} do not lead to their messages",
             )  # fmt: skip
-        if self._goes_on(queue):
+        self.check_hole(queue)
+
+    def check_hole(self, queue: ConsumeQueue) -> None:
+        """Raise QueueMisfit if an entry behind the end leads to its message."""
+        if any(
+            entry[0] >= self._log.min_offset and self._leads(queue, offset, entry)
+            for offset, entry in queue.behind_end()
+        ):
             raise QueueMisfit(
                 queue.files.directory, 0, f"there are entries behind a hole at {queue.max_offset}"
             )
@@ -72,13 +79,6 @@ class QueueTail:
             raise QueueMisfit(
                 queue.files.directory, 0, "its last entries do not lead to its messages"
             )
-
-    def _goes_on(self, queue: ConsumeQueue) -> bool:
-        """Return whether an entry behind the end leads to its message."""
-        return any(
-            entry[0] >= self._log.min_offset and self._leads(queue, offset, entry)
-            for offset, entry in queue.behind_end()
-        )
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
         physical, size, _ = entry

@@ -285,3 +285,18 @@ async def test_a_late_queue_with_a_hole_is_refused_after_a_kill(bench: StoreBenc
     repair_store(bench.config())
     store = bench.open()
     assert bench.put(store, "Quiet").queue_offset == 50
+
+
+async def test_a_queue_with_a_hole_is_built_again_when_the_checkpoint_is_damaged(
+    bench: StoreBench,
+) -> None:
+    """Nothing else knows where the queue ended when the broker was stopped."""
+    store = bench.open()
+    fill(bench, store, "Quiet", 50)
+    fill(bench, store, "Busy", 200)
+    await store.close()
+    (bench.root / "checkpoint").write_bytes(b"?" * 4096)
+    with bench.queue_file("Quiet", 0, 800).open("r+b") as file:
+        file.seek(4 * 20)
+        file.write(bytes(3 * 20))
+    assert len(bench.bodies(bench.open(), "Quiet")) == 50
