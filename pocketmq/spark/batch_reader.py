@@ -57,9 +57,19 @@ class RocketMQReader(DataSourceReader):
 
     def _live_partitions(self, live: LiveOptions) -> Sequence[InputPartition]:
         # Imported on use: reading files takes no package of the client.
+        from pocketmq.spark.live.hybrid import hybrid_partitions
         from pocketmq.spark.live.planning import live_ranges
         from pocketmq.spark.live.splitting import split
 
+        if self._options.roots:
+            return hybrid_partitions(
+                self._options,
+                live,
+                undisturbed(lambda: [self._snapshot(root) for root in self._options.roots]),
+                self._wants,
+                self._selection(),
+                self._lose,
+            )
         ranges = live_ranges(self._options, live, self._wants, self._selection(), self._lose)
         return split(ranges, limits_per_store(self._options, 1))
 

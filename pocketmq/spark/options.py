@@ -60,7 +60,8 @@ _ONLY_IN_STREAMS: Final = (
     "maxTriggerDelay",
     "readUnflushed",
 )
-_ONLY_OF_FILES: Final = ("path", "paths", "readUnflushed")
+_PATHS: Final = ("path", "paths")
+_NOT_WITH_FILES: Final = ("tags", "sql")
 _UNITS_MS: Final = {
     "": 1,
     "ms": 1,
@@ -90,8 +91,8 @@ class Options:
     """What a user asks for.
 
     Attributes:
-        roots: of the stores to read as one; none if brokers are asked.
-        live: how brokers are asked; None if stores are read.
+        roots: of the stores to read as one; none if only brokers are asked.
+        live: how brokers are asked; None if only stores are read.
         topics: those subscribed by name; None when all are read that the other two allow.
         topic_pattern: topics whose whole name matches.
         queues: assigned queue ids by topic and broker.
@@ -137,7 +138,7 @@ class Options:
         _check_use(given, use)
         live = LiveOptions.parse(given)
         if live is not None:
-            _check_live(given)
+            _check_live(given, use)
         chosen = [name for name in _CHOICES if name in given]
         if len(chosen) > 1:
             raise OptionError(chosen[1], given[chosen[1]], f"cannot go with option {chosen[0]}")
@@ -158,7 +159,7 @@ class Options:
                 f"need at most maxOffsetsPerTrigger, which is {most}",
             )
         return cls(
-            roots=text.roots() if live is None else (),
+            roots=() if live and not any(map(given.__contains__, _PATHS)) else text.roots(),
             live=live,
             topics=text.topics("subscribe"),
             topic_pattern=text.pattern("subscribePattern"),
@@ -215,11 +216,20 @@ def _check_use(given: Mapping[str, str], use: Use) -> None:
                 raise OptionError(name, given[name], "only a stream (readStream) has this option")
 
 
-def _check_live(given: Mapping[str, str]) -> None:
-    """Raise OptionError for an option that is only for files."""
-    for name in _ONLY_OF_FILES:
+def _check_live(given: Mapping[str, str], use: Use) -> None:
+    """Raise OptionError for options that cannot go with `namesrv`."""
+    if "readUnflushed" in given:
+        raise OptionError("readUnflushed", given["readUnflushed"], "cannot go with option namesrv")
+    path = next((name for name in _PATHS if name in given), None)
+    if path is None:
+        return
+    if use is Use.STREAM:
+        reason = "cannot go with option namesrv in a stream: read history with spark.read"
+        raise OptionError(path, given[path], reason)
+    for name in _NOT_WITH_FILES:
         if name in given:
-            raise OptionError(name, given[name], "cannot go with option namesrv")
+            reason = f"cannot go with option {path}: only brokers filter by it"
+            raise OptionError(name, given[name], reason)
 
 
 _ANCHORS: Final = {"earliest": EARLIEST, "latest": LATEST}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.options import Options
 from pocketmq.store.scan.errors import NotVisible
+from pocketmq.store.scan.offsets import LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 
 class SlicePartition(InputPartition):
@@ -35,6 +38,21 @@ def limits_per_store(options: Options, stores: int) -> PartitionLimits:
         least=-(-options.min_partitions // stores),
         cores=options.parallelism,
         most_records=options.max_records_per_partition,
+    )
+
+
+def request_of(spans: Mapping[StreamQueue, tuple[int, int]]) -> ScanRequest:
+    """Return what asks for the offsets between the first and (without it) the second of each
+    queue."""
+    starting: dict[str, dict[int, int]] = {}
+    ending: dict[str, dict[int, int]] = {}
+    for queue, (begin, stop) in spans.items():
+        starting.setdefault(queue.topic, {})[queue.queue_id] = begin
+        ending.setdefault(queue.topic, {})[queue.queue_id] = stop
+    return ScanRequest(
+        wants=lambda topic, queue_id: queue_id in starting.get(topic, {}),
+        starting=OffsetBounds(LATEST, starting),
+        ending=OffsetBounds(LATEST, ending),
     )
 
 

@@ -57,7 +57,8 @@ class RocketMQDataSource(DataSource):
         decompress (true): give bodies decompressed.
         pushFilters (auto): see below.
 
-    Options of reads from running brokers, which have no path:
+    Options of reads from running brokers. With a path as well, a batch reads what the files have
+    from them, and the rest from the brokers:
         namesrv: the name servers, as `host:port;host:port`, or the URL of a list.
         tags, sql: which messages the brokers send, as `a || b`, or as a condition in SQL92.
         consumerGroup (TOOLS_CONSUMER): whose pulls they are; nothing is committed.

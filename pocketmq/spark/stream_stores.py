@@ -8,12 +8,12 @@ from pathlib import Path
 from pocketmq.spark.batch_reader import check_names
 from pocketmq.spark.option_error import OptionError
 from pocketmq.spark.options import Options
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store
+from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
-from pocketmq.store.scan.offsets import LATEST, OffsetBounds, first_stored_from
-from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.offsets import first_stored_from
+from pocketmq.store.scan.plan import plan
 from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
@@ -117,7 +117,7 @@ class StreamStores:
         limits = limits_per_store(self._options, max(len(by_broker), 1))
         for broker, spans in by_broker.items():
             store = self.snapshots[broker]
-            for slices in plan(store, _request(spans), limits, lose_of(broker, lose)):
+            for slices in plan(store, request_of(spans), limits, lose_of(broker, lose)):
                 yield SlicePartition(store.root, slices)
 
 
@@ -127,17 +127,4 @@ def _clash(broker: str, root: Path, other: Path) -> OptionError:
         str(root),
         f"this is a store of the broker {broker}, like {other}; a stream keeps offsets by the "
         "broker's name, so name one of the two",
-    )
-
-
-def _request(spans: Mapping[StreamQueue, Span]) -> ScanRequest:
-    starting: dict[str, dict[int, int]] = {}
-    ending: dict[str, dict[int, int]] = {}
-    for queue, (begin, stop) in spans.items():
-        starting.setdefault(queue.topic, {})[queue.queue_id] = begin
-        ending.setdefault(queue.topic, {})[queue.queue_id] = stop
-    return ScanRequest(
-        wants=lambda topic, queue_id: queue_id in starting.get(topic, {}),
-        starting=OffsetBounds(LATEST, starting),
-        ending=OffsetBounds(LATEST, ending),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from pocketmq.spark.live.errors import BrokersNotRead, QueueNotRead
 from pocketmq.spark.live.partition import LivePartition
 from pocketmq.spark.option_error import OptionError
 from pocketmq.spark.options import Options
+from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.store.scan.errors import RecordsLost
 from tests.spark.test_batch_reader import schema_of
@@ -167,7 +170,7 @@ def test_pushed_filters(filled: RocketMQ) -> None:
         ({"assign": '{"T":[3]}'}, "assign = 'T/3': there is no such queue"),
         ({"assign": '{"T":{"b":[0]}}'}, "assign = 'b': no such broker has a queue; .*broker-a"),
         ({"subscribe": "T", "endingOffsets": '{"Other":{"0":1}}'}, "the queue is not read"),
-        ({"path": "/store"}, "path = '/store': cannot go with option namesrv"),
+        ({"path": "/store", "tags": "a"}, "tags = .a.: cannot go with option path"),
         ({"namesrv": "?"}, "namesrv"),
         ({"consumerGroup": "a b"}, "consumerGroup = 'a b'"),
         ({"tags": "a", "sql": "b = 1"}, "sql = 'b = 1': either tags .* or SQL92"),
@@ -249,3 +252,46 @@ def test_a_broker_that_refuses_is_not_asked_again(rocketmq: RocketMQ) -> None:
         pytest.raises(QueueNotRead, match=r"cannot pull T/broker-a/\d from offset 0 on: .*NO_PERM"),
     ):
         rows_of(reader.read(partitions[0]))
+
+
+def test_files_and_brokers_together(rocketmq: RocketMQ, tmp_path: Path) -> None:
+    rocketmq.sync.create_topic("T", queues=2)
+    send(rocketmq, 300)
+    shutil.copytree(rocketmq.store, tmp_path / "copy")
+    rocketmq.sync.advance(1000)
+    middle = rocketmq.clock()
+    rocketmq.sync.advance(1000)
+    send(rocketmq, 200)
+    send(rocketmq, 50, "New")
+    expected = of_files(rocketmq)
+    path = str(tmp_path / "copy")
+    asked = source(rocketmq, path=path)
+    partitions = asked.reader(BODY).partitions()
+    of_brokers = [
+        (part.topic, part.queue_id, part.start)
+        for partition in partitions
+        if isinstance(partition, LivePartition)
+        for part in partition.ranges
+    ]
+    assert any(isinstance(partition, SlicePartition) for partition in partitions)
+    ends = {
+        queue_id: 1 + max(row["queueOffset"] for row in of_files_at(path, queue_id))
+        for queue_id in (0, 1)
+    }
+    assert {(topic, at) for topic, _, at in of_brokers if topic == "New"} == {("New", 0)}
+    assert [(number, at) for topic, number, at in of_brokers if topic == "T"] == [*ends.items()]
+    assert all_rows(asked) == expected
+    with pytest.raises(OptionError, match="'X': neither the stores nor the brokers have"):
+        source(rocketmq, path=path, subscribe="X").reader(BODY).partitions()
+    for options in (
+        {"startingTimestamp": str(middle)},
+        {"endingTimestamp": str(middle)},
+        {"startingTimestamp": "1", "endingTimestamp": str(middle + 10_000_000)},
+        {"subscribe": "T", "startingOffsets": '{"T":{"0":100,"1":220}}'},
+        {"subscribe": "T", "endingOffsets": '{"T":{"0":100,"1":220}}'},
+    ):
+        assert all_rows(source(rocketmq, path=path, **options)) == of_files(rocketmq, **options)
+
+
+def of_files_at(path: str, queue_id: int) -> list[dict[str, Any]]:
+    return all_rows(RocketMQDataSource({"path": path, "assign": json.dumps({"T": [queue_id]})}))

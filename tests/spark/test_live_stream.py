@@ -126,6 +126,8 @@ def test_where_a_new_query_begins(server: RocketMQ) -> None:
         begins(subscribe="X")
     with pytest.raises(OptionError, match="readUnflushed = 'true': cannot go with option namesrv"):
         begins(readUnflushed="true")
+    with pytest.raises(OptionError, match=r"path = .*: cannot go with option namesrv in a stream"):
+        begins(path=str(server.store))
 
 
 def test_limits_and_the_end_of_a_run(server: RocketMQ) -> None:

@@ -1,6 +1,8 @@
 """Reads from running brokers: the rows that their files would give, pulled over the network.
 
 `options` reads what a user asks for, `queues` asks the brokers where their queues begin and end,
-`planning` splits what is wanted, `pulls` reads ahead, and `partition` is what Spark hands to its
-tasks. Records come as they are stored, so `pocketmq.store.scan` makes the columns.
+`planning` finds what is wanted of them, and `splitting` cuts it into the partitions of `partition`.
+`hybrid` plans files and brokers together, `pulls` reads ahead in a task, and `reading` makes
+batches of what it brings. `stream_brokers` is what a stream asks. Records come as they are stored,
+so `pocketmq.store.scan` makes the columns.
 """

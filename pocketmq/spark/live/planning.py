@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pocketmq.client.errors import RemotingError
 from pocketmq.message.limits import is_internal_topic
@@ -18,6 +19,7 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.offsets import CLOCK_STEP_MS, resolve
 from pocketmq.store.scan.query import listed
 from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 Lose = Callable[[int, RecordsLost], None]
 Wants = Callable[[str, str, int], bool]
@@ -38,36 +40,61 @@ def live_ranges(
         BrokersNotRead: the name servers or brokers did not answer, or refused.
         OSError: a file of TLS cannot be read.
     """
+    seen = look(options, live, wants, selection.store_timestamp)
+    check_names(seen.queues, options)
+    ranges = []
+    for queue in seen.queues:
+        if wants(queue.broker, queue.topic, queue.queue_id):
+            within = Range(seen.begins.get(queue.name), seen.ends.get(queue.name))
+            ranges.append(range_of(queue, options, selection.queue_offset & within, lose))
+    return ranges
+
+
+class Seen(NamedTuple):
+    """What brokers say of the queues of the topics that the options ask for.
+
+    Attributes:
+        queues: in order; also those that are not wanted.
+        begins, ends: offsets of the wanted queues outside of which nothing was stored in the times
+            that are asked for; empty if all times are.
+    """
+
+    queues: list[LiveQueue]
+    begins: dict[StreamQueue, int]
+    ends: dict[StreamQueue, int]
+
+
+def look(options: Options, live: LiveOptions, wants: Wants, times: Range) -> Seen:
+    """Ask the brokers. Raises as `live_ranges`; OptionError for a topic that no broker has, unless
+    there are files as well."""
     try:
-        return asyncio.run(_ranges(options, live, wants, selection, lose))
+        return asyncio.run(_look(options, live, wants, times))
     except RemotingError as error:
         what = "cannot plan a read"
         raise BrokersNotRead(live.connection.namesrv, what, error) from error
 
 
-async def _ranges(
-    options: Options, live: LiveOptions, wants: Wants, selection: Selection, lose: Lose
-) -> list[LiveRange]:
+async def _look(options: Options, live: LiveOptions, wants: Wants, times: Range) -> Seen:
+    begins: dict[StreamQueue, int] = {}
+    ends: dict[StreamQueue, int] = {}
     async with Brokers(live) as brokers:
         queues = await queues_asked_for(brokers, options)
-        await check_queues(brokers, queues, options)
+        if not options.roots:
+            await check_topics(brokers, queues, options)
         wanted = [queue for queue in queues if wants(queue.broker, queue.topic, queue.queue_id)]
-        times = selection.store_timestamp
-        within = {queue.name: Range() for queue in wanted}
         if times.start is not None:
             begins = await brokers.stored_from(wanted, times.start - CLOCK_STEP_MS)
-            within = {name: Range(begin) for name, begin in begins.items()}
         if times.stop is not None:
             ends = await brokers.stored_from(wanted, times.stop + CLOCK_STEP_MS)
-            within = {name: within[name] & Range(None, end) for name, end in ends.items()}
-    ranges = []
-    for queue in wanted:
-        starting, ending = options.starting.of(queue.broker), options.ending.of(queue.broker)
-        found = resolve(queue, starting, ending, named_loss(queue.broker, lose))
-        found &= selection.queue_offset & within[queue.name]
-        bounds = (found.start or 0, found.stop or 0)
-        ranges.append(LiveRange(queue.broker, queue.topic, queue.queue_id, *bounds))
-    return ranges
+    return Seen(queues, begins, ends)
+
+
+def range_of(queue: LiveQueue, options: Options, within: Range, lose: Lose) -> LiveRange:
+    """Return what the options ask of a queue."""
+    starting, ending = options.starting.of(queue.broker), options.ending.of(queue.broker)
+    found = resolve(queue, starting, ending, named_loss(queue.broker, lose)) & within
+    bounds = (found.start or 0, found.stop or 0)
+    return LiveRange(queue.broker, queue.topic, queue.queue_id, *bounds)
 
 
 def named_loss(broker: str, lose: Lose) -> Lose:
@@ -87,18 +114,17 @@ async def queues_asked_for(brokers: Brokers, options: Options) -> list[LiveQueue
     return await brokers.queues(topics)
 
 
-async def check_queues(brokers: Brokers, queues: Sequence[LiveQueue], options: Options) -> None:
-    """Raise OptionError for brokers, topics and queues that are named but do not exist."""
+async def check_topics(brokers: Brokers, queues: Sequence[LiveQueue], options: Options) -> None:
+    """Raise OptionError for a topic that is named but has no queue."""
     missing = sorted(options.named_topics() - {queue.topic for queue in queues})
     if missing:
         option = "subscribe" if options.topics is not None else "assign"
         known = [topic for topic in await brokers.topics() if not is_internal_topic(topic)]
         reason = f"no such topic; the topics are: {listed(known)}"
         raise OptionError(option, missing[0], reason)
-    _check_names(queues, options)
 
 
-def _check_names(queues: Sequence[LiveQueue], options: Options) -> None:
+def check_names(queues: Sequence[LiveQueue], options: Options) -> None:
     """Raise OptionError for brokers and queues that are named but do not exist."""
     brokers = {queue.broker for queue in queues}
     topics: dict[str, set[tuple[str, int]]] = {}

@@ -11,7 +11,7 @@ from pocketmq.client.errors import BrokerNotFound, RemotingError
 from pocketmq.spark.live.errors import BrokersNotRead
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition, LiveRange
-from pocketmq.spark.live.planning import check_queues, queues_asked_for
+from pocketmq.spark.live.planning import check_names, check_topics, queues_asked_for
 from pocketmq.spark.live.queues import Brokers, LiveQueue
 from pocketmq.spark.live.splitting import split
 from pocketmq.spark.options import Options
@@ -114,9 +114,9 @@ class StreamBrokers:
 
     async def _check_names(self) -> None:
         async with Brokers(self._live) as brokers:
-            await check_queues(
-                brokers, await queues_asked_for(brokers, self._options), self._options
-            )
+            queues = await queues_asked_for(brokers, self._options)
+            await check_topics(brokers, queues, self._options)
+        check_names(queues, self._options)
 
     async def _stored_from(
         self, queues: Iterable[StreamQueue], time: int

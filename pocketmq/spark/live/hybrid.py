@@ -1,0 +1,150 @@
+"""Plans a read of files and brokers together: what the files of a broker have is read from them,
+and the rest from the broker of the same name.
+
+In each queue the files have one run of offsets, so there is an exact boundary: every offset is read
+from one of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyspark.sql.datasource import InputPartition
+
+from pocketmq.spark.live.options import LiveOptions
+from pocketmq.spark.live.partition import LiveRange
+from pocketmq.spark.live.planning import Lose, Seen, check_names, look, named_loss, range_of
+from pocketmq.spark.live.queues import LiveQueue
+from pocketmq.spark.live.splitting import split
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options import Options
+from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.offsets import CLOCK_STEP_MS, first_stored_from
+from pocketmq.store.scan.plan import plan
+from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.stream_offsets import StreamQueue
+
+Wants = Callable[[str, str, int], bool]
+
+
+def hybrid_partitions(
+    options: Options,
+    live: LiveOptions,
+    stores: Sequence[StoreSnapshot],
+    wants: Wants,
+    selection: Selection,
+    lose: Lose,
+) -> list[InputPartition]:
+    """Return partitions of files and of brokers.
+
+    Args:
+        wants, selection, lose: as for `live_ranges`.
+
+    Raises what `live_ranges` raises; OptionError also for two stores of one broker.
+    """
+    of_broker: dict[str, StoreSnapshot] = {}
+    for store in stores:
+        if of_broker.setdefault(store.broker_name, store) is not store:
+            reason = f"two of the stores are of the broker {store.broker_name}: name one of them"
+            raise OptionError("path", str(store.root), reason)
+    times = selection.store_timestamp
+    seen = look(options, live, wants, times)
+    known = _together(seen, of_broker)
+    missing = sorted(options.named_topics() - {name.topic for name in known})
+    if missing:
+        option = "subscribe" if options.topics is not None else "assign"
+        raise OptionError(option, missing[0], "neither the stores nor the brokers have this topic")
+    check_names(list(known.values()), options)
+    from_files: dict[str, dict[StreamQueue, tuple[int, int]]] = {}
+    from_brokers: list[LiveRange] = []
+    at_brokers = {queue.name: queue for queue in seen.queues}
+    for name, queue in sorted(known.items()):
+        if not wants(name.broker, name.topic, name.queue_id):
+            continue
+        held = _held(name, of_broker)
+        within = Range(
+            _stored_from(name, times.start, -CLOCK_STEP_MS, of_broker, seen, seen.begins),
+            _stored_from(name, times.stop, CLOCK_STEP_MS, of_broker, seen, seen.ends),
+        )
+        wanted = range_of(queue, options, selection.queue_offset & within, lose)
+        low, high = max(wanted.start, held.start), min(wanted.stop, held.stop)
+        if low < high:
+            from_files.setdefault(name.broker, {})[name] = (low, high)
+        rest = (
+            wanted._replace(stop=min(wanted.stop, held.start)),
+            wanted._replace(start=max(wanted.start, held.stop)),
+        )
+        from_brokers += [
+            _without_gap(part, at_brokers[name], lose) for part in rest if part.start < part.stop
+        ]
+    limits = limits_per_store(options, max(len(from_files) + bool(from_brokers), 1))
+    partitions: list[InputPartition] = [
+        SlicePartition(of_broker[broker].root, slices)
+        for broker, spans in from_files.items()
+        for slices in plan(of_broker[broker], request_of(spans), limits, named_loss(broker, lose))
+    ]
+    return partitions + split(from_brokers, limits)
+
+
+def _together(seen: Seen, stores: dict[str, StoreSnapshot]) -> dict[StreamQueue, LiveQueue]:
+    """Return the queues with what files and brokers have of them, taken together."""
+    known = {queue.name: queue for queue in seen.queues}
+    for broker, store in stores.items():
+        for (topic, queue_id), found in store.queues.items():
+            first, end = found.min_offset, found.max_offset
+            name = StreamQueue(topic, broker, queue_id)
+            queue = known.get(name)
+            if queue is None or queue.min_offset == queue.max_offset == 0:
+                known[name] = LiveQueue(broker, topic, queue_id, first, end)
+            elif first < end:
+                first = min(first, queue.min_offset)
+                known[name] = replace(
+                    queue, min_offset=first, max_offset=max(end, queue.max_offset)
+                )
+    return known
+
+
+def _held(name: StreamQueue, stores: dict[str, StoreSnapshot]) -> LiveRange:
+    """Return what files have of a queue; nothing, at offset 0, if they have nothing."""
+    store = stores.get(name.broker)
+    found = None if store is None else store.queues.get((name.topic, name.queue_id))
+    bounds = (0, 0) if found is None else (found.min_offset, found.max_offset)
+    if bounds[0] == bounds[1]:
+        bounds = (0, 0)
+    return LiveRange(name.broker, name.topic, name.queue_id, *bounds)
+
+
+def _stored_from(
+    name: StreamQueue,
+    time: int | None,
+    step: int,
+    stores: dict[str, StoreSnapshot],
+    seen: Seen,
+    at_brokers: dict[StreamQueue, int],
+) -> int | None:
+    """Return the first offset stored at a time (ms) and `step` or later; None without a time."""
+    if time is None:
+        return None
+    held = _held(name, stores)
+    if held.start < held.stop:
+        store = stores[name.broker]
+        at = first_stored_from(store, store.queues[name.topic, name.queue_id], time + step)
+        older = any(q.name == name and q.min_offset < held.start for q in seen.queues)
+        if at < held.stop and not (older and at == held.start):
+            return at
+    return at_brokers.get(name, held.stop)
+
+
+def _without_gap(part: LiveRange, queue: LiveQueue, lose: Lose) -> LiveRange:
+    """Return what the broker has of a range; messages that are neither there nor in files are
+    lost."""
+    if part.start >= queue.min_offset:
+        return part
+    end = min(part.stop, queue.min_offset)
+    reason = f"the files do not have them, and the queue begins at {queue.min_offset}"
+    error = RecordsLost(part.topic, part.queue_id, part.start, end - 1, reason)
+    named_loss(part.broker, lose)(end - part.start, error)
+    return part._replace(start=end)
