@@ -86,7 +86,7 @@ def hybrid_partitions(
         for broker, spans in from_files.items()
         for slices in plan(of_broker[broker], request_of(spans), limits, named_loss(broker, lose))
     ]
-    return partitions + split(from_brokers, limits)
+    return [*partitions, *split(from_brokers, limits)]
 
 
 def _together(seen: Seen, stores: dict[str, StoreSnapshot]) -> dict[StreamQueue, LiveQueue]:
