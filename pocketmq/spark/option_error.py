@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 SECURITY_NAMES: Final = (
@@ -36,6 +37,16 @@ def shown(name: str, value: str, wanted: str) -> OptionError:
     """Return the error for an option, without its value if that is, or may have been meant as, a
     secret."""
     return OptionError(name, "(hidden)" if _SECRET.search(name) else value, wanted)
+
+
+def two_of_one(broker: str, root: Path, other: Path) -> OptionError:
+    """Return the error for two stores of one broker, where offsets go by the broker's name."""
+    return OptionError(
+        "path",
+        str(root),
+        f"this is a store of the broker {broker}, like {other}; offsets are kept by the broker's "
+        "name, so name one of the two",
+    )
 
 
 def by_proper_name(

@@ -138,7 +138,7 @@ class Options:
         _check_use(given, use)
         live = LiveOptions.parse(given)
         if live is not None:
-            _check_live(given, use)
+            _check_live(given)
         chosen = [name for name in _CHOICES if name in given]
         if len(chosen) > 1:
             raise OptionError(chosen[1], given[chosen[1]], f"cannot go with option {chosen[0]}")
@@ -216,16 +216,13 @@ def _check_use(given: Mapping[str, str], use: Use) -> None:
                 raise OptionError(name, given[name], "only a stream (readStream) has this option")
 
 
-def _check_live(given: Mapping[str, str], use: Use) -> None:
+def _check_live(given: Mapping[str, str]) -> None:
     """Raise OptionError for options that cannot go with `namesrv`."""
     if "readUnflushed" in given:
         raise OptionError("readUnflushed", given["readUnflushed"], "cannot go with option namesrv")
     path = next((name for name in _PATHS if name in given), None)
     if path is None:
         return
-    if use is Use.STREAM:
-        reason = "cannot go with option namesrv in a stream: read history with spark.read"
-        raise OptionError(path, given[path], reason)
     for name in _NOT_WITH_FILES:
         if name in given:
             reason = f"cannot go with option {path}: only brokers filter by it"

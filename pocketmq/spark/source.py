@@ -57,7 +57,7 @@ class RocketMQDataSource(DataSource):
         decompress (true): give bodies decompressed.
         pushFilters (auto): see below.
 
-    Options of reads from running brokers. With a path as well, a batch reads what the files have
+    Options of reads from running brokers. With a path as well, what the files have is read
     from them, and the rest from the brokers:
         namesrv: the name servers, as `host:port;host:port`, or the URL of a list.
         tags, sql: which messages the brokers send, as `a || b`, or as a condition in SQL92.

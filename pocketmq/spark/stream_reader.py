@@ -272,6 +272,10 @@ def _queues(options: Options) -> StreamQueues:
     if options.live is None:
         return StreamStores(options)
     # Imported on use: reading files takes no package of the client.
+    if options.roots:
+        from pocketmq.spark.live.stream_hybrid import StreamHybrid
+
+        return StreamHybrid(options, options.live)
     from pocketmq.spark.live.stream_brokers import StreamBrokers
 
     return StreamBrokers(options, options.live)

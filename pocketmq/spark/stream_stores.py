@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pocketmq.spark.batch_reader import check_names
-from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
 from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
@@ -35,7 +35,7 @@ class StreamStores:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self.roots = roots_by_broker(options.roots, _clash)
+        self.roots = roots_by_broker(options.roots, two_of_one)
         self.snapshots: dict[str, StoreSnapshot] = {}
         self._followed = {name: self._follow(name, root) for name, root in self.roots.items()}
 
@@ -119,12 +119,3 @@ class StreamStores:
             store = self.snapshots[broker]
             for slices in plan(store, request_of(spans), limits, lose_of(broker, lose)):
                 yield SlicePartition(store.root, slices)
-
-
-def _clash(broker: str, root: Path, other: Path) -> OptionError:
-    return OptionError(
-        "path",
-        str(root),
-        f"this is a store of the broker {broker}, like {other}; a stream keeps offsets by the "
-        "broker's name, so name one of the two",
-    )

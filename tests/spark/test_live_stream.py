@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pys
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pocketmq.spark.live.errors import BrokersNotRead
+from pocketmq.spark.live.partition import LivePartition
 from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.spark.stream_reader import RocketMQStreamReader
 from pocketmq.store.scan.errors import RecordsLost
@@ -106,6 +110,76 @@ def test_a_stream_moves_between_files_and_brokers(server: RocketMQ) -> None:
     assert read(files, later, latest(files, later)) == rows(range(10, 15))
 
 
+@pytest.fixture
+def history(server: RocketMQ, tmp_path: Path) -> str:
+    """A copy of the store with the first 5 messages of T. Then the broker gets 5 more."""
+    shutil.copytree(server.store, tmp_path / "copy")
+    server.sync.advance(60)
+    send(server, 5)
+    return str(tmp_path / "copy")
+
+
+def test_history_from_files_and_the_rest_from_brokers(server: RocketMQ, history: str) -> None:
+    both = live(server, path=history)
+    start = both.initialOffset()
+    end = latest(both, start)
+    assert (start, end) == (at(0), at(10))
+    of_files, of_brokers = both.partitions(start, end)
+    assert isinstance(of_files, SlicePartition)
+    assert isinstance(of_brokers, LivePartition)
+    assert [(part.start, part.stop) for part in of_files.slices] == [(0, 5)]
+    assert [(part.start, part.stop) for part in of_brokers.ranges] == [(5, 10)]
+    assert read(both, start, end) == rows(range(10))
+    # After a restart the batch is the same, whatever it is read from.
+    for again in (live(server, path=history), live(server), stream({"path": str(server.store)})):
+        assert read(again, at(3), at(7)) == rows(range(3, 7))
+    send(server, 2, "New")
+    joined = latest(both, end)
+    assert joined == at(10) | at(0, "New")
+    assert read(both, joined, latest(both, joined)) == rows(range(2), "New")
+    with pytest.raises(OptionError, match="'X': neither the stores nor the brokers have"):
+        live(server, path=history, subscribe="X").initialOffset()
+
+
+def test_a_run_over_history_ends(server: RocketMQ, history: str) -> None:
+    reader = live(server, path=history, maxOffsetsPerTrigger="4")
+    reader.prepareForTriggerAvailableNow()
+    position, found = reader.initialOffset(), []
+    while (end := latest(reader, position)) != position:
+        send(server, 5)
+        found += read(reader, position, end)
+        position = end
+    assert found == rows(range(10))
+
+
+def test_times_over_history(server: RocketMQ, history: str) -> None:
+    server.sync.advance(60)
+    later = server.clock()
+    server.sync.advance(60)
+    send(server, 5)
+
+    def begins(time: int) -> Offsets:
+        return live(server, path=history, startingTimestamp=str(time)).initialOffset()
+
+    assert begins(1) == at(0)
+    assert begins(later - 90_000) == at(5)
+    assert begins(later) == at(10)
+
+
+def test_history_of_a_broker_that_is_away(server: RocketMQ, golden_clean: Path) -> None:
+    with pytest.raises(BrokersNotRead, match=r"which is not registered for 0\.1 s"):
+        live(server, path=str(golden_clean), timeout="0.1").initialOffset()
+    lenient = live(server, path=str(golden_clean), timeout="0.1", failOnDataLoss="false")
+    assert lenient.initialOffset() == at(0)
+
+
+def test_files_that_are_longer_than_the_queue_of_the_broker(server: RocketMQ, history: str) -> None:
+    """The offsets behind its end will be those of other messages."""
+    both = live(server, path=history)
+    with pytest.raises(RecordsLost, match="the queue ends at 10, but the stream has read up to 12"):
+        latest(both, at(12))
+
+
 def test_where_a_new_query_begins(server: RocketMQ) -> None:
     server.sync.advance(60)
     between = server.clock()
@@ -126,8 +200,6 @@ def test_where_a_new_query_begins(server: RocketMQ) -> None:
         begins(subscribe="X")
     with pytest.raises(OptionError, match="readUnflushed = 'true': cannot go with option namesrv"):
         begins(readUnflushed="true")
-    with pytest.raises(OptionError, match=r"path = .*: cannot go with option namesrv in a stream"):
-        begins(path=str(server.store))
 
 
 def test_limits_and_the_end_of_a_run(server: RocketMQ) -> None:

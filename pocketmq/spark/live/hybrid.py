@@ -7,7 +7,7 @@ from one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql.datasource import InputPartition
@@ -17,7 +17,7 @@ from pocketmq.spark.live.partition import LiveRange
 from pocketmq.spark.live.planning import Lose, Seen, check_names, look, named_loss, range_of
 from pocketmq.spark.live.queues import LiveQueue
 from pocketmq.spark.live.splitting import split
-from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
 from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
 from pocketmq.store.scan.errors import RecordsLost
@@ -26,7 +26,9 @@ from pocketmq.store.scan.plan import plan
 from pocketmq.store.scan.selection import Range, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.topic_table import roots_by_broker
 
+Span = tuple[int, int]
 Wants = Callable[[str, str, int], bool]
 
 
@@ -45,19 +47,12 @@ def hybrid_partitions(
 
     Raises what `live_ranges` raises; OptionError also for two stores of one broker.
     """
-    of_broker: dict[str, StoreSnapshot] = {}
-    for store in stores:
-        if of_broker.setdefault(store.broker_name, store) is not store:
-            reason = f"two of the stores are of the broker {store.broker_name}: name one of them"
-            raise OptionError("path", str(store.root), reason)
+    roots_by_broker([store.root for store in stores], two_of_one)
+    of_broker = {store.broker_name: store for store in stores}
     times = selection.store_timestamp
     seen = look(options, live, wants, times)
-    known = _together(seen, of_broker)
-    missing = sorted(options.named_topics() - {name.topic for name in known})
-    if missing:
-        option = "subscribe" if options.topics is not None else "assign"
-        raise OptionError(option, missing[0], "neither the stores nor the brokers have this topic")
-    check_names(list(known.values()), options)
+    known = together(seen.queues, of_broker)
+    check_together(known, options)
     from_files: dict[str, dict[StreamQueue, tuple[int, int]]] = {}
     from_brokers: list[LiveRange] = []
     at_brokers = {queue.name: queue for queue in seen.queues}
@@ -70,15 +65,12 @@ def hybrid_partitions(
             _stored_from(name, times.stop, CLOCK_STEP_MS, of_broker, seen, seen.ends),
         )
         wanted = range_of(queue, options, selection.queue_offset & within, lose)
-        low, high = max(wanted.start, held.start), min(wanted.stop, held.stop)
-        if low < high:
-            from_files.setdefault(name.broker, {})[name] = (low, high)
-        rest = (
-            wanted._replace(stop=min(wanted.stop, held.start)),
-            wanted._replace(start=max(wanted.start, held.stop)),
-        )
+        inner, rest = cut((wanted.start, wanted.stop), held)
+        if inner[0] < inner[1]:
+            from_files.setdefault(name.broker, {})[name] = inner
         from_brokers += [
-            _without_gap(part, at_brokers[name], lose) for part in rest if part.start < part.stop
+            _without_gap(wanted._replace(start=start, stop=stop), at_brokers[name], lose)
+            for start, stop in rest
         ]
     limits = limits_per_store(options, max(len(from_files) + bool(from_brokers), 1))
     partitions: list[InputPartition] = [
@@ -89,9 +81,30 @@ def hybrid_partitions(
     return [*partitions, *split(from_brokers, limits)]
 
 
-def _together(seen: Seen, stores: dict[str, StoreSnapshot]) -> dict[StreamQueue, LiveQueue]:
-    """Return the queues with what files and brokers have of them, taken together."""
-    known = {queue.name: queue for queue in seen.queues}
+def cut(wanted: Span, held: Span) -> tuple[Span, list[Span]]:
+    """Return the part of `wanted` that is to be read from files, which have `held`, and what is
+    left: the spans before and behind it, if they are not empty."""
+    (start, stop), (first, end) = wanted, held
+    if max(start, first) >= min(stop, end):
+        return (start, start), [wanted] if start < stop else []
+    rest = [(start, first), (end, stop)]
+    return (max(start, first), min(stop, end)), [part for part in rest if part[0] < part[1]]
+
+
+def check_together(known: Mapping[StreamQueue, LiveQueue], options: Options) -> None:
+    """Raise OptionError for brokers, topics and queues that are named but do not exist."""
+    missing = sorted(options.named_topics() - {name.topic for name in known})
+    if missing:
+        option = "subscribe" if options.topics is not None else "assign"
+        raise OptionError(option, missing[0], "neither the stores nor the brokers have this topic")
+    check_names(list(known.values()), options)
+
+
+def together(
+    queues: Iterable[LiveQueue], stores: Mapping[str, StoreSnapshot]
+) -> dict[StreamQueue, LiveQueue]:
+    """Return the queues with what brokers and files have of them, taken together."""
+    known = {queue.name: queue for queue in queues}
     for broker, store in stores.items():
         for (topic, queue_id), found in store.queues.items():
             first, end = found.min_offset, found.max_offset
@@ -107,35 +120,32 @@ def _together(seen: Seen, stores: dict[str, StoreSnapshot]) -> dict[StreamQueue,
     return known
 
 
-def _held(name: StreamQueue, stores: dict[str, StoreSnapshot]) -> LiveRange:
-    """Return what files have of a queue; nothing, at offset 0, if they have nothing."""
+def _held(name: StreamQueue, stores: Mapping[str, StoreSnapshot]) -> Span:
+    """Return what files have of a queue."""
     store = stores.get(name.broker)
     found = None if store is None else store.queues.get((name.topic, name.queue_id))
-    bounds = (0, 0) if found is None else (found.min_offset, found.max_offset)
-    if bounds[0] == bounds[1]:
-        bounds = (0, 0)
-    return LiveRange(name.broker, name.topic, name.queue_id, *bounds)
+    return (0, 0) if found is None else (found.min_offset, found.max_offset)
 
 
 def _stored_from(
     name: StreamQueue,
     time: int | None,
     step: int,
-    stores: dict[str, StoreSnapshot],
+    stores: Mapping[str, StoreSnapshot],
     seen: Seen,
     at_brokers: dict[StreamQueue, int],
 ) -> int | None:
     """Return the first offset stored at a time (ms) and `step` or later; None without a time."""
     if time is None:
         return None
-    held = _held(name, stores)
-    if held.start < held.stop:
+    first, end = _held(name, stores)
+    if first < end:
         store = stores[name.broker]
         at = first_stored_from(store, store.queues[name.topic, name.queue_id], time + step)
-        older = any(q.name == name and q.min_offset < held.start for q in seen.queues)
-        if at < held.stop and not (older and at == held.start):
+        older = any(q.name == name and q.min_offset < first for q in seen.queues)
+        if at < end and not (older and at == first):
             return at
-    return at_brokers.get(name, held.stop)
+    return at_brokers.get(name, end)
 
 
 def _without_gap(part: LiveRange, queue: LiveQueue, lose: Lose) -> LiveRange:

@@ -28,10 +28,12 @@ class StreamBrokers:
 
     Attributes:
         brokers: those that were registered at the last `look`.
+        queues: those of the last `look`, also if they have no message or are not asked for.
     """
 
     def __init__(self, options: Options, live: LiveOptions) -> None:
         self.brokers: frozenset[str] = frozenset()
+        self.queues: list[LiveQueue] = []
         self._options = options
         self._live = live
         self._found: dict[StreamQueue, LiveQueue] = {}
@@ -63,11 +65,11 @@ class StreamBrokers:
             BrokersNotRead: the name servers or brokers did not answer, or refused.
         """
         try:
-            queues = asyncio.run(self._look(expected))
+            self.queues = asyncio.run(self._look(expected))
         except RemotingError as error:
             raise self._error(error) from error
         # A queue without any message is not there yet, as in the files of a broker.
-        self._found = {queue.name: queue for queue in queues if queue.max_offset}
+        self._found = {queue.name: queue for queue in self.queues if queue.max_offset}
         return {
             name: QueueEnds(queue.min_offset, queue.max_offset, queue.max_offset)
             for name, queue in self._found.items()
@@ -89,8 +91,14 @@ class StreamBrokers:
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
     ) -> Iterator[LivePartition]:
         """Split what is to be read, of queues that the last `look` found."""
+        return self.split(wanted.items(), lose)
+
+    def split(
+        self, wanted: Iterable[tuple[StreamQueue, Span]], lose: LoseBetween
+    ) -> Iterator[LivePartition]:
+        """Do the same, where a queue may have several spans."""
         ranges = []
-        for queue, (begin, stop) in wanted.items():
+        for queue, (begin, stop) in wanted:
             starting = OffsetBounds(LATEST, {queue.topic: {queue.queue_id: begin}})
             ending = OffsetBounds(LATEST, {queue.topic: {queue.queue_id: stop}})
             found = resolve(self._found[queue], starting, ending, lose_of(queue.broker, lose))

@@ -1,0 +1,135 @@
+"""Stores and brokers that a stream reads together: history from files, the rest from the brokers.
+
+An offset means the same message in both, so which of the two a batch reads does not change its
+rows, and a checkpoint does not say it. The brokers say where queues end: a queue that both have is
+read up to where the broker ends, even if files of it are longer (its broker lost its newest
+messages in a crash, and gives their offsets again). Up to there files are read whether they are
+flushed or not, since the broker offers as much.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from pyspark.sql.datasource import InputPartition
+
+from pocketmq.spark.live.hybrid import check_together, cut, together
+from pocketmq.spark.live.options import LiveOptions
+from pocketmq.spark.live.stream_brokers import StreamBrokers
+from pocketmq.spark.options import Options
+from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span
+from pocketmq.spark.stream_stores import StreamStores
+from pocketmq.store.scan.stream_offsets import StreamQueue
+
+log = logging.getLogger(__name__)
+
+
+class StreamHybrid:
+    """The queues of one stream, as `StreamQueues` asks for them.
+
+    Raises:
+        OptionError: two stores have the same broker.
+    """
+
+    def __init__(self, options: Options, live: LiveOptions) -> None:
+        self._options = options
+        self._stores = StreamStores(options)
+        self._brokers = StreamBrokers(options, live)
+        self._held: dict[StreamQueue, QueueEnds] = {}
+        self._asked: dict[StreamQueue, QueueEnds] = {}
+        self._away: set[str] = set()
+
+    @property
+    def brokers(self) -> Collection[str]:
+        """The brokers that were registered at the last `look`. The files of the others do not tell
+        how far their queues go."""
+        return self._brokers.brokers
+
+    def where(self, broker: str) -> str:
+        """Return what to call a broker in an error, with its store if it has one."""
+        return self._stores.where(broker)
+
+    def missing(self, broker: str) -> Exception:
+        """Return the error for a broker that is not registered."""
+        return self._brokers.missing(broker)
+
+    def check_names(self, lose: Lose) -> None:
+        """Raise OptionError for what is named but neither stores nor brokers have."""
+        known = together(self._brokers.queues, self._stores.snapshots)
+        check_together(known, self._options)
+
+    def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
+        """Look at the stores, and then ask the brokers, whose queues have grown meanwhile.
+
+        Waits for the brokers of stores too. If one is still away, raises what `missing` returns,
+        or leaves out its queues (failOnDataLoss).
+
+        Raises what the `look`s of both raise.
+        """
+        self._held = self._stores.look()
+        waited_for = {*expected, *(self._stores.roots.keys() - self._away)}
+        self._asked = self._brokers.look(waited_for)
+        away = self._stores.roots.keys() - self._brokers.brokers
+        for broker in sorted(away - self._away):
+            if self._options.fail_on_data_loss:
+                raise self.missing(broker)
+            log.warning("%s; the stream goes on with the others", self.missing(broker))
+        self._away = set(away)
+        self._held = {
+            name: ends for name, ends in self._held.items() if name.broker not in self._away
+        }
+        return {name: self._ends(name) for name in sorted(self._held.keys() | self._asked.keys())}
+
+    def _ends(self, name: StreamQueue) -> QueueEnds:
+        held, asked = self._held.get(name), self._asked.get(name)
+        if held is None or asked is None:
+            ends = held or asked
+            assert ends is not None
+            return ends
+        if held.first == held.stored:
+            return asked
+        return asked._replace(first=min(held.first, asked.first))
+
+    def may_recover(self, broker: str) -> bool:
+        """Return False: a broker that answers has recovered."""
+        return False
+
+    def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
+        """Return for each queue the offset of the first message stored at a time (ms) or later."""
+        wanted = set(queues)
+        in_files = self._stores.stored_from(wanted & self._held.keys(), time)
+        at_brokers = self._brokers.stored_from(wanted & self._asked.keys(), time)
+        found = {}
+        for name in wanted:
+            held, asked = self._held.get(name), self._asked.get(name)
+            if asked is None or (held is not None and self._decides(held, asked, in_files[name])):
+                found[name] = in_files[name]
+            else:
+                found[name] = at_brokers[name]
+        return found
+
+    @staticmethod
+    def _decides(held: QueueEnds, asked: QueueEnds, at: int) -> bool:
+        """Return whether `at` is the first offset also if the broker's messages are counted in."""
+        return at < held.stored and (at > held.first or held.first <= asked.first)
+
+    def partitions(
+        self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
+    ) -> Iterator[InputPartition]:
+        """Split what is to be read, of queues that the last `look` found."""
+        from_files: dict[StreamQueue, Span] = {}
+        from_brokers: list[tuple[StreamQueue, Span]] = []
+        for name, span in wanted.items():
+            held = self._held.get(name)
+            inner, rest = cut(span, (0, 0) if held is None else (held.first, held.stored))
+            if inner[0] < inner[1]:
+                from_files[name] = inner
+            for part in rest:
+                if name in self._asked:
+                    from_brokers.append((name, part))
+                else:
+                    reason = "the files do not have them, and the broker has no such queue"
+                    lose(name, *part, reason)
+        yield from self._stores.partitions(from_files, lose)
+        yield from self._brokers.split(from_brokers, lose)
