@@ -1,6 +1,5 @@
 """TLS and the VIP channel: what is between client and servers, not what is said."""
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +9,8 @@ import pytest
 from pocketmq.client.errors import NoNameServer, SendError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
-from tests.client.fake_cluster import FakeCluster, FakeServer
+from tests.client.fake_cluster import FakeCluster
+from tests.encrypting import Encrypting
 from tests.interop.harness.certificate import Certificate, make_certificate
 from tests.interop.harness.official import Unavailable
 
@@ -23,46 +23,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
         pytest.skip(str(missing))
 
 
-class Encrypting:
-    """Takes TLS connections and hands what they carry to a server, and back."""
-
-    def __init__(self, certificate: Certificate, behind: FakeServer) -> None:
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._context.load_cert_chain(certificate.chain, certificate.key)
-        self._behind = behind
-        self.connections = 0
-        self.address = ""
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def stop(self) -> None:
-        self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._behind.port)
-
-        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            try:
-                while data := await source.read(65536):
-                    sink.write(data)
-            except ConnectionError:
-                pass
-            sink.close()
-
-        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
-
-
 @pytest.fixture
 async def encrypted(
     cluster: FakeCluster, certificate: Certificate
 ) -> AsyncIterator[tuple[Encrypting, Encrypting]]:
     """The name server and broker "a" behind TLS; topic "T" is on that broker."""
     servers = (
-        Encrypting(certificate, cluster.name_server),
-        Encrypting(certificate, cluster["a"]),
+        Encrypting(certificate, ("127.0.0.1", cluster.name_server.port)),
+        Encrypting(certificate, ("127.0.0.1", cluster["a"].port)),
     )
     for server in servers:
         await server.start()
