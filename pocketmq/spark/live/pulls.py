@@ -73,12 +73,15 @@ class TaskPulls:
         if not self._ranges:
             return
         with asyncio.Runner() as runner:
-            ahead = runner.run(self._open())
+            # Not by `runner.run`: to put back the handler of SIGINT, it makes a text of the task
+            # with its result, which is a whole answer. That took three quarters of a read.
+            run = runner.get_loop().run_until_complete
+            ahead = run(self._open())
             try:
-                while (pulled := runner.run(ahead.next())) is not None:
+                while (pulled := run(ahead.next())) is not None:
                     yield pulled
             finally:
-                runner.run(ahead.close())
+                run(ahead.close())
 
     async def _open(self) -> _Ahead:
         connection = self._options.connection
