@@ -4,7 +4,7 @@ Both give the same columns in the same number of rows and partitions, in turn, i
 cores. What the ready-made source takes is what Spark takes to move the data out of Python; the rest
 is ours. The target is 0.6 of its rate. Queries of few columns, through `pocketmq.spark.pruned`, are
 held against the same queries of a DataFrame with a schema. `bench.stream_triggers` has what is
-measured of streams.
+measured of streams, and `bench.live_reads` reads from a running broker.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.filled_store import write_store
+from bench.live_reads import LIVE_TARGET, measure_live
 from bench.paired_times import report
 from bench.stream_triggers import LARGE_TARGET, SMALL_TARGET, measure_large, measure_small
 from bench.work_directory import work_directory
@@ -74,11 +75,16 @@ def main() -> int:
             name: measure_few(spark, root, name, query, schema, options.rounds)
             for name, (query, schema) in FEW.items()
         }
+        live = {
+            f"{name}, live": measure_live(spark, root, name, schema, options.rounds)
+            for name, schema in SHAPES.items()
+        }
         large = measure_large(spark, root, *next(iter(SHAPES.items())), options.rounds)
         small = measure_small(spark, root)
     missed = [
         name for name, ratio in ratios.items() if ratio < (FEW_TARGET if name in FEW else TARGET)
     ]
+    missed += [name for name, ratio in live.items() if ratio < LIVE_TARGET]
     if large < LARGE_TARGET:
         missed.append("large triggers")
     if small > SMALL_TARGET:
@@ -91,7 +97,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gib", type=float, default=1.0, help="size of the store (1)")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body (1024)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
-    parser.add_argument("--store", type=Path, help="keep the store here, or use the one there")
+    parser.add_argument(
+        "--store", type=Path, help="keep the store here, or use the one there; a broker runs on it"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 when the target is missed")
     return parser.parse_args()
 
