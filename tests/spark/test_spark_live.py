@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,3 +46,35 @@ def test_a_query_on_a_broker_gives_what_its_files_give(
         "t1": 1000,
         "t2": 1000,
     }
+
+
+def test_a_stream_of_files_goes_on_with_the_broker(
+    spark: SparkSession, rocketmq_module: RocketMQ, tmp_path: Path
+) -> None:
+    """One checkpoint; history comes from a copy of the store."""
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+    server, copy, sink = rocketmq_module, tmp_path / "copy", tmp_path / "sink"
+    send(server, "Streamed", 1000)
+    shutil.copytree(server.store, copy)
+    send(server, "Streamed", 1000)
+
+    def run(**options: str) -> int:
+        reader = spark.readStream.format("rocketmq").options(
+            subscribe="Streamed", startingOffsets="earliest", maxOffsetsPerTrigger=600, **options
+        )
+        query = (
+            reader.load(str(copy))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(sink))
+        )
+        assert query.awaitTermination(60)
+        frame = spark.read.parquet(str(sink))
+        assert frame.select("queueId", "queueOffset").distinct().count() == frame.count()
+        return frame.count()
+
+    assert run(readUnflushed="true") == 1000
+    assert run(namesrv=server.namesrv) == 2000
+    send(server, "Streamed", 500)
+    assert run(namesrv=server.namesrv) == 2500
