@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.store.check.store_check import check_store
 from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.store.snapshot.store_snapshot import write_snapshot
 from tests.broker.delayed_broker import DelayedBroker
 from tests.durability.base_stores import quick_disk
@@ -153,6 +155,19 @@ async def test_progress_that_another_broker_wrote_is_no_damage(tmp_path: Path) -
     fields[0] += 5_000
     patch(path, 0, struct.pack(">7q", *fields, counter + 1))
     assert await delivered(root, time) == [1]
+
+
+@pytest.mark.parametrize("at", [5, 13, 21])
+async def test_damaged_progress_is_refused_after_a_kill(tmp_path: Path, at: int) -> None:
+    """A later read time would let the messages before it count as delivered."""
+    time = FakeTime()
+    root = await killed(tmp_path / "store", time, saved=5, unsaved=5)
+    patch(root / "config" / "timercheck", at, b"?")
+    config = DelayedBroker(root, time, **SMALL).config
+    report = check_store(config, clock=time.clock)
+    assert report.refusal.startswith(f"{root / 'config' / 'timercheck'} at byte 0: its checksum")
+    repair_store(config, clock=time.clock)
+    assert await delivered(root, time) == list(range(10))
 
 
 async def test_a_snapshot_that_began_before_the_first_timed_message(tmp_path: Path) -> None:

@@ -165,11 +165,15 @@ class QueueFiles:
         """Return the first queue offset of the file that an offset is in."""
         return offset - offset % (self._size // UNIT)
 
-    def agreeing(self, first: int) -> int:
-        """Return how many entries of the file that begins at a queue offset lead to their
-        messages."""
+    def is_own(self, first: int, log_begin: int) -> bool:
+        """Return whether the file that begins at a queue offset is this queue's: most of its
+        entries lead to their messages, of those that the log, which begins at `log_begin`, has not
+        expired."""
+        entries = self._entries.of(self._path(first * UNIT))
+        alive = np.count_nonzero((entries["size"] > 0) & (entries["physical"] >= log_begin))
         behind = first + self._size // UNIT
-        return sum(max(0, min(end, behind) - max(begin, first)) for begin, end in self._seen)
+        agreeing = sum(max(0, min(end, behind) - max(begin, first)) for begin, end in self._seen)
+        return 2 * agreeing >= int(alive)
 
     def has_place_for(self, offset: int, physical: int) -> bool:
         """Return whether the message of a queue offset may be at a physical offset: its entry, or

@@ -414,6 +414,11 @@ def known_topics(root: Path) -> set[str]:
     return {*document.get("topicConfigTable", ())} - {*document.get(DELETED_TOPICS, ())}
 
 
+def deleted_topics(root: Path) -> set[str]:
+    """Return the topics that topics.json says were deleted."""
+    return {*(_topics(root) or {}).get(DELETED_TOPICS, ())}
+
+
 def _topics(root: Path) -> dict[str, Any] | None:
     """Return what topics.json, or its backup, holds; None when it cannot be read."""
     try:

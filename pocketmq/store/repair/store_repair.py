@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,7 +19,7 @@ from msgspec import Struct
 from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode, encode_into
 from pocketmq.store.check.queue_check import QueueFiles, queue_directories
 from pocketmq.store.check.report import Report, State
-from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
+from pocketmq.store.check.store_check import StoreCheck, deleted_topics, lost_topics, sized
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry
@@ -123,10 +122,10 @@ class _Misnamed(NamedTuple):
     queue_id: int
     queue_offset: int
 
-    def queue_file(self, check: StoreCheck) -> tuple[str, int, int]:
-        """Return the queue that the entry is in, and the first queue offset of its file."""
-        key = self.entry.topic, self.entry.queue_id
-        return *key, check.queues.queues[key].file_of(self.entry.queue_offset)
+    def is_in_own_file(self, check: StoreCheck) -> bool:
+        """Return whether the file that the entry is in is that of its queue."""
+        queue = check.queues.queues[self.entry.topic, self.entry.queue_id]
+        return queue.is_own(queue.file_of(self.entry.queue_offset), check.log.begin)
 
 
 class _Repairing:
@@ -191,7 +190,12 @@ class _Repairing:
         if rebuilt or check.queues.not_entered:
             self._rebuild(crashed=crashed)
         # Messages that wait may be among those that are lost.
-        if "timers" in parts or _is_about_timers(report, config.root) or self._has_lost_timed():
+        if (
+            "timers" in parts
+            or _is_about_timers(report, config.root)
+            or self._has_lost_timed()
+            or (rebuilt and self._timers_are_refused(crashed=crashed))
+        ):
             self._rebuild_timers()
         # A rebuild makes queues of all topics in the log: what nobody knows to be deleted is back.
         if rebuilt and self._dry_run:
@@ -296,15 +300,11 @@ class _Repairing:
 
     def _mend_heads(self, check: StoreCheck) -> None:
         """Correct records whose topic, queue or queue offset, which no checksum covers, are not
-        those of the queue that leads to them. If most of the queue's file leads to records of
-        another queue, the file is that one's, and the records are right."""
-        queues = check.queues.queues
-        found = list(self._misnamed(check))
-        wrong = Counter(each.queue_file(check) for each in found)
-        for each in found:
-            file = each.queue_file(check)
-            is_trusted = queues[file[:2]].agreeing(file[2]) >= wrong[file]
-            if is_trusted or (each.topic, each.queue_id) not in queues:
+        those of the queue that leads to them. If most of the queue's file leads elsewhere, the file
+        is another queue's, and the records are right, unless they name a queue that never was."""
+        known = {topic for topic, _ in check.queues.queues} | deleted_topics(self._config.root)
+        for each in list(self._misnamed(check)):
+            if each.is_in_own_file(check) or each.topic not in known:
                 self._mend_head(check, each)
 
     def _misnamed(self, check: StoreCheck) -> Iterator[_Misnamed]:
@@ -476,6 +476,14 @@ class _Repairing:
         """Return whether messages are lost of a store that has timers."""
         is_timed = (self._config.root / "config" / "timercheck").exists()
         return is_timed and bool(self._lost or self._unknown)
+
+    def _timers_are_refused(self, *, crashed: bool) -> bool:
+        """Return whether a start would refuse the timers, now that it gets as far as these."""
+        if self._dry_run:
+            return False
+        check = StoreCheck(self._config, lambda size: None, self._clock)
+        report = check.run(State.CRASHED if crashed else State.CLEAN)
+        return _is_about_timers(report, self._config.root)
 
     def _rebuild_timers(self) -> None:
         """Build the timers from the whole log."""

@@ -2,7 +2,8 @@
 
 4096 bytes, of which the first 56 are used: seven i64 in the order of the attributes, then the data
 version (state version, timestamp, counter). Behind these, where the official broker does not look,
-are two i64 of ours: `seal` and the counter that it was written with. Reference: TimerCheckpoint.
+are three i64 of ours: `seal`, the counter that they were written with, and the CRC-32 of the 56
+bytes. Reference: TimerCheckpoint.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from pocketmq.message.checksum import crc32
+from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.files import Files, MappedFile
 
 SIZE: Final = 4096
 _FIELDS: Final = Struct(">7q")
-_SEAL: Final = Struct(">2q")
-_SEAL_AT: Final = _FIELDS.size
+_OURS: Final = Struct(">3q")
 
 
 class TimerCheckpoint:
@@ -43,7 +45,10 @@ class TimerCheckpoint:
         self.seal = 0
 
     def open(self) -> None:
-        """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
+        """Read the file, or create it with zeros.
+
+        Raises DiskFull, FileSizeMismatch, StoreCorrupt.
+        """
         # After a kill nobody knows whether its name is on the disk.
         directory = self._path.parent
         self._file = self._files.open_or_create(
@@ -60,14 +65,19 @@ class TimerCheckpoint:
         ) = _FIELDS.unpack_from(self._file.map)
         # The second is what a replica knows of its master's progress: the lower one holds.
         self.queue_offset = min(queue_offset, master_queue_offset)
-        seal, counter = _SEAL.unpack_from(self._file.map, _SEAL_AT)
-        self.seal = seal if counter == self._counter else 0
+        seal, counter, checksum = _OURS.unpack_from(self._file.map, _FIELDS.size)
+        if counter != self._counter:  # another broker has counted on
+            return
+        if checksum and checksum != self._checksum():
+            self.close()
+            raise StoreCorrupt(self._path, 0, "its checksum is wrong")
+        self.seal = seal
 
     def set_seal(self, seal: int) -> None:
         """Write the seal, or with 0 break it; the next sync brings it to the disk."""
         if self._file is not None:
             self.seal = seal
-            _SEAL.pack_into(self._file.map, _SEAL_AT, seal, self._counter)
+            self._write_ours()
 
     def sync(self, read_time: int, log_flushed: int, queue_offset: int, now: int) -> None:
         """Write these values and wait until they are on the disk; off the event loop.
@@ -82,7 +92,20 @@ class TimerCheckpoint:
             self._file.map, 0, read_time, log_flushed, queue_offset, queue_offset,
             self._state_version, now, self._counter,
         )  # fmt: skip
+        self.seal = 0
+        self._write_ours()
         self._file.sync()
+
+    def _write_ours(self) -> None:
+        assert self._file is not None
+        # In one piece: a kill in between would leave a checksum that is wrong.
+        self._file.map[_FIELDS.size : _FIELDS.size + _OURS.size] = _OURS.pack(
+            self.seal, self._counter, self._checksum()
+        )
+
+    def _checksum(self) -> int:
+        assert self._file is not None
+        return crc32(self._file.map[: _FIELDS.size])
 
     def flush(self) -> None:
         """Wait until what was written is on the disk. Raises OSError."""
