@@ -241,6 +241,30 @@ async def test_a_long_wait_is_taken_back_too(tmp_path: Path, time: FakeTime) -> 
         assert broker.bodies() == []
 
 
+@pytest.mark.parametrize(
+    ("due", "stop"),
+    [
+        pytest.param(5_500, 3_620, id="the message waits in its own slot"),
+        pytest.param(200_000, 2_000, id="both wait in earlier slots"),
+    ],
+)
+async def test_a_recall_holds_when_a_long_wait_ends_while_the_broker_is_down(
+    tmp_path: Path, time: FakeTime, due: int, stop: int
+) -> None:
+    settings = {"timer_roll_window_slot": 3600}
+    async with DelayedBroker(tmp_path, time, **settings) as broker:
+        deliver = str(START + due * SECOND)
+        broker.send(b"m", TIMER_DELIVER_MS=deliver)
+        broker.send(b"n", TIMER_DELIVER_MS=deliver)
+        time.advance(1_850 * SECOND)
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
+        time.advance((stop - 1_850) * SECOND)
+    time.advance(3 * DAY)
+    async with DelayedBroker(tmp_path, time, **settings) as broker:
+        time.advance(SECOND)
+        assert broker.bodies() == [b"n"]
+
+
 # --- progress on the disk ---------------------------------------------------------------------
 
 

@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 
 TURN: Final = 64  # messages before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
+# A message that is due so soon is not stored again to wait on, as one that comes late from its slot
+# may be: it would come behind what it recalls, or what recalls it.
+SOON_MS: Final = 1_000
 DOUBLINGS: Final = 12  # of that for a queue that stays unwritable: somewhat more than an hour
 
 
@@ -240,8 +243,12 @@ class TimerService:
                 record = read_waiting(self._store, physical_offset, size, self._log)
                 if record is not None and record.topic == TIMER_TOPIC:
                     # One that is in the slot before its own, by damage, waits on.
-                    roll = bool(magic & ROLL) or self.index.floor(_slot_of(record)) > due.time
-                    self._deliver(record, entered, roll=roll, deleted=due.deleted)
+                    slot = _slot_of(record)
+                    roll = bool(magic & ROLL) or self.index.floor(slot) > due.time
+                    if roll and due.time < slot < self._clock() + SOON_MS:
+                        self._add(record, slot, due.time)
+                    else:
+                        self._deliver(record, entered, roll=roll, deleted=due.deleted)
             due.done_first()
         else:
             self.index.delivered(due.time)
@@ -312,26 +319,31 @@ class TimerService:
         if self.index.entered_before(record.physical_offset):
             return
         self._statistics.timer_enqueued += 1
-        properties = record.properties
-        deliver = _slot_of(record)
-        if deliver < 0:
+        slot = _slot_of(record)
+        if slot < 0:
             self._log.error(
                 "a message of %s has no time: TIMER_OUT_MS=%r",
                 TIMER_TOPIC,
-                properties.get(names.TIMER_OUT_MS, "")[:40],
+                record.properties.get(names.TIMER_OUT_MS, "")[:40],
             )
         else:
-            try:
-                self.index.add(
-                    deliver if deliver >= self._now_slot else self._slot_of_late_ones(),
-                    self._now_slot,
-                    record.physical_offset,
-                    record.size,
-                    properties.get(names.REAL_TOPIC, ""),
-                    names.TIMER_DEL_UNIQKEY in properties,
-                )
-            except (StoreError, OSError) as error:
-                raise _NotStored(str(error)) from error
+            in_time = slot >= self._now_slot
+            self._add(record, slot if in_time else self._slot_of_late_ones(), self._now_slot)
+
+    def _add(self, record: Record, slot: int, now_slot: int) -> None:
+        """Let a message wait for a slot. Raises _NotStored."""
+        properties = record.properties
+        try:
+            self.index.add(
+                slot,
+                now_slot,
+                record.physical_offset,
+                record.size,
+                properties.get(names.REAL_TOPIC, ""),
+                names.TIMER_DEL_UNIQKEY in properties,
+            )
+        except (StoreError, OSError) as error:
+            raise _NotStored(str(error)) from error
 
     def _slot_of_late_ones(self) -> int:
         """For a message that was due when it was stored, as one that is stored anew after its time
