@@ -163,10 +163,12 @@ class Verdict:
     def _repeated(self, sent: Sent, copies: list[Copy]) -> Iterable[str]:
         """A message is delivered once in the life of a process, and again only after a kill."""
         lives = Counter(self._life_of(copy) for copy in copies)
-        # A timed message that was stored anew to wait on, twice because of a kill, is two.
+        # A timed message that was stored anew to wait on is two after a kill: the one before is
+        # stored anew once more, or waits for its time itself if that has come.
         waits = sum(stored.body == sent.body for stored in self._shelf.queues[TIMER_TOPIC, 0])
         for life, count in lives.items():
-            if count > max(1, waits - 1):
+            killed = not all(ending.clean for ending in self._ledger.endings[:life])
+            if count > max(1, waits if killed else waits - 1):
                 yield f"{sent} was delivered {count} times by one process: {copies}"
             if life < max(lives) and self._ledger.endings[life].clean:
                 yield f"{sent} was delivered again after a clean stop: {copies}"

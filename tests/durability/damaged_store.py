@@ -115,7 +115,8 @@ class Case:
         self._unmended = "consumequeue" in touched and "commitlog" in touched
         # The table of another store may say that our topics were deleted.
         self._deleted = store.deleted
-        if any(damage.text.startswith("config/topics.json is ") for damage in damages):
+        tables = ("config/topics.json is ", "config/topics.json.bak is ")
+        if any(damage.text.startswith(tables) for damage in damages):
             self._deleted |= {topic for topic, _, _ in store.served}
         self._said: list[str] = []
         # Recovery after a kill enters records again, and so does a repair, and no checksum covers
@@ -126,8 +127,15 @@ class Case:
             or self._is_hit(each.begin + HEAD + len(each.body), each.end)
             for each in store.served.values()
         )
-        # The checkpoint says whose the timers are; no checksum covers them.
-        self._untimed = {"checkpoint", "timerlog"} <= set(touched) and "killed" in store.name
+        # The checkpoint says whose the timers are; no checksum covers them. Units of another store
+        # are as good as ours.
+        self._untimed = "killed" in store.name and (
+            {"checkpoint", "timerlog"} <= set(touched)
+            or any(damage.text.startswith("timerlog/") for damage in foreign)
+        )
+        # Without the checkpoint nobody knows what was flushed: after a kill the log ends where it
+        # cannot be read.
+        self._is_cut = {"checkpoint", "commitlog"} <= set(touched) and "killed" in store.name
         self._must_repair = False
         self._refused_queues: dict[tuple[str, int], StoreError] = {}
         self._foreign = False  # a person has to move something away
@@ -259,7 +267,7 @@ class Case:
             if now is None and hit:
                 if before.begin >= store.commit_log.min_offset:
                     missing.append(place)
-            elif self._misleading:
+            elif self._misleading or (now is None and self._is_cut):
                 continue
             elif (
                 now is None

@@ -59,24 +59,24 @@ class _DueSlot:
     """A slot that has passed, while its messages are delivered.
 
     Its units come newest first, but the oldest is to be delivered first: they are noted on the way,
-    32 bytes each, and 8 when they are delivered.
+    24 bytes each, and 8 when they are delivered.
     """
 
     def __init__(self, time: int, units: Iterator[TimerUnit]) -> None:
         self.time = time
         self.units: Iterator[TimerUnit] | None = units
-        self.waiting = array("q")  # physical offset, size, magic, time of entry of each
+        self.waiting = array("q")  # physical offset, magic, time of entry of each
         self.deleted: set[str] = set()
         self._done = array("q")  # physical offsets, sorted; they nearly always come in order
 
     def note(self, unit: TimerUnit) -> None:
-        self.waiting.extend((unit.entered, unit.magic, unit.size, unit.physical_offset))
+        self.waiting.extend((unit.entered, unit.magic, unit.physical_offset))
 
     @property
-    def first(self) -> tuple[int, int, int, int]:
-        """Physical offset, size, magic and time of entry of the next one."""
-        entered, magic, size, physical_offset = self.waiting[-4:]
-        return physical_offset, size, magic, entered
+    def first(self) -> tuple[int, int, int]:
+        """Physical offset, magic and time of entry of the next one."""
+        entered, magic, physical_offset = self.waiting[-3:]
+        return physical_offset, magic, entered
 
     @property
     def first_is_repeated(self) -> bool:
@@ -90,7 +90,7 @@ class _DueSlot:
     def done_first(self) -> None:
         if not self.first_is_repeated:
             insort(self._done, self.waiting[-1])
-        del self.waiting[-4:]
+        del self.waiting[-3:]
 
 
 class TimerService:
@@ -239,8 +239,8 @@ class TimerService:
                 self._note(due, unit)
         elif due.waiting:
             if not due.first_is_repeated:
-                physical_offset, size, magic, entered = due.first
-                record = read_waiting(self._store, physical_offset, size, self._log)
+                physical_offset, magic, entered = due.first
+                record = read_waiting(self._store, physical_offset, None, self._log)
                 if record is not None and record.topic == TIMER_TOPIC:
                     # One that is in the slot before its own, by damage, waits on.
                     slot = _slot_of(record)
@@ -259,7 +259,7 @@ class TimerService:
         if not unit.magic & DELETE or unit.magic & ROLL:
             due.note(unit)
             return
-        record = read_waiting(self._store, unit.physical_offset, unit.size, self._log)
+        record = read_waiting(self._store, unit.physical_offset, None, self._log)
         if record is not None:
             due.deleted.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
 

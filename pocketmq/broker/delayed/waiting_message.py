@@ -24,9 +24,10 @@ _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
 def read_waiting(
-    store: MessageStore, physical_offset: int, size: int, log: LimitedLog
+    store: MessageStore, physical_offset: int, size: int | None, log: LimitedLog
 ) -> Record | None:
-    """Return the waiting message that a consume-queue entry or a timer-log unit points to.
+    """Return the waiting message that a consume-queue entry or a timer-log unit points to; `size`
+    is what a queue entry says.
 
     If it is not there, say so in the `log` and return None.
     """
@@ -35,7 +36,7 @@ def read_waiting(
     except (RecordNotFound, RecordError) as error:
         log.error("cannot deliver a delayed message: %s", error)
         return None
-    if record.size != size:
+    if size is not None and record.size != size:
         # A filler, in place of a message that a crash took: it points to the log's beginning.
         log.error(
             "cannot deliver a delayed message: the log no longer has it at %d", physical_offset
