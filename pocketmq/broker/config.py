@@ -23,6 +23,7 @@ from pocketmq.remoting.properties_file import (
     Settings,
     load_config,
 )
+from pocketmq.remoting.tls_config import without_tls
 from pocketmq.store.config import StoreConfig
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -238,14 +239,17 @@ CHECKS: Final[Mapping[str, Check]] = {
 def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str]]:
     """Return the settings of official broker.conf files, and warnings for keys without effect.
 
-    Later sources win; a text is a file without a name. If no source sets `namesrvAddr`, the
+    Later sources win; a text is a file without a name. The settings of TLS are left to
+    `load_tls_config`. If no source sets `namesrvAddr`, the
     environment variable NAMESRV_ADDR does, as with the official broker.
 
     Raises:
         ConfigErrors: some values are not allowed. A brokerId other than 0 is among them: that
             broker would be a second one of its name in the routes, without the master's messages.
     """
-    config, warnings = load_config(BrokerConfig, *sources, known=BROKER_KEYS, checks=CHECKS)
+    config, warnings = load_config(
+        BrokerConfig, *map(without_tls, sources), known=BROKER_KEYS, checks=CHECKS
+    )
     if not config.namesrv_addr:
         address = os.environ.get("NAMESRV_ADDR", "")
         wrong = _check_name_servers(address)

@@ -9,6 +9,7 @@ from msgspec import Meta, field
 
 from pocketmq.remoting.official_config_keys import NAMESRV_KEYS
 from pocketmq.remoting.properties_file import Settings, load_config
+from pocketmq.remoting.tls_config import without_tls
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -62,9 +63,10 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
 def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[str]]:
     """Return the settings of official namesrv.conf files, and warnings for keys without effect.
 
-    Later sources win; a text is a file without a name.
+    Later sources win; a text is a file without a name. The settings of TLS are left to
+    `load_tls_config`.
 
     Raises:
         ConfigErrors: some values are not allowed.
     """
-    return load_config(NamesrvConfig, *sources, known=NAMESRV_KEYS)
+    return load_config(NamesrvConfig, *map(without_tls, sources), known=NAMESRV_KEYS)

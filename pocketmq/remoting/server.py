@@ -39,6 +39,8 @@ from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.tls_context import ServerTls
+from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
 IDLE_TIMEOUT = 120.0
 MAX_CONNECTIONS = 20_000
@@ -56,6 +58,12 @@ MOST_TOGETHER = 32
 LIGHT = 0.01
 """Seconds for which a client counts as one that sends little, after a read that took less than a
 short turn."""
+
+
+REFUSED_PLAIN = (
+    "it does not speak TLS, which this server demands (tls.server.mode = enforcing): switch it on "
+    "in the client"
+)
 
 
 class CannotListen(OSError):
@@ -82,6 +90,7 @@ class ServerConnection(FrameStream):
         self._many = server.dispatcher.many
         self._dispatch_many = server.dispatcher.dispatch_many
         self._first: bytes | None = b""
+        self._tls: TlsLayer | None = None
         # Frames that are not executed yet: it is the turn of others, or the client does not read
         # its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
@@ -105,8 +114,16 @@ class ServerConnection(FrameStream):
             if kind is FirstBytes.UNDECIDED:
                 self._first = data
                 return
+            tls = self._server.tls
+            if kind is FirstBytes.TLS and tls is not None and self._tls is None:
+                self._first = b""
+                self._begin_tls(tls, data)
+                return
             if kind is not FirstBytes.REMOTING:
                 self.close(explain(kind, self._server.port, self._server.name), kind)
+                return
+            if tls is not None and tls.required and self._tls is None:
+                self.close(REFUSED_PLAIN, "plain")
                 return
             self._first = None
         frames = iter(self._splitter.feed(data))
@@ -124,6 +141,19 @@ class ServerConnection(FrameStream):
                 self._greedy = False
             elif ended - began < SHORT_TURN and not self._splitter.begun:
                 server.light_until = ended + LIGHT
+
+    def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
+        """Go on encrypted; `data` is what came so far."""
+        handshakes = self._server.handshakes
+        if handshakes.full:
+            self.close(f"{handshakes.limit} TLS handshakes are in progress already", "handshakes")
+            return
+        self._tls = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
+        self._transport = self._tls.as_transport()
+        self._tls.data_received(data)
+
+    def _tls_failed(self, why: str) -> None:
+        self.close(f"TLS: {why}", ("tls", why))
 
     def take_turn(self) -> None:
         """Execute some of the frames that wait."""
@@ -296,6 +326,8 @@ class RemotingServer:
         max_connections: connections above it are closed as they come, with a log line.
         max_tasks: requests of one connection that may be in progress at once; those above it are
             refused with SYSTEM_BUSY.
+        tls: encrypts the connections that begin with a TLS handshake; None: they are refused.
+        handshakes: runs and bounds the handshakes.
         name: what the server is, for log lines: "broker", "name server".
         before_answers: called each time before collected answers leave; if it raises, they do not,
             and their connections are dropped.
@@ -317,6 +349,8 @@ class RemotingServer:
         write_limit: int = WRITE_LIMIT,
         max_connections: int = MAX_CONNECTIONS,
         max_tasks: int = MAX_TASKS,
+        tls: ServerTls | None = None,
+        handshakes: Handshakes | None = None,
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = perf_counter,
@@ -330,6 +364,8 @@ class RemotingServer:
         self.write_limit = write_limit
         self.max_connections = max_connections
         self.max_tasks = max_tasks
+        self.tls = tls
+        self.handshakes = handshakes or Handshakes()
         self.name = name
         self.connections: set[ServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -405,6 +441,7 @@ class RemotingServer:
                 connection.abort("the server stops and the client does not read")
             if late:
                 await asyncio.wait(late, timeout=_STOP_GRACE)
+        self.handshakes.stop()
 
     def flush_later(self, connection: ServerConnection) -> None:
         """Send what a connection has collected at the end of this turn of the event loop."""
