@@ -152,6 +152,7 @@ class Broker:
             host=config.bind_address,
             port=self.port,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            max_connections_per_address=config.max_connections_per_address,
             tls=tls,
             before_answers=self.components.unwritten.settle,
         )
@@ -194,6 +195,7 @@ class Broker:
             host=config.bind_address,
             port=config.listen_port - 2,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            max_connections_per_address=config.max_connections_per_address,
             tls=tls,
             name="broker's VIP channel",
             before_answers=self.components.unwritten.settle,

@@ -44,6 +44,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     RocketMQ does not have these:
 
     - `vip_channel_enable`: serve listenPort-2 too, as the official broker always does;
+    - `max_connections_per_address`: further connections from one address are closed;
     - `max_in_flight_bytes`: bytes of sends that are stored but not yet answered; above it, sends
       are answered SYSTEM_BUSY;
     - `max_auto_created_groups`: with so many groups, only an admin can create more;
@@ -73,6 +74,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     listen_port: Port = 10911  # 0: any free port
     vip_channel_enable: bool = True
     server_channel_max_idle_time_seconds: Count = 120
+    max_connections_per_address: Count = 5_000
 
     # Topics and groups
     broker_permission: Perm = 6  # 4 read, 2 write

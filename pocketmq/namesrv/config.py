@@ -26,6 +26,8 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
         bind_address: loopback unless set; the official default is every interface.
         listen_port: 0 picks a free one.
         server_channel_max_idle_time_seconds: a connection without traffic for so long is closed.
+        max_connections_per_address: further connections from one address are closed. RocketMQ does
+            not have this setting.
         kv_config_path: file of the key-value store, replaced on each change, the last one as .bak.
         config_store_path: file that UPDATE_NAMESRV_CONFIG writes the settings to.
         rocketmq_home: shown to admins, not used.
@@ -45,6 +47,7 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
     bind_address: str = "127.0.0.1"
     listen_port: Port = 9876
     server_channel_max_idle_time_seconds: Positive = 120
+    max_connections_per_address: Positive = 5_000
     rocketmq_home: str = ""
     kv_config_path: str = field(default_factory=lambda: _in_home("kvConfig.json"))
     config_store_path: str = field(default_factory=lambda: _in_home("namesrv.properties"))

@@ -91,6 +91,7 @@ class NameServer:
             host=self.config.bind_address,
             port=self.config.listen_port,
             idle_timeout=self.config.server_channel_max_idle_time_seconds,
+            max_connections_per_address=self.config.max_connections_per_address,
             name="name server",
         )
         self._server.on_connection_lost.append(self._connection_lost)

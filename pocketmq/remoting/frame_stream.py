@@ -23,6 +23,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, SystemBusy
 from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_command
+from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
 from pocketmq.remoting.replaced_answers import replace_answers
@@ -69,6 +70,7 @@ class FrameStream(asyncio.Protocol):
         max_tasks: int = MAX_TASKS,
         max_pending: int = MAX_PENDING,
         tasks: MutableSet[asyncio.Task[None]] | None = None,
+        memory: FrameMemory | None = None,
     ) -> None:
         self.peer: tuple[str, int] = ("", 0)
         self.peer_packed = b""
@@ -80,7 +82,7 @@ class FrameStream(asyncio.Protocol):
         self.log = dispatcher.log
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
-        self._splitter = FrameSplitter(max_frame)
+        self._splitter = FrameSplitter(max_frame, memory)
         self._write_limit = write_limit
         self._max_tasks = max_tasks
         self._max_pending = max_pending
@@ -157,6 +159,7 @@ class FrameStream(asyncio.Protocol):
         self.closed = True
         self.writable = False
         self._out.clear()
+        self._splitter.forget()
         if self._linger is not None:
             self._linger.cancel()
         self._fail_pending()

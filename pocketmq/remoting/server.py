@@ -37,6 +37,7 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
+from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.request import Request, RequestDecoder, Response
 from pocketmq.remoting.tls_context import ServerTls
@@ -44,6 +45,7 @@ from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
 IDLE_TIMEOUT = 120.0
 MAX_CONNECTIONS = 20_000
+MAX_CONNECTIONS_PER_ADDRESS = 5_000
 _STOP_GRACE = 1.0
 
 TURN = 0.002
@@ -85,6 +87,7 @@ class ServerConnection(FrameStream):
             write_limit=server.write_limit,
             max_tasks=server.max_tasks,
             tasks=server.tasks,
+            memory=server.frame_memory,
         )
         self._server = server
         self._many = server.dispatcher.many
@@ -94,6 +97,8 @@ class ServerConnection(FrameStream):
         # Frames that are not executed yet: it is the turn of others, or the client does not read
         # its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
+        self._slow_frame: bytearray | None = None  # that which had begun at the last look
+        self._slow_since = 0.0
         self._greedy = False  # its last read was more than fitted into one turn
         self.queued = False
 
@@ -165,6 +170,24 @@ class ServerConnection(FrameStream):
             self._process(frames, self._server.clock())
         if self._waiting is None and self.writable and not self.closed:
             self._transport.resume_reading()
+
+    def drop_frame(self, reason: str) -> None:
+        """Close, and free the memory of the begun frame at once."""
+        self._splitter.forget()
+        self.close(reason, "begun frame")
+
+    @property
+    def begun_bytes(self) -> int:
+        """What has come of a frame with more to come."""
+        return len(self._splitter.begun_frame or b"")
+
+    def begun_since(self, now: float) -> float:
+        """Return since when the begun frame was seen, by looks at the loop times `now`."""
+        frame = self._splitter.begun_frame
+        if frame is None or frame is not self._slow_frame or self._waiting is not None:
+            self._slow_frame = frame
+            self._slow_since = now
+        return self._slow_since
 
     def _process(self, frames: Iterator[bytes | memoryview], now: float) -> float:
         """Execute frames until they end, this turn is over, or the client is too slow for the
@@ -324,6 +347,9 @@ class RemotingServer:
         idle_timeout: seconds without a read or write after which a connection is closed.
         write_limit: bytes of unread answers after which a connection is dropped.
         max_connections: connections above it are closed as they come, with a log line.
+        max_connections_per_address: the same for connections from one address.
+        frame_memory: bounds the bytes of begun frames; the connections that hold the most of it are
+            closed when it is exceeded. A begun frame has `idle_timeout` seconds to be completed.
         max_tasks: requests of one connection that may be in progress at once; those above it are
             refused with SYSTEM_BUSY.
         tls: encrypts the connections that begin with a TLS handshake; None: they are refused.
@@ -348,6 +374,8 @@ class RemotingServer:
         idle_timeout: float = IDLE_TIMEOUT,
         write_limit: int = WRITE_LIMIT,
         max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        frame_memory: FrameMemory | None = None,
         max_tasks: int = MAX_TASKS,
         tls: ServerTls | None = None,
         handshakes: Handshakes | None = None,
@@ -363,6 +391,11 @@ class RemotingServer:
         self.idle_timeout = idle_timeout
         self.write_limit = write_limit
         self.max_connections = max_connections
+        self.max_connections_per_address = max_connections_per_address
+        self.frame_memory = frame_memory or FrameMemory()
+        self.frame_memory.exceeded = self._drop_begun_frames_soon
+        self._dropping = False
+        self._of_address: dict[str, int] = {}
         self.max_tasks = max_tasks
         self.tls = tls
         self.handshakes = handshakes or Handshakes()
@@ -487,13 +520,25 @@ class RemotingServer:
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
-        if len(self.connections) > self.max_connections:
+        address = connection.peer[0]
+        count = self._of_address[address] = self._of_address.get(address, 0) + 1
+        if count > self.max_connections_per_address:
+            connection.close(
+                f"its address has {self.max_connections_per_address} connections to the "
+                f"{self.name} already (maxConnectionsPerAddress)",
+                ("connections", address),
+            )
+        elif len(self.connections) > self.max_connections:
             connection.close(
                 f"the {self.name} has {self.max_connections} connections already", "connections"
             )
 
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
+        address = connection.peer[0]
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
         for callback in self.on_connection_lost:
             try:
                 callback(connection)
@@ -502,9 +547,40 @@ class RemotingServer:
                     "callback for the lost connection of %s failed", connection
                 )
 
+    def _drop_begun_frames_soon(self) -> None:
+        if not self._dropping:
+            self._dropping = True
+            asyncio.get_running_loop().call_soon(self._drop_begun_frames)
+
+    def _drop_begun_frames(self) -> None:
+        """Close the connections with the largest begun frames until they take 9/10 of the limit."""
+        self._dropping = False
+        memory = self.frame_memory
+        most = memory.limit
+        if memory.used <= most:
+            return
+        used = memory.used
+        holders = sorted(self.connections, key=lambda each: each.begun_bytes, reverse=True)
+        for connection in holders:
+            if used <= most * 9 // 10:
+                break
+            used -= connection.begun_bytes
+            connection.drop_frame(
+                f"it has sent {connection.begun_bytes} bytes of a frame without its end, the most "
+                f"of all, and such frames may take {most} bytes of the {self.name}"
+            )
+
+    def _close_slow_frames(self, now: float) -> None:
+        for connection in list(self.connections):
+            if now - connection.begun_since(now) >= self.idle_timeout:
+                connection.drop_frame(
+                    f"a frame of it is not complete after {self.idle_timeout:.3g} s"
+                )
+
     def _watch_idle(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self.idle_timeout
         for connection in [c for c in self.connections if c.last_active < oldest]:
             connection.close()
+        self._close_slow_frames(loop.time())
         self._idle_timer = loop.call_later(min(self.idle_timeout / 4, 10.0), self._watch_idle)

@@ -169,9 +169,15 @@ class TlsLayer(asyncio.Protocol):
         records = []
         ended = False
         try:
-            while record := self._ssl.read(_RECORD):
-                records.append(record)
-            ended = True
+            while not ended:
+                record = self._ssl.read(_RECORD)
+                if record:
+                    records.append(record)
+                    # The exception of a read too many costs more than these two looks.
+                    if not self._incoming.pending and not self._ssl.pending():
+                        break
+                else:
+                    ended = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:

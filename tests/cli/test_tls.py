@@ -94,7 +94,7 @@ def test_serve_with_tls_only(authority: Authority, own: Certificate, tmp_path: P
 )
 @pytest.mark.parametrize("server", ["namesrv", "serve"])
 def test_settings_that_cannot_be(server: str, setting: str, says: str, tmp_path: Path) -> None:
-    place = ["--store", tmp_path / "store"] if server == "serve" else []
+    place: list[str | Path] = ["--store", tmp_path / "store"] if server == "serve" else []
     code, _, err = run(server, *place, "--set", setting)
     assert code == ExitCode.CONFIG
     assert says in err
