@@ -44,6 +44,10 @@ from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
 IDLE_TIMEOUT = 120.0
+BACKLOG = 4096
+"""Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it, a
+client waits for seconds, also if it is another one that connects a thousand times at once."""
+
 MAX_CONNECTIONS = 20_000
 MAX_CONNECTIONS_PER_ADDRESS = 5_000
 _STOP_GRACE = 1.0
@@ -423,7 +427,7 @@ class RemotingServer:
         """Listen. Raises `PortInUse` or `CannotListen` in plain words."""
         address = f"{self.host}:{self._port}"
         try:
-            self._server = await self._listen(lambda: ServerConnection(self), backlog=1024)
+            self._server = await self._listen(lambda: ServerConnection(self), backlog=BACKLOG)
         except UnicodeError as error:
             raise CannotListen(
                 f"the {self.name} cannot listen on {address}: it is not a host name: {error}"
