@@ -97,12 +97,9 @@ class ServerConnection(FrameStream):
         self._many = server.dispatcher.many
         self._dispatch_many = server.dispatcher.dispatch_many
         self._first: bytes | None = b""
-        self._tls: TlsLayer | None = None
         # Frames that are not executed yet: it is the turn of others, or the client does not read
         # its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
-        self._slow_frame: bytearray | None = None  # that which had begun at the last look
-        self._slow_since = 0.0
         self._greedy = False  # its last read was more than fitted into one turn
         self.queued = False
 
@@ -124,14 +121,15 @@ class ServerConnection(FrameStream):
                 self._first = data
                 return
             tls = self._server.tls
-            if kind is FirstBytes.TLS and tls is not None and self._tls is None:
+            encrypted = isinstance(self._transport, TlsLayer)
+            if kind is FirstBytes.TLS and tls is not None and not encrypted:
                 self._first = b""
                 self._begin_tls(tls, data)
                 return
             if kind is not FirstBytes.REMOTING:
                 self.close(explain(kind, self._server.port, self._server.name), kind)
                 return
-            if tls is not None and tls.required and self._tls is None:
+            if tls is not None and tls.required and not encrypted:
                 self.close(REFUSED_PLAIN, "plain")
                 return
             self._first = None
@@ -157,9 +155,9 @@ class ServerConnection(FrameStream):
         if handshakes.full:
             self.close(f"{handshakes.limit} TLS handshakes are in progress already", "handshakes")
             return
-        self._tls = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
-        self._transport = self._tls.as_transport()
-        self._tls.data_received(data)
+        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
+        self._transport = layer.as_transport()
+        layer.data_received(data)
 
     def _tls_failed(self, why: str) -> None:
         self.close(f"TLS: {why}", ("tls", why))
@@ -181,17 +179,10 @@ class ServerConnection(FrameStream):
         self.close(reason, "begun frame")
 
     @property
-    def begun_bytes(self) -> int:
-        """What has come of a frame with more to come."""
-        return len(self._splitter.begun_frame or b"")
-
-    def begun_since(self, now: float) -> float:
-        """Return since when the begun frame was seen, by looks at the loop times `now`."""
-        frame = self._splitter.begun_frame
-        if frame is None or frame is not self._slow_frame or self._waiting is not None:
-            self._slow_frame = frame
-            self._slow_since = now
-        return self._slow_since
+    def begun_frame(self) -> bytearray | None:
+        """What has come of a frame with more to come, unless its socket is not read: the same
+        object until the frame is complete."""
+        return None if self._waiting is not None else self._splitter.begun_frame
 
     def _process(self, frames: Iterator[bytes | memoryview], now: float) -> float:
         """Execute frames until they end, this turn is over, or the client is too slow for the
@@ -399,6 +390,8 @@ class RemotingServer:
         self.frame_memory = frame_memory or FrameMemory()
         self.frame_memory.exceeded = self._drop_begun_frames_soon
         self._dropping = False
+        # The begun frames at the last look, and since when they are known.
+        self._begun: dict[ServerConnection, tuple[bytearray, float]] = {}
         self._of_address: dict[str, int] = {}
         self.max_tasks = max_tasks
         self.tls = tls
@@ -564,19 +557,29 @@ class RemotingServer:
         if memory.used <= most:
             return
         used = memory.used
-        holders = sorted(self.connections, key=lambda each: each.begun_bytes, reverse=True)
-        for connection in holders:
+        holders = sorted(
+            ((len(each.begun_frame or b""), each) for each in self.connections),
+            key=lambda holder: holder[0],
+            reverse=True,
+        )
+        for size, connection in holders:
             if used <= most * 9 // 10:
                 break
-            used -= connection.begun_bytes
+            used -= size
             connection.drop_frame(
-                f"it has sent {connection.begun_bytes} bytes of a frame without its end, the most "
+                f"it has sent {size} bytes of a frame without its end, the most "
                 f"of all, and such frames may take {most} bytes of the {self.name}"
             )
 
     def _close_slow_frames(self, now: float) -> None:
+        before, self._begun = self._begun, {}
         for connection in list(self.connections):
-            if now - connection.begun_since(now) >= self.idle_timeout:
+            frame = connection.begun_frame
+            if frame is None:
+                continue
+            known, since = before.get(connection, (frame, now))
+            self._begun[connection] = (frame, since if known is frame else now)
+            if known is frame and now - since >= self.idle_timeout:
                 connection.drop_frame(
                     f"a frame of it is not complete after {self.idle_timeout:.3g} s"
                 )
