@@ -4,7 +4,7 @@ The flood writes requests of one kind as fast as the broker takes them, and read
 without looking at them. Or it opens connections and closes them, with and without TLS handshakes;
 or it keeps 1,000 connections open, and sends a byte of a frame on each of them in turn. Beside it,
 another client sends one message at a time. The table shows how long that one waits for its answers:
-alone, and beside one and two such floods. Each flood is a process of its own.
+alone before each kind, and beside one and two such floods. Each flood is a process of its own.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def main() -> int:
         asyncio.run(create_topics(namesrv.address))
         print(f"a message at a time beside a flood, times in ms\n\n| {' | '.join(HEADING)} |")
         print(f"|{'---|' * len(HEADING)}")
-        show("none", 0, 0.0, good_client(broker.address, options.seconds))
         for kind in options.kinds:
+            show("none", 0, 0.0, good_client(broker.address, options.seconds))
             for count in (1, 2):
                 floods = [start_flood(broker.address, kind) for _ in range(count)]
                 try:
