@@ -15,6 +15,7 @@ its answers must not fill the memory.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set
 from typing import Any, cast
 
@@ -162,7 +163,7 @@ class FrameStream(asyncio.Protocol):
         self._splitter.forget()
         if self._linger is not None:
             self._linger.cancel()
-        self._fail_pending()
+        self._fail_pending(exc)
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             try:
@@ -172,8 +173,12 @@ class FrameStream(asyncio.Protocol):
         if not self._lost.done():
             self._lost.set_result(None)
 
-    def _fail_pending(self) -> None:
-        self._pending.fail_all(lambda: RemotingClosed("the connection was closed", str(self)))
+    def _fail_pending(self, error: Exception | None = None) -> None:
+        text = "the connection was closed"
+        if isinstance(error, ssl.SSLError) and error.reason:
+            # With TLS 1.3 a server refuses a client's certificate after the connect.
+            text += f": {error.reason.lower().replace('_', ' ')}"
+        self._pending.fail_all(lambda: RemotingClosed(text, str(self)))
 
     # Writing
 

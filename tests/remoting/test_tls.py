@@ -180,7 +180,7 @@ async def test_a_required_client_certificate(
         assert await ask(server.port, trusting(authority, authority.sign("client"))) == b"x"
         for wrong in (None, stranger.sign("client")):
             caplog.clear()
-            with caplog.at_level(logging.WARNING), pytest.raises(RemotingError):
+            with caplog.at_level(logging.WARNING), pytest.raises(RemotingError, match="alert"):
                 await ask(server.port, trusting(authority, wrong))
             assert "certificate" in caplog.text
             assert "Traceback" not in caplog.text
