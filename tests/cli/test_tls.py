@@ -85,14 +85,13 @@ def test_serve_with_tls_only(authority: Authority, own: Certificate, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("server", "setting", "says"),
     [
-        ("tls.server.mode=enforcing", "tls.server.certPath"),
-        ("tls.server.certPath=/nowhere.pem", "tls.server.keyPath"),
-        ("tls.server.mode=maybe", "disabled or permissive or enforcing"),
+        ("namesrv", "tls.server.mode=enforcing", "tls.server.certPath"),
+        ("serve", "tls.server.certPath=/nowhere.pem", "tls.server.keyPath"),
+        ("serve", "tls.server.mode=maybe", "disabled or permissive or enforcing"),
     ],
 )
-@pytest.mark.parametrize("server", ["namesrv", "serve"])
 def test_settings_that_cannot_be(server: str, setting: str, says: str, tmp_path: Path) -> None:
     place: list[str | Path] = ["--store", tmp_path / "store"] if server == "serve" else []
     code, _, err = run(server, *place, "--set", setting)

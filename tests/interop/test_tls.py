@@ -6,13 +6,17 @@ TLS is in test_our_producer.
 
 from __future__ import annotations
 
+import contextlib
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from tests.certificates import Authority, Certificate
-from tests.interop.harness import ours
+from tests.interop.harness import official, ours
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import JavaError, JavaPeer
 
@@ -30,21 +34,37 @@ def member(authority: Authority) -> Certificate:
     return made
 
 
-@pytest.fixture(scope="module")
-def encrypted(directory: Path, authority: Authority, member: Certificate) -> Iterator[Cluster]:
-    """Our servers; they take only TLS, and only clients with a certificate of the authority."""
-    settings = {
+def settings_of(authority: Authority, member: Certificate) -> dict[str, object]:
+    """Only TLS, and only clients with a certificate of the authority."""
+    return {
         "tls.server.mode": "enforcing",
         "tls.server.certPath": member.chain,
         "tls.server.keyPath": member.key,
         "tls.server.need.client.auth": "require",
-        "tls.server.authClient": True,
+        "tls.server.authClient": "true",
         "tls.server.trustCertPath": authority.certificate.chain,
-        "tls.enable": True,
+        "tls.enable": "true",
         "tls.client.trustCertPath": authority.certificate.chain,
         "tls.client.certPath": member.chain,
         "tls.client.keyPath": member.key,
     }
+
+
+@pytest.fixture(scope="module")
+def java_options(authority: Authority, member: Certificate) -> str:
+    """The same settings for a process of Java."""
+    settings: dict[str, object] = {
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        **settings_of(authority, member),
+    }
+    return " ".join(f"-D{name}={value!s}" for name, value in settings.items())
+
+
+@pytest.fixture(scope="module")
+def encrypted(directory: Path, authority: Authority, member: Certificate) -> Iterator[Cluster]:
+    """Our servers."""
+    settings = settings_of(authority, member)
     home = directory / "encrypted"
     namesrv = ours.start_name_server(home, settings=settings)
     broker = ours.start_broker(home, namesrv.address, settings=settings)
@@ -54,18 +74,8 @@ def encrypted(directory: Path, authority: Authority, member: Certificate) -> Ite
 
 
 @pytest.fixture
-def known(
-    jars: Path, directory: Path, authority: Authority, member: Certificate
-) -> Iterator[JavaPeer]:
-    peer = JavaPeer(
-        directory / "known",
-        "-Dtls.enable=true",
-        "-Dtls.test.mode.enable=false",
-        "-Dtls.client.authServer=true",
-        f"-Dtls.client.trustCertPath={authority.certificate.chain}",
-        f"-Dtls.client.certPath={member.chain}",
-        f"-Dtls.client.keyPath={member.key}",
-    )
+def known(jars: Path, directory: Path, java_options: str) -> Iterator[JavaPeer]:
+    peer = JavaPeer(directory / "known", *java_options.split())
     yield peer
     peer.close()
 
@@ -99,3 +109,28 @@ def test_java_without_tls_is_refused(java: JavaPeer, encrypted: Cluster, topic: 
             messages=[{"body": "x"}],
         )
     assert "does not speak TLS" in encrypted.namesrv.process.tail()
+
+
+async def test_our_broker_registers_with_an_official_name_server(
+    jars: Path,
+    directory: Path,
+    java_options: str,
+    authority: Authority,
+    member: Certificate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", java_options)
+    home = directory / "mixed"
+    tls = ssl.create_default_context(cafile=str(authority.certificate.chain))
+    tls.load_cert_chain(member.chain, member.key)
+    with contextlib.ExitStack() as cleanup:
+        namesrv = official.start_name_server(home)
+        cleanup.callback(namesrv.process.kill)
+        broker = ours.start_broker(
+            home, namesrv.address, name="mine", settings=settings_of(authority, member)
+        )
+        cleanup.callback(broker.process.kill)
+        async with Producer("PG", namesrv=namesrv.address, tls=tls) as producer:
+            result = await producer.send(Message("T", b"x"))
+        assert result.status.name == "SEND_OK"
+        assert result.queue.broker_name == "mine"
