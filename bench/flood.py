@@ -1,9 +1,10 @@
 """What a client that sends requests without end costs another one: `python -m bench.flood`.
 
 The flood writes requests of one kind as fast as the broker takes them, and reads the answers
-without looking at them. Beside it, another client sends one message at a time. The table shows how
-long that one waits for its answers: alone, and beside one and two such connections. The flood is a
-process of its own.
+without looking at them. Or it opens connections and closes them, with and without TLS handshakes;
+or it keeps 1,000 connections open, and sends a byte of a frame on each of them in turn. Beside it,
+another client sends one message at a time. The table shows how long that one waits for its answers:
+alone before each kind, and beside one and two such floods. Each flood is a process of its own.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from pocketmq.client.admin.admin import Admin
@@ -26,19 +29,22 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from tests.interop.harness import ours
 from tests.interop.harness.official import PROJECT
 
+from .tls import certificate, context
 from .wake_flood import quantile
 from .work_directory import work_directory
 
 TOPIC, FLOODED = "bench_good", "bench_flooded"
 WRITE = 256 * 1024
 UNKNOWN = 9_999
+HALVES = 1_000
+RESET = struct.pack("ii", 1, 0)
 HEADING = ("flood", "connections", "its requests/s", "p50", "p99", "worst")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.flood", description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement (4)")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, *FLOODS], default=[*KINDS, *FLOODS])
     parser.add_argument("--flood", nargs=2, metavar=("ADDRESS", "KIND"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -52,13 +58,14 @@ def main() -> int:
         directory = cleanup.enter_context(work_directory("pocketmq-bench-"))
         namesrv = ours.start_name_server(directory)
         cleanup.callback(namesrv.process.kill)
-        broker = ours.start_broker(directory, namesrv.address, name="flooded")
+        settings = certificate(directory, "rsa:2048")
+        broker = ours.start_broker(directory, namesrv.address, name="flooded", settings=settings)
         cleanup.callback(broker.process.kill)
         asyncio.run(create_topics(namesrv.address))
         print(f"a message at a time beside a flood, times in ms\n\n| {' | '.join(HEADING)} |")
         print(f"|{'---|' * len(HEADING)}")
-        show("none", 0, 0.0, good_client(broker.address, options.seconds))
         for kind in options.kinds:
+            show("none", 0, 0.0, good_client(broker.address, options.seconds))
             for count in (1, 2):
                 floods = [start_flood(broker.address, kind) for _ in range(count)]
                 try:
@@ -96,7 +103,8 @@ def good_client(address: str, seconds: float) -> list[float]:
         until = time.perf_counter() + seconds
         while (begin := time.perf_counter()) < until:
             connection.sendall(request)
-            read_answer(connection)
+            if code := read_answer(connection):
+                raise RuntimeError(f"a send was answered with code {code}")
             waits.append((time.perf_counter() - begin) * 1000)
     return waits
 
@@ -129,8 +137,57 @@ def start_flood(address: str, kind: str) -> subprocess.Popen[str]:
 
 
 def flood(address: str, kind: str) -> None:
-    """Write requests until the input ends."""
-    request = KINDS[kind](FLOODED)
+    """Do the same thing again and again until the input ends."""
+    again = FLOODS.get(kind)
+    if again is None:
+        flood_requests(address, KINDS[kind](FLOODED))
+        return
+    done = 0
+
+    def repeat() -> None:
+        nonlocal done
+        for _ in again(address):
+            done += 1
+
+    begin = time.perf_counter()
+    threading.Thread(target=repeat, daemon=True).start()
+    sys.stdin.read()
+    print(done / (time.perf_counter() - begin))
+
+
+def connect_again(address: str) -> Iterator[None]:
+    """Open a connection and reset it, which leaves no port in TIME_WAIT."""
+    while True:
+        with socket.create_connection(split_address(address)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            connection.sendall(b"\0")
+            yield
+
+
+def shake_hands(address: str) -> Iterator[None]:
+    """Begin with TLS: the server's share is the larger one."""
+    tls = context()
+    while True:
+        connection = socket.create_connection(split_address(address))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        with tls.wrap_socket(connection):
+            yield
+
+
+def begin_frames(address: str) -> Iterator[None]:
+    """Send frames of 16 MiB a byte at a time, on many connections."""
+    connections = [socket.create_connection(split_address(address)) for _ in range(HALVES)]
+    for connection in connections:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall((16_000_000).to_bytes(4))
+    while True:
+        for connection in connections:
+            connection.sendall(b"x")
+            yield
+
+
+def flood_requests(address: str, request: bytes) -> None:
+    """Write a request again and again until the input ends."""
     count = WRITE // len(request)
     block = request * count
     connection = socket.create_connection(split_address(address))
@@ -181,6 +238,11 @@ KINDS = {
     "sends": send_request,
     "empty pulls": pull_request,
     "offset queries": _max_offset,
+}
+FLOODS: dict[str, Callable[[str], Iterator[None]]] = {
+    "connections": connect_again,
+    "TLS handshakes": shake_hands,
+    "begun frames": begin_frames,
 }
 
 if __name__ == "__main__":

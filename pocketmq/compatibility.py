@@ -316,8 +316,9 @@ the store.
 
 ## Security
 
-Neither server speaks TLS, checks signatures (`aclEnable`), or knows users and access lists. The
-client does TLS and signs requests, for official servers.
+Both servers take TLS on their ports, with the official settings ([tls.md](tls.md) has the
+differences). They do not check signatures (`aclEnable`), and know no users and access lists. The
+client does TLS and signs requests.
 
 """
 

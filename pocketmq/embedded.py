@@ -17,12 +17,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from pocketmq._extras import require
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import load_namesrv_config
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
+from pocketmq.remoting.tls_config import TlsConfig, TlsMode, load_tls_config
 
 __all__ = ["EmbeddedServer"]
 
@@ -42,7 +45,7 @@ class EmbeddedServer:
     - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
     - `advertise`: the host that clients connect to (brokerIP1).
     - `properties`: settings of the broker by their official names, which win over those above;
-      but storePathRootDir and namesrvAddr are set here.
+      but storePathRootDir and namesrvAddr are set here. The settings of TLS are for both servers.
 
     The constructor touches neither files nor the network, but raises ConfigError for a property
     with a value that is not allowed, and TypeError for a value that is not a text. `start` raises
@@ -82,7 +85,9 @@ class EmbeddedServer:
             **(properties or {}),
         }
         self._broker_config, warnings = load_broker_config(format_properties(settings))
-        for warning in warnings:
+        tls, more = load_tls_config(format_properties(settings))
+        self._tls = _linked(tls)
+        for warning in warnings + more:
             log.warning("%s", warning)
         self._namesrv_config, _ = load_namesrv_config("")
         self._namesrv_config.bind_address = bind
@@ -119,7 +124,7 @@ class EmbeddedServer:
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-")))
             self._namesrv_config.kv_config_path = str(root / "namesrv" / "kvConfig.json")
             self._namesrv_config.config_store_path = str(root / "namesrv" / "namesrv.properties")
-            self.name_server = NameServer(self._namesrv_config)
+            self.name_server = NameServer(self._namesrv_config, tls=self._tls)
             await stack.enter_async_context(self.name_server)
             self._broker_config.store_path_root_dir = str(root)
             self._broker_config.namesrv_addr = self.namesrv
@@ -143,10 +148,27 @@ class EmbeddedServer:
         await self._stack.enter_async_context(self.broker)
 
     def _make_broker(self) -> Broker:
-        return Broker(self._broker_config)
+        return Broker(self._broker_config, tls=self._tls)
 
     async def stop(self) -> None:
         """Stops the broker, then the name server; removes a temporary store. Again: nothing."""
         stack, self._stack = self._stack, None
         if stack is not None:
             await stack.aclose()
+
+
+def _linked(tls: TlsConfig) -> TlsConfig:
+    """Let the broker reach a name server that takes only TLS.
+
+    It is this process, so its certificate need not be verified, and its own serves the broker.
+    """
+    if tls.enable or tls.mode is not TlsMode.ENFORCING:
+        return tls
+    return msgspec.structs.replace(
+        tls,
+        enable=True,
+        client_auth_server=False,
+        client_cert_path=tls.cert_path,
+        client_key_path=tls.key_path,
+        client_key_password=tls.key_password,
+    )

@@ -24,8 +24,11 @@ from pocketmq.message.identity import pack_host
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedRequestHeader
 from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_context import ServerTls, client_context, server_tls
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -45,7 +48,8 @@ class Broker:
     `clock` gives milliseconds, and `call_later` waits for deliveries. Every `housekeeping_seconds`
     it forgets the clients that are silent for too long.
 
-    The constructor touches neither files nor the network; all but `config` is there after `start`.
+    The constructor touches neither files nor the network; all but `config` is there after `start`,
+    which raises ConfigError for settings in `tls` that cannot be used.
 
     Attributes:
         tables: topics, groups, offsets and clients.
@@ -62,12 +66,14 @@ class Broker:
         self,
         config: BrokerConfig,
         *,
+        tls: TlsConfig | None = None,
         clock: Callable[[], int] = now_ms,
         call_later: CallLater = call_later,
         housekeeping_seconds: float = HOUSEKEEPING_SECONDS,
     ) -> None:
         self._housekeeping_seconds = housekeeping_seconds
         self.config = config
+        self._tls = tls or TlsConfig()
         self.port = config.listen_port
         self._clock = clock
         self._call_later = call_later
@@ -102,6 +108,9 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config, clock = self.config, self._clock
+        tls = server_tls(self._tls)
+        links = client_context(self._tls)
+        warn_if_exposed(log, "broker", config.bind_address)
         reservation = None
         if self.port == 0:
             # Message ids and the registration contain the port, so it must be known first.
@@ -120,7 +129,9 @@ class Broker:
         with contextlib.suppress(RemotingError):  # it goes on trying
             # Before there is any message that what is on the disk takes for a deleted one.
             await topics.saved()
-        self._registration = Registration(config, self._identity(), topics, topics.mark_ordered)
+        self._registration = Registration(
+            config, self._identity(), topics, topics.mark_ordered, tls=links
+        )
         self.components = Components(
             config,
             self.tables,
@@ -141,6 +152,8 @@ class Broker:
             host=config.bind_address,
             port=self.port,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            max_connections_per_address=config.max_connections_per_address,
+            tls=tls,
             before_answers=self.components.unwritten.settle,
         )
         holds = self.components.pulls.holds
@@ -150,7 +163,7 @@ class Broker:
         if reservation is not None:
             reservation.close()
         stack.push_async_callback(server.stop)
-        await self._start_vip_server(stack)
+        await self._start_vip_server(stack, tls)
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()
         every(stack, 1.0, self.tables.statistics.tick)
@@ -167,7 +180,9 @@ class Broker:
             f"{config.advertised_host}:{self.port + 1}",
         )
 
-    async def _start_vip_server(self, stack: contextlib.AsyncExitStack) -> None:
+    async def _start_vip_server(
+        self, stack: contextlib.AsyncExitStack, tls: ServerTls | None
+    ) -> None:
         """Serve everything but pulls at listenPort-2, so that sends need not queue behind pulls.
 
         Clients use it only when configured to, so the broker also starts when the port is taken.
@@ -180,6 +195,8 @@ class Broker:
             host=config.bind_address,
             port=config.listen_port - 2,
             idle_timeout=float(config.server_channel_max_idle_time_seconds),
+            max_connections_per_address=config.max_connections_per_address,
+            tls=tls,
             name="broker's VIP channel",
             before_answers=self.components.unwritten.settle,
         )

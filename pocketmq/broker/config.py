@@ -23,6 +23,7 @@ from pocketmq.remoting.properties_file import (
     Settings,
     load_config,
 )
+from pocketmq.remoting.tls_config import without_tls
 from pocketmq.store.config import StoreConfig
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -43,6 +44,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     RocketMQ does not have these:
 
     - `vip_channel_enable`: serve listenPort-2 too, as the official broker always does;
+    - `max_connections_per_address`: further connections from one address are closed;
     - `max_in_flight_bytes`: bytes of sends that are stored but not yet answered; above it, sends
       are answered SYSTEM_BUSY;
     - `max_auto_created_groups`: with so many groups, only an admin can create more;
@@ -72,6 +74,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     listen_port: Port = 10911  # 0: any free port
     vip_channel_enable: bool = True
     server_channel_max_idle_time_seconds: Count = 120
+    max_connections_per_address: Count = 5_000
 
     # Topics and groups
     broker_permission: Perm = 6  # 4 read, 2 write
@@ -238,14 +241,17 @@ CHECKS: Final[Mapping[str, Check]] = {
 def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str]]:
     """Return the settings of official broker.conf files, and warnings for keys without effect.
 
-    Later sources win; a text is a file without a name. If no source sets `namesrvAddr`, the
+    Later sources win; a text is a file without a name. The settings of TLS are left to
+    `load_tls_config`. If no source sets `namesrvAddr`, the
     environment variable NAMESRV_ADDR does, as with the official broker.
 
     Raises:
         ConfigErrors: some values are not allowed. A brokerId other than 0 is among them: that
             broker would be a second one of its name in the routes, without the master's messages.
     """
-    config, warnings = load_config(BrokerConfig, *sources, known=BROKER_KEYS, checks=CHECKS)
+    config, warnings = load_config(
+        BrokerConfig, *map(without_tls, sources), known=BROKER_KEYS, checks=CHECKS
+    )
     if not config.namesrv_addr:
         address = os.environ.get("NAMESRV_ADDR", "")
         wrong = _check_name_servers(address)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -55,7 +56,8 @@ class Registration:
     """Keeps every configured name server up to date.
 
     `on_order_topics(names)` is called with the topics that a name server lists as ordered. A name
-    server that does not answer is told again after `first_retry` seconds, then ever later.
+    server that does not answer is told again after `first_retry` seconds, then ever later. With
+    `tls`, the connections are encrypted.
 
     Attributes:
         first_retry: seconds.
@@ -68,6 +70,7 @@ class Registration:
         topics: TopicConfigs,
         on_order_topics: Callable[[Iterable[str]], None],
         *,
+        tls: ssl.SSLContext | None = None,
         first_retry: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.first_retry = first_retry
@@ -75,7 +78,7 @@ class Registration:
         self._identity = identity
         self._topics = topics
         self._on_order_topics = on_order_topics
-        self._pool = ConnectionPool()
+        self._pool = ConnectionPool(tls=tls)
         self._pool.on_disconnected.append(self._disconnected)
         self._links = [_Link(self, address) for address in config.name_servers]
 

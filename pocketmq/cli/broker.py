@@ -16,6 +16,7 @@ from pocketmq.cli.server_command import (
     add_repair_option,
     announce,
     read_config,
+    read_tls_config,
     run_server,
     started,
     store_exit_codes,
@@ -86,7 +87,8 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
         config.listen_port = options.listen_port
     if options.bind is not None:
         config.bind_address = options.bind
-    return lambda stop: _serve(Broker(config), options.repair, stop)
+    tls = read_tls_config(options)
+    return lambda stop: _serve(Broker(config, tls=tls), options.repair, stop)
 
 
 async def _serve(broker: Broker, repair: bool, stop: asyncio.Event) -> None:

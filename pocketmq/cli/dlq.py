@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.groups import existing_group, online
@@ -168,7 +169,7 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     letters = DeadLetters(admin, group)
     sent = 0
     oldest = {queue: first for queue, (first, _) in (await letters.bounds()).items()}
-    async with Producer(_PRODUCER_GROUP, namesrv=options.namesrv) as producer:
+    async with Producer(_PRODUCER_GROUP, namesrv=options.namesrv, tls=tls_of(options)) as producer:
         async for queue, message in letters.messages(sent_too=options.id is not None):
             if sent == options.count:
                 break

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 
+from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.command_parser import nearest
 from pocketmq.client.admin import Admin
 from pocketmq.client.errors import (
@@ -169,7 +170,10 @@ async def _asked(
     options: argparse.Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]]]
 ) -> Iterable[str] | None:
     try:
-        async with asyncio.timeout(_TIMEOUT), Admin(namesrv=options.namesrv) as admin:
+        async with (
+            asyncio.timeout(_TIMEOUT),
+            Admin(namesrv=options.namesrv, tls=tls_of(options)) as admin,
+        ):
             return await ask(admin)
     except (RemotingError, TimeoutError):
         return None

@@ -8,9 +8,16 @@ from collections.abc import Awaitable, Callable
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
-from pocketmq.cli.server_command import add_config_options, announce, read_config, run_server
+from pocketmq.cli.server_command import (
+    add_config_options,
+    announce,
+    read_config,
+    read_tls_config,
+    run_server,
+)
 from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
 from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.tls_config import TlsConfig
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -48,10 +55,11 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
         config.listen_port = options.listen_port
     if options.bind is not None:
         config.bind_address = options.bind
-    return lambda stop: _serve(config, stop)
+    tls = read_tls_config(options)
+    return lambda stop: _serve(config, tls, stop)
 
 
-async def _serve(config: NamesrvConfig, stop: asyncio.Event) -> None:
-    async with NameServer(config) as server:
+async def _serve(config: NamesrvConfig, tls: TlsConfig, stop: asyncio.Event) -> None:
+    async with NameServer(config, tls=tls) as server:
         announce(f"name server listening on {server.address}, store {config.kv_config_path}")
         await stop.wait()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from pocketmq.cli.blocking import BlockingThread
+from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
     run_command,
@@ -93,6 +94,7 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
         consumer = PullConsumer(
             options.group or GROUP,
             namesrv=options.namesrv,
+            tls=tls_of(options),
             start="begin",
             auto_commit=options.group is not None,
             start_timeout=START_TIMEOUT,

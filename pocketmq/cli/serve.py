@@ -19,11 +19,13 @@ from pocketmq.cli.server_command import (
     announce,
     given_settings,
     read_config,
+    read_tls_config,
     run_server,
     started,
     store_exit_codes,
 )
 from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.tls_config import PREFIX as TLS_PREFIX
 
 if TYPE_CHECKING:
     from pocketmq.embedded import EmbeddedServer
@@ -110,7 +112,9 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     """
     from pocketmq.broker.config import BrokerConfig, load_broker_config
 
-    read_config(load_broker_config, options)  # says what is wrong, and where it stands
+    # These say what is wrong, and where it stands.
+    read_config(load_broker_config, options)
+    read_tls_config(options)
     properties = {}
     for source in given_settings(options):
         for name, value, where in source.settings:
@@ -132,7 +136,11 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     properties |= {name: str(value) for name, value in given.items() if value is not None}
     # The others have had their warning.
     known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
-    return {name: value for name, value in properties.items() if name in known}
+    return {
+        name: value
+        for name, value in properties.items()
+        if name in known or name.startswith(TLS_PREFIX)
+    }
 
 
 async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyncio.Event) -> None:

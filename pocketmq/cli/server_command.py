@@ -16,9 +16,11 @@ from pocketmq.cli.options import setting
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
 from pocketmq.namesrv.kv_config import KVConfigError
+from pocketmq.remoting.exposure import warn_if_readable
 from pocketmq.remoting.properties_file import ConfigError, ConfigErrors, Settings
 from pocketmq.remoting.service import ExitCode
 from pocketmq.remoting.service import run as run_until_stopped
+from pocketmq.remoting.tls_config import TlsConfig, load_tls_config
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -139,6 +141,18 @@ def read_config(
     config, warnings = load(*given_settings(options), *more)
     for warning in warnings:
         log.warning("%s", warning)
+    return config
+
+
+def read_tls_config(options: argparse.Namespace) -> TlsConfig:
+    """Return the settings of TLS in `-c`, `--set` and the file of TLS's own.
+
+    Raises as `read_config` does.
+    """
+    config = read_config(load_tls_config, options)
+    if config.key_password or config.client_key_password:
+        files = [config.config_file] + ([] if options.config is None else [str(options.config)])
+        warn_if_readable(log, files)
     return config
 
 

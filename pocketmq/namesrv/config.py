@@ -9,6 +9,7 @@ from msgspec import Meta, field
 
 from pocketmq.remoting.official_config_keys import NAMESRV_KEYS
 from pocketmq.remoting.properties_file import Settings, load_config
+from pocketmq.remoting.tls_config import without_tls
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -25,6 +26,8 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
         bind_address: loopback unless set; the official default is every interface.
         listen_port: 0 picks a free one.
         server_channel_max_idle_time_seconds: a connection without traffic for so long is closed.
+        max_connections_per_address: further connections from one address are closed. RocketMQ does
+            not have this setting.
         kv_config_path: file of the key-value store, replaced on each change, the last one as .bak.
         config_store_path: file that UPDATE_NAMESRV_CONFIG writes the settings to.
         rocketmq_home: shown to admins, not used.
@@ -44,6 +47,7 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
     bind_address: str = "127.0.0.1"
     listen_port: Port = 9876
     server_channel_max_idle_time_seconds: Positive = 120
+    max_connections_per_address: Positive = 5_000
     rocketmq_home: str = ""
     kv_config_path: str = field(default_factory=lambda: _in_home("kvConfig.json"))
     config_store_path: str = field(default_factory=lambda: _in_home("namesrv.properties"))
@@ -62,9 +66,10 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
 def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[str]]:
     """Return the settings of official namesrv.conf files, and warnings for keys without effect.
 
-    Later sources win; a text is a file without a name.
+    Later sources win; a text is a file without a name. The settings of TLS are left to
+    `load_tls_config`.
 
     Raises:
         ConfigErrors: some values are not allowed.
     """
-    return load_config(NamesrvConfig, *sources, known=NAMESRV_KEYS)
+    return load_config(NamesrvConfig, *map(without_tls, sources), known=NAMESRV_KEYS)

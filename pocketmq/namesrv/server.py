@@ -17,7 +17,10 @@ from pocketmq.namesrv.processors.topic import TopicProcessor
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_context import server_tls
 
 log = logging.getLogger("pocketmq.namesrv")
 
@@ -49,8 +52,11 @@ def monotonic_ms() -> int:
 class NameServer:
     """One name server; `async with NameServer(config)` starts and stops it.
 
+    The constructor raises ConfigError for settings of TLS that cannot be used.
+
     Args:
         config: read while running; UPDATE_NAMESRV_CONFIG changes it.
+        tls: which connections are encrypted, and how.
         clock: milliseconds, for liveness.
         call_later: waits for the next round of periodic work.
 
@@ -63,6 +69,7 @@ class NameServer:
         self,
         config: NamesrvConfig | None = None,
         *,
+        tls: TlsConfig | None = None,
         clock: Callable[[], int] = monotonic_ms,
         call_later: CallLater = call_later,
     ) -> None:
@@ -80,9 +87,11 @@ class NameServer:
             processor.register(self.dispatcher)
         self._server = RemotingServer(
             self.dispatcher,
+            tls=server_tls(tls or TlsConfig()),
             host=self.config.bind_address,
             port=self.config.listen_port,
             idle_timeout=self.config.server_channel_max_idle_time_seconds,
+            max_connections_per_address=self.config.max_connections_per_address,
             name="name server",
         )
         self._server.on_connection_lost.append(self._connection_lost)
@@ -113,6 +122,7 @@ class NameServer:
             KVConfigError: the file cannot be read.
             PortInUse, CannotListen: of the address.
         """
+        warn_if_exposed(log, "name server", self.config.bind_address)
         self.kv_config.load()
         await self._server.start()
         self._scan_not_active_brokers()

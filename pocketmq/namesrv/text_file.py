@@ -1,6 +1,7 @@
 """A small text file that is replaced as a whole and keeps its predecessor as `.bak`."""
 
 import os
+import shutil
 from pathlib import Path
 
 
@@ -23,6 +24,8 @@ class TextFile:
         """Write the text; whenever the process dies, the old or the new one is there, whole. When
         this returns the new one outlasts a power failure.
 
+        The new file and the backup have the permissions of the old file, which may hold secrets.
+
         Raises OSError.
         """
         directory = self.path.parent
@@ -30,12 +33,16 @@ class TextFile:
         directory.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".tmp")
         with open(fresh, "w", encoding="utf-8", newline="\n") as file:
+            if self.path.exists():
+                shutil.copymode(self.path, fresh)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         if self.path.exists():
             # A link or a copy, not a rename: the file itself is there at every moment.
             previous = self.path.with_name(self.path.name + ".bak.tmp")
+            previous.touch()
+            shutil.copymode(self.path, previous)
             previous.write_bytes(self.path.read_bytes())
             os.replace(previous, self.backup)
         os.replace(fresh, self.path)

@@ -50,7 +50,10 @@ _ADVICE = {
         "(port 5557 by default)"
     ),
     FirstBytes.GRPC: "RocketMQ 5 gRPC clients belong to a proxy's gRPC port (8081 by default)",
-    FirstBytes.TLS: "switch TLS off in the client (tls.enable=false) to use this port",
+    FirstBytes.TLS: (
+        "it serves no TLS; set tls.server.certPath and tls.server.keyPath here, or switch TLS off "
+        "in the client (tls.enable=false)"
+    ),
     FirstBytes.PROXY_PROTOCOL: (
         "let the load balancer pass plain TCP to this port (no send-proxy option)"
     ),

@@ -15,6 +15,7 @@ its answers must not fill the memory.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, SystemBusy
 from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_command
+from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
 from pocketmq.remoting.replaced_answers import replace_answers
@@ -69,6 +71,7 @@ class FrameStream(asyncio.Protocol):
         max_tasks: int = MAX_TASKS,
         max_pending: int = MAX_PENDING,
         tasks: MutableSet[asyncio.Task[None]] | None = None,
+        memory: FrameMemory | None = None,
     ) -> None:
         self.peer: tuple[str, int] = ("", 0)
         self.peer_packed = b""
@@ -80,7 +83,7 @@ class FrameStream(asyncio.Protocol):
         self.log = dispatcher.log
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
-        self._splitter = FrameSplitter(max_frame)
+        self._splitter = FrameSplitter(max_frame, memory)
         self._write_limit = write_limit
         self._max_tasks = max_tasks
         self._max_pending = max_pending
@@ -157,9 +160,10 @@ class FrameStream(asyncio.Protocol):
         self.closed = True
         self.writable = False
         self._out.clear()
+        self._splitter.forget()
         if self._linger is not None:
             self._linger.cancel()
-        self._fail_pending()
+        self._fail_pending(exc)
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             try:
@@ -169,8 +173,12 @@ class FrameStream(asyncio.Protocol):
         if not self._lost.done():
             self._lost.set_result(None)
 
-    def _fail_pending(self) -> None:
-        self._pending.fail_all(lambda: RemotingClosed("the connection was closed", str(self)))
+    def _fail_pending(self, error: Exception | None = None) -> None:
+        text = "the connection was closed"
+        if isinstance(error, ssl.SSLError) and error.reason:
+            # With TLS 1.3 a server refuses a client's certificate after the connect.
+            text += f": {error.reason.lower().replace('_', ' ')}"
+        self._pending.fail_all(lambda: RemotingClosed(text, str(self)))
 
     # Writing
 

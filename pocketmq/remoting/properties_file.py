@@ -223,6 +223,10 @@ class Settings(NamedTuple):
         """Take settings from a command line or a program; `name` is the option's, for errors."""
         return cls(tuple(Setting(key, value, name) for key, value in options))
 
+    def select(self, wanted: Callable[[str], bool]) -> "Settings":
+        """Return the settings whose keys are wanted, and all errors."""
+        return Settings(tuple(each for each in self.settings if wanted(each.key)), self.errors)
+
 
 #: Says what is wrong with a value: text that follows the place. None when the value is fine.
 Check = Callable[[str], str | None]

@@ -37,11 +37,19 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
+from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.tls_context import ServerTls
+from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
 IDLE_TIMEOUT = 120.0
+BACKLOG = 4096
+"""Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it, a
+client waits for seconds, also if it is another one that connects a thousand times at once."""
+
 MAX_CONNECTIONS = 20_000
+MAX_CONNECTIONS_PER_ADDRESS = 5_000
 _STOP_GRACE = 1.0
 
 TURN = 0.002
@@ -56,6 +64,12 @@ MOST_TOGETHER = 32
 LIGHT = 0.01
 """Seconds for which a client counts as one that sends little, after a read that took less than a
 short turn."""
+
+
+REFUSED_PLAIN = (
+    "it does not speak TLS, which this server demands (tls.server.mode = enforcing): switch it on "
+    "in the client"
+)
 
 
 class CannotListen(OSError):
@@ -77,6 +91,7 @@ class ServerConnection(FrameStream):
             write_limit=server.write_limit,
             max_tasks=server.max_tasks,
             tasks=server.tasks,
+            memory=server.frame_memory,
         )
         self._server = server
         self._many = server.dispatcher.many
@@ -105,8 +120,17 @@ class ServerConnection(FrameStream):
             if kind is FirstBytes.UNDECIDED:
                 self._first = data
                 return
+            tls = self._server.tls
+            encrypted = isinstance(self._transport, TlsLayer)
+            if kind is FirstBytes.TLS and tls is not None and not encrypted:
+                self._first = b""
+                self._begin_tls(tls, data)
+                return
             if kind is not FirstBytes.REMOTING:
                 self.close(explain(kind, self._server.port, self._server.name), kind)
+                return
+            if tls is not None and tls.required and not encrypted:
+                self.close(REFUSED_PLAIN, "plain")
                 return
             self._first = None
         frames = iter(self._splitter.feed(data))
@@ -125,6 +149,19 @@ class ServerConnection(FrameStream):
             elif ended - began < SHORT_TURN and not self._splitter.begun:
                 server.light_until = ended + LIGHT
 
+    def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
+        """Go on encrypted; `data` is what came so far."""
+        handshakes = self._server.handshakes
+        if handshakes.full:
+            self.close(f"{handshakes.limit} TLS handshakes are in progress already", "handshakes")
+            return
+        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
+        self._transport = layer.as_transport()
+        layer.data_received(data)
+
+    def _tls_failed(self, why: str) -> None:
+        self.close(f"TLS: {why}", ("tls", why))
+
     def take_turn(self) -> None:
         """Execute some of the frames that wait."""
         self.queued = False
@@ -135,6 +172,17 @@ class ServerConnection(FrameStream):
             self._process(frames, self._server.clock())
         if self._waiting is None and self.writable and not self.closed:
             self._transport.resume_reading()
+
+    def drop_frame(self, reason: str) -> None:
+        """Close, and free the memory of the begun frame at once."""
+        self._splitter.forget()
+        self.close(reason, "begun frame")
+
+    @property
+    def begun_frame(self) -> bytearray | None:
+        """What has come of a frame with more to come, unless its socket is not read: the same
+        object until the frame is complete."""
+        return None if self._waiting is not None else self._splitter.begun_frame
 
     def _process(self, frames: Iterator[bytes | memoryview], now: float) -> float:
         """Execute frames until they end, this turn is over, or the client is too slow for the
@@ -294,8 +342,13 @@ class RemotingServer:
         idle_timeout: seconds without a read or write after which a connection is closed.
         write_limit: bytes of unread answers after which a connection is dropped.
         max_connections: connections above it are closed as they come, with a log line.
+        max_connections_per_address: the same for connections from one address.
+        frame_memory: bounds the bytes of begun frames; the connections that hold the most of it are
+            closed when it is exceeded. A begun frame has `idle_timeout` seconds to be completed.
         max_tasks: requests of one connection that may be in progress at once; those above it are
             refused with SYSTEM_BUSY.
+        tls: encrypts the connections that begin with a TLS handshake; None: they are refused.
+        handshakes: runs and bounds the handshakes.
         name: what the server is, for log lines: "broker", "name server".
         before_answers: called each time before collected answers leave; if it raises, they do not,
             and their connections are dropped.
@@ -316,7 +369,11 @@ class RemotingServer:
         idle_timeout: float = IDLE_TIMEOUT,
         write_limit: int = WRITE_LIMIT,
         max_connections: int = MAX_CONNECTIONS,
+        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        frame_memory: FrameMemory | None = None,
         max_tasks: int = MAX_TASKS,
+        tls: ServerTls | None = None,
+        handshakes: Handshakes | None = None,
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = perf_counter,
@@ -329,7 +386,16 @@ class RemotingServer:
         self.idle_timeout = idle_timeout
         self.write_limit = write_limit
         self.max_connections = max_connections
+        self.max_connections_per_address = max_connections_per_address
+        self.frame_memory = frame_memory or FrameMemory()
+        self.frame_memory.exceeded = self._drop_begun_frames_soon
+        self._dropping = False
+        # The begun frames at the last look, and since when they are known.
+        self._begun: dict[ServerConnection, tuple[bytearray, float]] = {}
+        self._of_address: dict[str, int] = {}
         self.max_tasks = max_tasks
+        self.tls = tls
+        self.handshakes = handshakes or Handshakes()
         self.name = name
         self.connections: set[ServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -354,7 +420,7 @@ class RemotingServer:
         """Listen. Raises `PortInUse` or `CannotListen` in plain words."""
         address = f"{self.host}:{self._port}"
         try:
-            self._server = await self._listen(lambda: ServerConnection(self), backlog=1024)
+            self._server = await self._listen(lambda: ServerConnection(self), backlog=BACKLOG)
         except UnicodeError as error:
             raise CannotListen(
                 f"the {self.name} cannot listen on {address}: it is not a host name: {error}"
@@ -405,6 +471,7 @@ class RemotingServer:
                 connection.abort("the server stops and the client does not read")
             if late:
                 await asyncio.wait(late, timeout=_STOP_GRACE)
+        self.handshakes.stop()
 
     def flush_later(self, connection: ServerConnection) -> None:
         """Send what a connection has collected at the end of this turn of the event loop."""
@@ -450,13 +517,25 @@ class RemotingServer:
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
-        if len(self.connections) > self.max_connections:
+        address = connection.peer[0]
+        count = self._of_address[address] = self._of_address.get(address, 0) + 1
+        if count > self.max_connections_per_address:
+            connection.close(
+                f"its address has {self.max_connections_per_address} connections to the "
+                f"{self.name} already (maxConnectionsPerAddress)",
+                ("connections", address),
+            )
+        elif len(self.connections) > self.max_connections:
             connection.close(
                 f"the {self.name} has {self.max_connections} connections already", "connections"
             )
 
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
+        address = connection.peer[0]
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
         for callback in self.on_connection_lost:
             try:
                 callback(connection)
@@ -465,9 +544,50 @@ class RemotingServer:
                     "callback for the lost connection of %s failed", connection
                 )
 
+    def _drop_begun_frames_soon(self) -> None:
+        if not self._dropping:
+            self._dropping = True
+            asyncio.get_running_loop().call_soon(self._drop_begun_frames)
+
+    def _drop_begun_frames(self) -> None:
+        """Close the connections with the largest begun frames until they take 9/10 of the limit."""
+        self._dropping = False
+        memory = self.frame_memory
+        most = memory.limit
+        if memory.used <= most:
+            return
+        used = memory.used
+        holders = sorted(
+            ((len(each.begun_frame or b""), each) for each in self.connections),
+            key=lambda holder: holder[0],
+            reverse=True,
+        )
+        for size, connection in holders:
+            if used <= most * 9 // 10:
+                break
+            used -= size
+            connection.drop_frame(
+                f"it has sent {size} bytes of a frame without its end, the most "
+                f"of all, and such frames may take {most} bytes of the {self.name}"
+            )
+
+    def _close_slow_frames(self, now: float) -> None:
+        before, self._begun = self._begun, {}
+        for connection in list(self.connections):
+            frame = connection.begun_frame
+            if frame is None:
+                continue
+            known, since = before.get(connection, (frame, now))
+            self._begun[connection] = (frame, since if known is frame else now)
+            if known is frame and now - since >= self.idle_timeout:
+                connection.drop_frame(
+                    f"a frame of it is not complete after {self.idle_timeout:.3g} s"
+                )
+
     def _watch_idle(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self.idle_timeout
         for connection in [c for c in self.connections if c.last_active < oldest]:
             connection.close()
+        self._close_slow_frames(loop.time())
         self._idle_timer = loop.call_later(min(self.idle_timeout / 4, 10.0), self._watch_idle)

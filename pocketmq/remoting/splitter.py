@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from struct import Struct as Layout
 
 from pocketmq.remoting.errors import FrameError
+from pocketmq.remoting.frame_memory import FrameMemory
 
 MAX_FRAME = 16_777_216
 """Largest frame in bytes, its 4 length bytes included."""
@@ -24,10 +25,12 @@ class FrameSplitter:
 
     Args:
         limit: largest frame in bytes, the 4 length bytes included.
+        memory: counts the bytes of the begun frame.
     """
 
-    def __init__(self, limit: int = MAX_FRAME) -> None:
+    def __init__(self, limit: int = MAX_FRAME, memory: FrameMemory | None = None) -> None:
         self._max_length = limit - 4
+        self._memory = memory or FrameMemory()
         self._cut = b""  # the first 1 to 3 bytes of a length
         self._gathered = bytearray()  # the begun frame, without its length bytes
         self._missing = 0  # bytes that it still lacks; 0 between frames
@@ -36,6 +39,18 @@ class FrameSplitter:
     def begun(self) -> bool:
         """Whether the last read ended inside a frame."""
         return bool(self._missing or self._cut)
+
+    @property
+    def begun_frame(self) -> bytearray | None:
+        """What has come of a frame with more to come: the same object until it is complete."""
+        return self._gathered if self._missing else None
+
+    def forget(self) -> None:
+        """Drop the begun frame: the stream has ended."""
+        if self._missing:
+            self._memory.add(-len(self._gathered))
+            self._gathered = bytearray()
+            self._missing = 0
 
     def feed(self, data: bytes) -> Iterator[bytes | memoryview]:
         """Yield the frames that `data` completes.
@@ -53,8 +68,10 @@ class FrameSplitter:
             self._gathered += memoryview(data)[:start]
             self._missing = max(start - len(data), 0)
             if self._missing:
+                self._memory.add(len(data))
                 return
             frame, self._gathered = self._gathered, bytearray()
+            self._memory.add(start - len(frame))  # what it had before this read
             yield bytes(frame) if len(frame) <= _COPY_LIMIT else memoryview(frame).toreadonly()
         elif self._cut:
             data = self._cut + data
@@ -72,6 +89,7 @@ class FrameSplitter:
             if end > size:
                 self._gathered += memoryview(data)[start:]
                 self._missing = end - size
+                self._memory.add(size - start)
                 return
             if length <= _COPY_LIMIT:
                 yield data[start:end]

@@ -425,13 +425,16 @@ class Files:
         """Write a small file so that a crash leaves the old content or the new, never a part; when
         this returns the new one outlasts a power failure. Raises OSError.
 
-        The old content becomes `backup`, if that is given; for a moment it is only there.
+        The old content becomes `backup`, if that is given; for a moment it is only there. The new
+        file has the permissions of the old one, which may hold secrets.
         """
         unsynced = (path.parent, *make_directories(path.parent))
         draft = path.with_name(path.name + ".tmp")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             with os.fdopen(fd, "wb") as file:
+                if path.exists():
+                    draft.chmod(path.stat().st_mode & 0o777)
                 file.write(content)
                 file.flush()
                 self.fdatasync(file.fileno())

@@ -139,7 +139,7 @@ def test_the_store_of_the_option_holds_its_commit_log(
         return ExitCode.OK
 
     monkeypatch.setattr(broker_command, "run_server", serve)
-    monkeypatch.setattr("pocketmq.broker.broker.Broker", served.append)
+    monkeypatch.setattr("pocketmq.broker.broker.Broker", lambda config, **_: served.append(config))
     main(["broker", "-c", str(conf), "--store", str(tmp_path / "mine")])
     [config] = served
     assert config.commit_log_directory == tmp_path / "mine" / "commitlog"

@@ -20,6 +20,14 @@ def test_each_text_becomes_the_backup_of_the_next(tmp_path: Path) -> None:
     assert file.path.parent.joinpath("some.conf.bak").read_bytes() == "två\n".encode()
 
 
+def test_a_file_that_only_its_owner_reads_stays_so(tmp_path: Path) -> None:
+    file = TextFile(tmp_path / "some.conf")
+    file.path.write_text("secret")
+    file.path.chmod(0o600)
+    file.replace("new secret")
+    assert [path.stat().st_mode & 0o777 for path in (file.path, file.backup)] == [0o600] * 2
+
+
 def test_the_name_of_a_written_file_outlasts_a_power_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

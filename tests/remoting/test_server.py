@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeout
+from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
@@ -925,3 +926,59 @@ async def test_answers_that_would_lie_are_not_given(caplog: pytest.LogCaptureFix
     assert transport.commands() == []
     assert transport.ended == "aborted"
     assert "the disk is broken" in caplog.text
+
+
+async def test_connections_of_one_address_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    async with echo_server(max_connections_per_address=2) as (server, _):
+        first, second = [await RawPeer.open(server.port) for _ in range(2)]
+        for peer in (first, second):
+            peer.send(frame(ECHO, 1))
+            await peer.read()
+        with caplog.at_level(logging.WARNING):
+            assert await (await RawPeer.open(server.port)).read_to_end() == b""
+        assert "has 2 connections to the broker already" in caplog.text
+        await first.close()
+        second.send(frame(ECHO, 2))
+        await second.read()  # by then the server knows that the first one has gone
+        third = await RawPeer.open(server.port)
+        third.send(frame(ECHO, 1))
+        assert (await third.read()).opaque == 1
+        await third.close()
+        await second.close()
+
+
+async def test_who_holds_the_most_of_begun_frames_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    memory = FrameMemory(limit=100_000)
+    async with echo_server(frame_memory=memory) as (server, _):
+        small, large = [await RawPeer.open(server.port) for _ in range(2)]
+        whole = frame(ECHO, 1, body=b"s" * 40_000)
+        small.send(whole[:30_000])
+        while memory.used < 29_000:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        with caplog.at_level(logging.WARNING):
+            large.send(frame(ECHO, 1, body=b"l" * 200_000)[:-1])
+            assert await large.read_to_end() == b""
+        assert "without its end" in caplog.text
+        assert memory.used < 30_000
+        small.send(whole[30_000:])
+        assert len((await small.read()).body) == 40_000
+        assert memory.used == 0
+        small.send(whole[:30_000])
+        await small.close()
+        await large.close()
+    assert memory.used == 0
+
+
+async def test_a_frame_has_to_be_complete_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    async with echo_server(idle_timeout=0.2) as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send((1000).to_bytes(4, "big"))
+        ended = asyncio.ensure_future(peer.read_to_end())
+        with caplog.at_level(logging.WARNING):
+            while not ended.done():
+                peer.send(b"x")  # it is not idle
+                await asyncio.wait([ended], timeout=0.02)
+        assert "not complete after 0.2 s" in caplog.text
+        await peer.close()

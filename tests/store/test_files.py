@@ -185,3 +185,11 @@ def test_a_replaced_file_has_its_name_on_the_disk(
     assert synced == [(path.parent, True)]
     files.replace(tmp_path / "newer" / "a", b"x")
     assert synced[1:] == [(tmp_path / "newer", True), (tmp_path, True)]
+
+
+def test_a_replaced_file_that_only_its_owner_reads_stays_so(tmp_path: Path) -> None:
+    path, backup = tmp_path / "broker.conf", tmp_path / "broker.conf.bak"
+    path.write_text("secret")
+    path.chmod(0o600)
+    Files().replace(path, b"new secret", backup)
+    assert [each.stat().st_mode & 0o777 for each in (path, backup)] == [0o600] * 2

@@ -1,0 +1,424 @@
+"""TLS on a server's port: which connections it takes, and what bad peers cost."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.tls_config import TlsConfig, load_tls_config
+from pocketmq.remoting.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
+from pocketmq.remoting.tls_layer import Handshakes
+from tests.certificates import Authority, Certificate
+from tests.remoting.peers import ECHO, LARGE, RawPeer, echo_server, frame
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> Certificate:
+    return authority.sign("server")
+
+
+def config(certificate: Certificate, mode: str = "enforcing", *more: str) -> TlsConfig:
+    lines = [
+        f"tls.server.mode={mode}",
+        f"tls.server.certPath={certificate.chain}",
+        f"tls.server.keyPath={certificate.key}",
+        *more,
+    ]
+    loaded, warnings = load_tls_config("\n".join(lines))
+    assert not warnings
+    return loaded
+
+
+def serving(certificate: Certificate, mode: str = "enforcing", *more: str) -> ServerTls:
+    tls = server_tls(config(certificate, mode, *more))
+    assert tls is not None
+    return tls
+
+
+def asking_for_certificates(authority: Authority, word: str) -> list[str]:
+    return [
+        f"tls.server.need.client.auth={word}",
+        "tls.server.authClient=true",
+        f"tls.server.trustCertPath={authority.certificate.chain}",
+    ]
+
+
+def trusting(authority: Authority, own: Certificate | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.certificate.chain))
+    if own is not None:
+        context.load_cert_chain(own.chain, own.key)
+    return context
+
+
+async def ask(port: int, tls: ssl.SSLContext | None, body: bytes = b"x") -> bytes:
+    """Send one request on a new connection, and return the body of its answer."""
+    connection = await Connection.open(f"127.0.0.1:{port}", tls=tls)
+    try:
+        return bytes((await connection.request(ECHO, body=body)).body)
+    finally:
+        await connection.close()
+
+
+async def reason(caplog: pytest.LogCaptureFixture, peer: RawPeer) -> str:
+    """Read until the server closes, and return its one log line."""
+    with caplog.at_level(logging.WARNING):
+        await peer.read_to_end()
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) == 1
+    assert not lines[0].exc_info
+    await peer.close()
+    return lines[0].getMessage()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the server go on until something holds that it tells nobody."""
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+async def test_a_permissive_server_takes_both(
+    authority: Authority, certificate: Certificate
+) -> None:
+    async with echo_server(tls=serving(certificate, "permissive")) as (server, _):
+        assert await ask(server.port, trusting(authority), b"encrypted") == b"encrypted"
+        assert await ask(server.port, None, b"plain") == b"plain"
+
+
+async def test_an_enforcing_server_refuses_plain_connections(
+    authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, echo):
+        assert await ask(server.port, trusting(authority)) == b"x"
+        peer = await RawPeer.open(server.port)
+        peer.send(frame(ECHO, 2))
+        assert "does not speak TLS" in await reason(caplog, peer)
+        assert len(echo.seen) == 1
+
+
+async def test_a_server_without_tls_names_what_to_set(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with echo_server() as (server, _):
+        with caplog.at_level(logging.WARNING), pytest.raises(RemotingError, match="TLS"):
+            await ask(server.port, trusting(authority))
+    assert "tls.server.certPath" in caplog.text
+
+
+async def test_large_frames_in_both_directions(
+    authority: Authority, certificate: Certificate
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, echo):
+        echo.large = bytes(range(256)) * 40_000
+        connection = await Connection.open(f"127.0.0.1:{server.port}", tls=trusting(authority))
+        body = bytes(reversed(range(256))) * 20_000
+        answers = await asyncio.gather(
+            *(connection.request(ECHO, body=body) for _ in range(3)), connection.request(LARGE)
+        )
+        assert [bytes(answer.body) for answer in answers] == [body] * 3 + [echo.large]
+        await connection.close()
+
+
+async def test_a_hello_may_come_byte_by_byte(
+    authority: Authority, certificate: Certificate
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        peer = await RawPeer.open(server.port)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                for byte in outgoing.read():
+                    peer.send(bytes([byte]))
+                    await peer.writer.drain()
+                    await asyncio.sleep(0)
+                incoming.write(await peer.reader.read(65536))
+        # The request leaves together with the end of the handshake.
+        tls.write(frame(ECHO, 7, body=b"whole"))
+        peer.send(outgoing.read())
+        answer = b""
+        while not answer.endswith(b"whole"):
+            incoming.write(await peer.reader.read(65536))
+            try:
+                answer += tls.read(65536)
+            except ssl.SSLWantReadError:
+                continue
+        await peer.close()
+
+
+async def test_a_required_client_certificate(
+    authority: Authority,
+    stranger: Authority,
+    certificate: Certificate,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tls = serving(certificate, "enforcing", *asking_for_certificates(authority, "require"))
+    async with echo_server(tls=tls) as (server, echo):
+        assert await ask(server.port, trusting(authority, authority.sign("client"))) == b"x"
+        for wrong in (None, stranger.sign("client")):
+            caplog.clear()
+            with caplog.at_level(logging.WARNING), pytest.raises(RemotingError, match="alert"):
+                await ask(server.port, trusting(authority, wrong))
+            assert "certificate" in caplog.text
+            assert "Traceback" not in caplog.text
+        assert len(echo.seen) == 1
+
+
+async def test_an_optional_client_certificate_must_be_good(
+    authority: Authority, stranger: Authority, certificate: Certificate
+) -> None:
+    tls = serving(certificate, "enforcing", *asking_for_certificates(authority, "optional"))
+    async with echo_server(tls=tls) as (server, _):
+        assert await ask(server.port, trusting(authority)) == b"x"
+        with pytest.raises(RemotingError):
+            await ask(server.port, trusting(authority, stranger.sign("client")))
+
+
+HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03"
+
+
+@pytest.mark.parametrize("data", [HELLO, HELLO + b"rubbish", b"\x16\x03" + b"\xff" * 300])
+async def test_a_broken_hello_costs_one_line(
+    certificate: Certificate, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send(data)
+        assert "TLS: " in await reason(caplog, peer)
+        assert server.handshakes.running == 0
+
+
+async def test_who_leaves_during_the_handshake_is_named(
+    certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send(b"\x16\x03\x01\x02\x00\x01")
+        peer.writer.write_eof()
+        assert "left during the handshake" in await reason(caplog, peer)
+        assert server.handshakes.running == 0
+
+
+async def test_a_handshake_has_a_deadline(
+    certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    handshakes = Handshakes(timeout=0.05)
+    async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
+        peer = await RawPeer.open(server.port)
+        peer.send(b"\x16\x03\x01\x02\x00\x01")
+        assert "took more than 0.05 s" in await reason(caplog, peer)
+        assert handshakes.running == 0
+
+
+async def test_handshakes_in_progress_are_bounded(
+    authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    handshakes = Handshakes(limit=2)
+    async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
+        halves = [await RawPeer.open(server.port) for _ in range(2)]
+        for half in halves:
+            half.send(b"\x16\x03\x01\x02\x00\x01")
+        await until(lambda: handshakes.running == 2)
+        late = await RawPeer.open(server.port)
+        late.send(HELLO)
+        assert "2 TLS handshakes are in progress" in await reason(caplog, late)
+        await halves[0].close()
+        await until(lambda: handshakes.running < 2)
+        assert await ask(server.port, trusting(authority)) == b"x"
+        await halves[1].close()
+
+
+async def test_garbage_after_the_handshake_closes_one_connection(
+    authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    def disturb(port: int) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port), 10) as plain,
+            trusting(authority).wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+        ):
+            tls.sendall(frame(ECHO, 1))
+            assert tls.recv(4)
+            os.write(tls.fileno(), HELLO)  # as if to negotiate again
+            with contextlib.suppress(OSError):
+                while tls.recv(65536):
+                    pass
+
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        bystander = await Connection.open(f"127.0.0.1:{server.port}", tls=trusting(authority))
+        with caplog.at_level(logging.WARNING):
+            await asyncio.to_thread(disturb, server.port)
+        assert "TLS: " in caplog.text
+        assert "Traceback" not in caplog.text
+        assert bytes((await bystander.request(ECHO, body=b"y")).body) == b"y"
+        await bystander.close()
+
+
+async def test_sessions_are_resumed(authority: Authority, certificate: Certificate) -> None:
+    context = trusting(authority)
+
+    def visit(port: int, session: ssl.SSLSession | None) -> tuple[bool | None, Any]:
+        with (
+            socket.create_connection(("127.0.0.1", port), 10) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as tls,
+        ):
+            tls.sendall(frame(ECHO, 1))
+            assert tls.recv(4)
+            return tls.session_reused, tls.session
+
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        resumed, session = await asyncio.to_thread(visit, server.port, None)
+        assert not resumed
+        resumed, _ = await asyncio.to_thread(visit, server.port, session)
+        assert resumed
+
+
+async def test_a_new_certificate_is_for_new_connections(
+    authority: Authority, stranger: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Certificate(tmp_path / "chain.pem", tmp_path / "key.pem")
+
+    def install(certificate: Certificate) -> None:
+        shutil.copy(certificate.chain, files.chain)
+        shutil.copy(certificate.key, files.key)
+
+    install(authority.sign("first"))
+    now = 0.0
+    tls = ServerTls(config(files), clock=lambda: now)
+    async with echo_server(tls=tls) as (server, _):
+        old = await Connection.open(f"127.0.0.1:{server.port}", tls=trusting(authority))
+        files.chain.write_text("no certificate")
+        for _ in range(3):
+            now += LOOK_INTERVAL
+            assert await ask(server.port, trusting(authority)) == b"x"
+        complaints = [r for r in caplog.records if "old certificate" in r.getMessage()]
+        assert len(complaints) == 1
+        install(stranger.sign("second"))
+        assert await ask(server.port, trusting(authority)) == b"x"  # it has not looked yet
+        now += LOOK_INTERVAL
+        assert await ask(server.port, trusting(stranger)) == b"x"
+        assert bytes((await old.request(ECHO, body=b"old")).body) == b"old"
+        await old.close()
+
+
+async def test_stop_ends_connections_and_handshakes(
+    authority: Authority, certificate: Certificate
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        connection = await Connection.open(f"127.0.0.1:{server.port}", tls=trusting(authority))
+        half = await RawPeer.open(server.port)
+        half.send(b"\x16\x03\x01\x02\x00\x01")
+        await connection.request(ECHO)
+    assert await half.read_to_end() == b""
+    await connection.close()
+    await half.close()
+
+
+async def test_mode_test_needs_no_files() -> None:
+    loaded, _ = load_tls_config("tls.test.mode.enable=true")
+    if shutil.which("openssl") is None:
+        pytest.skip("the program openssl is missing")
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with echo_server(tls=server_tls(loaded)) as (server, _):
+        assert await ask(server.port, context) == b"x"
+
+
+# Settings
+
+
+def test_the_key_may_be_encrypted(authority: Authority) -> None:
+    secret = authority.sign("secret", password="a pass phrase")
+    serving(secret, "enforcing", "tls.server.keyPassword=a pass phrase")
+    with pytest.raises(ConfigError, match=r"tls\.server\.certPath"):
+        serving(secret, "enforcing", "tls.server.keyPassword=wrong")
+    with pytest.raises(ConfigError, match=r"tls\.server\.certPath"):
+        serving(secret)
+
+
+def test_permissive_without_a_certificate_is_plain() -> None:
+    assert server_tls(load_tls_config("")[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ("tls.server.mode=enforcing", r"needs tls\.server\.certPath"),
+        ("tls.server.certPath=/nowhere.pem", r"keyPath"),
+        ("tls.server.certPath=/no.pem\ntls.server.keyPath=/no.key", "No such file"),
+        ("tls.server.mode=sometimes", "disabled or permissive or enforcing"),
+        ("tls.config.file=/nowhere.properties", r"tls\.config\.file"),
+    ],
+)
+def test_settings_that_cannot_be(more: str, names: str) -> None:
+    with pytest.raises(ConfigError, match=names):
+        server_tls(load_tls_config(more)[0])
+
+
+@pytest.mark.parametrize("word", ["optional", "require"])
+def test_client_certificates_need_somebody_to_trust(certificate: Certificate, word: str) -> None:
+    with pytest.raises(ConfigError, match="authClient"):
+        serving(certificate, "enforcing", f"tls.server.need.client.auth={word}")
+
+
+def test_the_file_of_tls_wins(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.server.keyPath=/of/the/file\n")
+    loaded, warnings = load_tls_config(
+        f"listenPort=1\ntls.server.keyPath=/of/broker.conf\ntls.config.file={file}\n"
+        "tls.server.certPaht=typo"
+    )
+    assert loaded.key_path == "/of/the/file"
+    assert warnings == ["tls.server.certPaht: unknown property, did you mean tls.server.certPath?"]
+
+
+def test_passwords_are_not_shown() -> None:
+    loaded, _ = load_tls_config("tls.server.keyPassword=hush\ntls.client.keyPassword=hush")
+    assert "hush" not in repr(loaded)
+
+
+async def test_links_to_other_servers(
+    authority: Authority, stranger: Authority, certificate: Certificate
+) -> None:
+    assert client_context(load_tls_config("")[0]) is None
+    tls = serving(certificate, "enforcing", *asking_for_certificates(authority, "require"))
+    own = authority.sign("broker")
+    lines = "\n".join(
+        ["tls.enable=true", f"tls.client.certPath={own.chain}", f"tls.client.keyPath={own.key}"]
+    )
+
+    def link(more: str) -> ssl.SSLContext | None:
+        return client_context(load_tls_config(f"{lines}\n{more}")[0])
+
+    async with echo_server(tls=tls) as (server, _):
+        trusted = f"tls.client.trustCertPath={authority.certificate.chain}"
+        assert await ask(server.port, link(trusted)) == b"x"
+        assert await ask(server.port, link("tls.client.authServer=false")) == b"x"
+        with pytest.raises(RemotingError, match="certificate verify failed"):
+            await ask(server.port, link(""))
+        others = stranger.certificate.chain
+        with pytest.raises(RemotingError, match="certificate verify failed"):
+            await ask(server.port, link(f"tls.client.trustCertPath={others}"))
