@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pocketmq.auth.service import inner_signer
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
 from pocketmq.message import fastjson
@@ -75,7 +76,7 @@ class Registration:
         self._identity = identity
         self._topics = topics
         self._on_order_topics = on_order_topics
-        self._pool = ConnectionPool()
+        self._pool = ConnectionPool(sign=inner_signer(config))
         self._pool.on_disconnected.append(self._disconnected)
         self._links = [_Link(self, address) for address in config.name_servers]
 

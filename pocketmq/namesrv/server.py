@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, Self
 
+from pocketmq.auth.admin import AuthProcessor
+from pocketmq.auth.audit import audit
+from pocketmq.auth.service import Auth
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import KVConfig
 from pocketmq.namesrv.processors.broker import BrokerProcessor
@@ -53,6 +56,8 @@ class NameServer:
         config: read while running; UPDATE_NAMESRV_CONFIG changes it.
         clock: milliseconds, for liveness.
         call_later: waits for the next round of periodic work.
+        auth: one that its owner starts and stops, shared with a broker of this process; without it
+            the name server makes its own where that is configured.
 
     Attributes:
         routes, kv_config: its tables.
@@ -65,10 +70,14 @@ class NameServer:
         *,
         clock: Callable[[], int] = monotonic_ms,
         call_later: CallLater = call_later,
+        auth: Auth | None = None,
     ) -> None:
         self.config = config or NamesrvConfig()
         self.routes = RouteTable(self.config, clock=clock)
         self.kv_config = KVConfig(TextFile(Path(self.config.kv_config_path)))
+        self._own_auth: Auth | None = None
+        if auth is None and self.config.authentication_enabled:
+            auth = self._own_auth = Auth(self.config, Path(self.config.auth_file_path))
         self.dispatcher = Dispatcher()
         for processor in (
             RouteProcessor(self.config, self.routes, self.kv_config, clock=clock),
@@ -76,8 +85,12 @@ class NameServer:
             TopicProcessor(self.config, self.routes),
             KVConfigProcessor(self.kv_config),
             ConfigProcessor(self.config, self._settings_changed),
+            AuthProcessor(auth.tables if auth is not None else None),
         ):
             processor.register(self.dispatcher)
+        audit(self.dispatcher)
+        if auth is not None:
+            auth.protect(self.dispatcher)
         self._server = RemotingServer(
             self.dispatcher,
             host=self.config.bind_address,
@@ -111,9 +124,12 @@ class NameServer:
 
         Raises:
             KVConfigError: the file cannot be read.
+            AuthFileError: nor the file of the users.
             PortInUse, CannotListen: of the address.
         """
         self.kv_config.load()
+        if self._own_auth is not None:
+            await self._own_auth.start()
         await self._server.start()
         self._scan_not_active_brokers()
         self._call_later("kv", 60.0, self._log_kv_config)
@@ -125,6 +141,8 @@ class NameServer:
             timer.cancel()
         self._timers.clear()
         await self._server.stop()
+        if self._own_auth is not None:
+            await self._own_auth.stop()
 
     def _call_later(self, name: str, delay: float, callback: Callable[[], None]) -> None:
         self._timers[name] = self._later(delay, callback)
