@@ -38,6 +38,10 @@ PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = (
 )
 
 
+CLIENT_CONFIG: Final = "POCKETMQ_CLIENT_CONFIG"
+"""The namespace of the name server's key-value table that clients read."""
+
+
 class Need(NamedTuple):
     """One of `actions` on a single resource."""
 
@@ -138,6 +142,12 @@ def _group(request: Request[Any], cluster: str) -> Iterator[Need]:
 def _groups(request: Request[Any], cluster: str) -> Iterator[Need]:
     for config in SubscriptionGroupList.decode(request.body).group_config_list or ():
         yield Need(Kind.GROUP, config.group_name, (CREATE, UPDATE))
+
+
+def _kv_list(request: Request[Any], own: str) -> Iterator[Need]:
+    # Every client reads the settings that an operator has for clients.
+    if request.header.namespace != CLIENT_CONFIG:
+        yield Need(Kind.CLUSTER, own, (GET,))
 
 
 NOTHING: Final[tuple[Part, ...]] = ()
@@ -258,7 +268,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.PUT_KV_CONFIG: _CLUSTER_UPDATE,
     Code.GET_KV_CONFIG: _CLUSTER_GET,
     Code.DELETE_KV_CONFIG: _CLUSTER_UPDATE,
-    Code.GET_KVLIST_BY_NAMESPACE: _CLUSTER_GET,
+    Code.GET_KVLIST_BY_NAMESPACE: (_kv_list,),
     # Users and access lists
     Code.AUTH_CREATE_USER: _CLUSTER_UPDATE,
     Code.AUTH_UPDATE_USER: _CLUSTER_UPDATE,

@@ -13,15 +13,14 @@ import pytest
 from pocketmq.auth.users import User
 from pocketmq.broker.config import load_broker_config
 from pocketmq.client.credentials import Credentials
-from pocketmq.client.errors import ClientError
-from pocketmq.client.producer import Producer
+from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.message import Message
 from pocketmq.namesrv.config import load_namesrv_config
-from pocketmq.remoting.batch import encode_children
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.frame import Command, encode_command
 from pocketmq.remoting.properties_file import ConfigErrors
 from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
@@ -62,18 +61,18 @@ async def user_request(connection: Connection, code: int, name: str, **info: str
 async def send(server: EmbeddedServer, topic: str, credentials: Credentials | None) -> str:
     """Send one message and return its offset message id."""
     async with Producer("PG", namesrv=server.namesrv, credentials=credentials) as producer:
-        result = await producer.send(Message(topic, b"body", keys="k"))
+        result = await producer.send(Message(topic, b"body", keys=["k"]))
         return result.offset_msg_id or ""
 
 
 async def test_a_grant_opens_the_way(server: EmbeddedServer, root: Connection) -> None:
-    with pytest.raises(ClientError):
+    with pytest.raises(RemotingError):
         await send(server, "orders", NOBODYS)
     await grant(root, "Topic:ord*", "Topic:TBW102", actions="Pub")
     assert await send(server, "orders", NOBODYS)
 
     await grant(root, "Topic:orders", decision="Deny")
-    with pytest.raises(ClientError, match="the decision is deny"):
+    with pytest.raises(RemotingError, match="the decision is deny"):
         await send(server, "orders", NOBODYS)
 
 
@@ -230,7 +229,7 @@ async def test_white_lists(connect: Connect) -> None:
 async def test_only_signatures(connect: Connect) -> None:
     settings = PROPERTIES | {"authorizationEnabled": "false"}
     async with EmbeddedServer(properties=settings) as server:
-        with pytest.raises(ClientError):
+        with pytest.raises(RemotingError):
             await send(server, "orders", None)
         assert await send(server, "orders", ROOTS)
 
