@@ -52,8 +52,8 @@ class AuthProcessor:
         ):
             dispatcher.register(code, user_handler, UserRequestHeader)
         dispatcher.register(RequestCode.AUTH_LIST_USER, self.list_users, ListUsersRequestHeader)
-        dispatcher.register(RequestCode.AUTH_CREATE_ACL, self.put_acl, AclRequestHeader)
-        dispatcher.register(RequestCode.AUTH_UPDATE_ACL, self.put_acl, AclRequestHeader)
+        dispatcher.register(RequestCode.AUTH_CREATE_ACL, self.create_acl, AclRequestHeader)
+        dispatcher.register(RequestCode.AUTH_UPDATE_ACL, self.update_acl, AclRequestHeader)
         dispatcher.register(RequestCode.AUTH_DELETE_ACL, self.delete_acl, DeleteAclRequestHeader)
         dispatcher.register(RequestCode.AUTH_GET_ACL, self.get_acl, AclRequestHeader)
         dispatcher.register(RequestCode.AUTH_LIST_ACL, self.list_acls, ListAclsRequestHeader)
@@ -120,8 +120,15 @@ class AuthProcessor:
         ]
         return Response(body=msgspec.json.encode(found))
 
-    async def put_acl(self, request: AclRequest) -> Response:
+    async def create_acl(self, request: AclRequest) -> Response:
         """Add these entries to a user's access list, each in place of the one of its resource."""
+        return await self._put_acl(request)
+
+    async def update_acl(self, request: AclRequest) -> Response:
+        """Do the same: the reference knows no difference."""
+        return await self._put_acl(request)
+
+    async def _put_acl(self, request: AclRequest) -> Response:
         tables = self._tables
         name = name_of(_not_blank("subject", request.header.subject))
         info = _decode(request, AclInfo)
