@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.auth.guard import one_line
 from pocketmq.auth.permissions import ADMIN, needs_of
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
@@ -74,7 +75,7 @@ def _write(request: Request[Any], outcome: str) -> None:
         _what(request),
         f"User:{user}" if user else "nobody in particular",
         *request.connection.peer,
-        outcome[:_MOST_CHARACTERS],
+        one_line(outcome[:_MOST_CHARACTERS]),
     )
 
 
@@ -92,4 +93,4 @@ def _what(request: Request[Any]) -> str:
             words += [str(need) for need in needs_of(request, "") or () if need.name]
         except RemotingError:
             words.append("(a body that cannot be read)")
-    return " ".join(words)[:_MOST_CHARACTERS]
+    return one_line(" ".join(words)[:_MOST_CHARACTERS])

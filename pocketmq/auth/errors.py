@@ -5,7 +5,12 @@ from pocketmq.remoting.errors import RemotingError
 
 
 class AuthError(RemotingError):
-    """NO_PERMISSION, which the official servers answer to all of it."""
+    """NO_PERMISSION, which the official servers answer to all of it.
 
-    def __init__(self, remark: str) -> None:
+    Attributes:
+        kind: what refusals of one kind share, for the limit of log lines.
+    """
+
+    def __init__(self, remark: str, kind: str = "") -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind

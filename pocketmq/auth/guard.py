@@ -105,8 +105,8 @@ class Guard:
                 "request %s of %s is refused: %s",
                 _name_of(request.code),
                 source_ip,
-                error.remark,
-                cause=("refused", source_ip, request.code),
+                one_line(error.remark),
+                cause=("refused", source_ip, request.code, error.kind),
             )
             return Response(error.code, error.remark)
         return None
@@ -115,7 +115,7 @@ class Guard:
         """Raise AuthError unless the need is met."""
         user = caller.user
         if user is None:
-            raise AuthError("username cannot be null.")
+            raise AuthError("username cannot be null.", "nobody")
         if user.is_super:
             return
         key = (user.username, caller.source_ip, need)
@@ -130,7 +130,8 @@ class Guard:
             why = "no matched policies" if decision is None else "the decision is deny"
             raise AuthError(
                 f"User:{user.username} has no permission to access {need} from "
-                f"{caller.source_ip}, {why}."
+                f"{caller.source_ip}, {why}.",
+                "permission",
             )
 
     def _user_of(self, request: Request[Any], *, needed: bool) -> User | None:
@@ -146,14 +147,14 @@ class Guard:
                 return parent.caller.user
             if unsigned:
                 return None
-            raise AuthError("username cannot be null.")
+            raise AuthError("username cannot be null.", "nobody")
         user = self._find(name)
         if user is None:
-            raise AuthError(f"User:{name[:MAX_NAME]} is not found.")
+            raise AuthError(f"User:{name[:MAX_NAME]} is not found.", "unknown")
         if user.user_status is UserStatus.DISABLE:
-            raise AuthError(f"User:{name} is disabled.")
+            raise AuthError(f"User:{name} is disabled.", "disabled")
         if not signed_by(user.password, fields, request.body, request.version):
-            raise AuthError("check signature failed.")
+            raise AuthError("check signature failed.", "signature")
         return user
 
     def _authorize_request(self, request: Request[Any], caller: SignedCaller) -> None:
@@ -161,7 +162,7 @@ class Guard:
             return
         needs = needs_of(request, self._cluster)
         if needs is None:
-            raise AuthError(f"request {_name_of(request.code)} needs a super user")
+            raise AuthError(f"request {_name_of(request.code)} needs a super user", "permission")
         for need in needs:
             self.require(caller, need)
 
@@ -180,6 +181,11 @@ class Guard:
 
 def _allow(caller: SignedCaller, need: Need) -> None:
     """Require nothing of whoever was let in."""
+
+
+def one_line(text: str) -> str:
+    """Return a text of a peer so that it cannot begin a log line of its own."""
+    return text if text.isprintable() else ascii(text)
 
 
 def _parent_of(request: Request[Any]) -> Request[Any] | None:

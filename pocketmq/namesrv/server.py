@@ -20,7 +20,7 @@ from pocketmq.namesrv.processors.topic import TopicProcessor
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.remoting.server import CannotListen, RemotingServer, ServerConnection
 
 log = logging.getLogger("pocketmq.namesrv")
 
@@ -130,7 +130,11 @@ class NameServer:
         self.kv_config.load()
         if self._own_auth is not None:
             await self._own_auth.start()
-        await self._server.start()
+        try:
+            await self._server.start()
+        except CannotListen:
+            await self.stop()
+            raise
         self._scan_not_active_brokers()
         self._call_later("kv", 60.0, self._log_kv_config)
         log.info("name server listens on %s", self.address)

@@ -10,8 +10,9 @@ import pytest
 
 from .harness import official, ours
 from .harness.cluster import Cluster
+from .harness.go_client import GoClient
 from .harness.mqadmin import failure, normal
-from .harness.official import JavaPeer, Unavailable
+from .harness.official import JavaError, JavaPeer, Unavailable
 
 ROOT = {"accessKey": "root", "secretKey": "root-password-1"}
 INNER = {"accessKey": "inner", "secretKey": "inner-password-1"}
@@ -51,6 +52,17 @@ def official_secured(
     )
     yield Cluster("official", official_namesrv, broker)
     broker.process.kill()
+
+
+@pytest.fixture(scope="module")
+def half_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """As with official servers: a broker that knows users, and a name server that does not."""
+    home = tmp_path_factory.mktemp("half-secured")
+    namesrv = ours.start_name_server(home)
+    broker = ours.start_broker(home, namesrv.address, name="half", settings=SETTINGS)
+    yield Cluster("ours", namesrv, broker)
+    for server in (broker, namesrv):
+        assert server.process.terminate() == 0, server.process.tail()
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +146,87 @@ def test_copies_between_the_makes(
             assert failure(text) is None, text
         assert "password-1" in root.mqadmin("getUser", "-b", target, "-u", name, *at)
         assert "Topic:x*" in root.mqadmin("getAcl", "-b", target, "-s", subject, *at)
+
+
+WRONG = {"accessKey": "client", "secretKey": "a guess"}
+CLIENT = {"accessKey": "client", "secretKey": "client-password-1"}
+UNKNOWN = {"accessKey": "mallory", "secretKey": "a guess"}
+REFUSED = [
+    ({}, "username cannot be null"),
+    (WRONG, "check signature failed"),
+    (UNKNOWN, "User:mallory is not found"),
+]
+
+
+@pytest.fixture(scope="module")
+def granted(root: JavaPeer, secured: Cluster) -> Cluster:
+    """The cluster, with a user who may send to allowed* and receive from it."""
+    for server in (secured.namesrv, secured.broker):
+        at = ("-b", server.address, "-n", secured.address)
+        user, password = CLIENT.values()
+        root.mqadmin("createUser", "-u", user, "-p", password, *at)
+        grant = ("-s", f"User:{user}", "-d", "Allow")
+        resources = "Topic:allowed*,Topic:TBW102,Group:*"
+        root.mqadmin("createAcl", *grant, "-r", resources, "-a", "Pub,Sub", *at)
+    return secured
+
+
+def go_credentials(keys: dict[str, str]) -> tuple[str, ...]:
+    if not keys:
+        return ()
+    return ("-access-key", keys["accessKey"], "-secret-key", keys["secretKey"])
+
+
+def test_java_with_the_right_credentials(java: JavaPeer, granted: Cluster) -> None:
+    at = {"namesrv": granted.address, "group": "acl_java", **CLIENT}
+    for mode in ("sync", "async", "batch"):
+        messages = [{"body": f"{mode} {i}"} for i in range(3)]
+        sent = java("send", topic="allowed_java", mode=mode, messages=messages, **at)
+        assert all(one["status"] == "SEND_OK" for one in sent)
+    got = java("pull", topics=["allowed_java"], **at)
+    assert len(got["messages"]) == 9
+    with pytest.raises(JavaError, match="no permission to access Topic:other"):
+        java("send", topic="other", mode="sync", messages=[{"body": "x"}], **at)
+
+
+@pytest.mark.parametrize(("keys", "remark"), REFUSED)
+def test_java_with_others(
+    java: JavaPeer, granted: Cluster, keys: dict[str, str], remark: str
+) -> None:
+    at = {"namesrv": granted.address, "group": "acl_java", **keys}
+    # The client does not pass on what the name server says; the log has it.
+    with pytest.raises(JavaError, match="No route info of this topic: allowed_java"):
+        java("send", topic="allowed_java", mode="sync", messages=[{"body": "x"}], **at)
+    assert remark in granted.log()
+
+
+@pytest.mark.parametrize("cluster", ["official_secured", "half_secured"])
+@pytest.mark.parametrize(("keys", "remark"), REFUSED)
+def test_a_broker_says_what_is_wrong(
+    java: JavaPeer,
+    request: pytest.FixtureRequest,
+    cluster: str,
+    keys: dict[str, str],
+    remark: str,
+) -> None:
+    servers: Cluster = request.getfixturevalue(cluster)
+    if keys == WRONG:
+        keys = {"accessKey": "root", "secretKey": "a guess"}
+    at = {"namesrv": servers.address, "group": "acl_java", **keys}
+    with pytest.raises(JavaError, match=f"CODE: 16 .*{remark}"):
+        java("send", topic="allowed_java", mode="sync", messages=[{"body": "x"}], **at)
+
+
+def test_go_with_the_right_credentials(go: GoClient, granted: Cluster) -> None:
+    at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(CLIENT))
+    for mode in ("sync", "async", "batch"):
+        go("send", "-n", 3, "-mode", mode, *at)
+    got = go("push", "-n", 9, "-group", "acl_go", *at)
+    assert len(got) == 9
+
+
+@pytest.mark.parametrize("keys", [{}, WRONG, UNKNOWN])
+def test_go_with_others(go: GoClient, granted: Cluster, keys: dict[str, str]) -> None:
+    at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(keys))
+    with pytest.raises(AssertionError, match="interop: "):
+        go("send", "-n", 1, *at)

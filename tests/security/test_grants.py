@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.auth.service import signer_of
 from pocketmq.auth.users import User
 from pocketmq.broker.config import load_broker_config
 from pocketmq.client.credentials import Credentials
@@ -18,11 +20,15 @@ from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.message import Message
 from pocketmq.namesrv.config import load_namesrv_config
+from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.frame import Command, encode_command
 from pocketmq.remoting.properties_file import ConfigErrors
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import PortInUse
 from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
 
 NO_PERMISSION = 16
@@ -249,3 +255,50 @@ def test_settings_that_cannot_be(load: Any, text: str) -> None:
     with pytest.raises(ConfigErrors) as error:
         load(text)
     assert "s3cret" not in str(error.value)
+
+
+async def test_a_user_name_cannot_forge_log_lines(
+    server: EmbeddedServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = await connect(server.broker.address, None)
+    forged = {"AccessKey": "eve\n2026-01-01 INFO all is well", "Signature": "x"}
+    answer = await stranger.request(RequestCode.GET_BROKER_CONFIG, ext_fields=forged)
+    assert answer.code == NO_PERMISSION
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_consumer_does_not_get_the_signature_of_an_admin(
+    server: EmbeddedServer, root: Connection, connect: Connect
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def running_info(request: Request[Any]) -> Response:
+        asked.append(request.ext_fields)
+        return Response()
+
+    dispatcher = Dispatcher()
+    dispatcher.register(RequestCode.GET_CONSUMER_RUNNING_INFO, running_info)
+    consumer = await Connection.open(
+        server.broker.address, dispatcher=dispatcher, sign=signer_of(ADMIN)
+    )
+    heartbeat = {"clientID": "c", "consumerDataSet": [{"groupName": "G"}]}
+    body = json.dumps(heartbeat).encode()
+    assert (await consumer.request(RequestCode.HEART_BEAT, None, body)).code == 0
+    fields = {"consumerGroup": "G", "clientId": "c"}
+    answer = await root.request(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=fields)
+    assert answer.code == 0
+    assert asked == [fields]
+    await consumer.close()
+
+
+async def test_a_port_that_is_taken_leaves_nothing_behind(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    config, _ = load_namesrv_config("authenticationEnabled=true")
+    config.auth_file_path = str(tmp_path / "auth.json")
+    config.kv_config_path = str(tmp_path / "kv.json")
+    config.listen_port = server.name_server.port
+    before = asyncio.all_tasks()
+    with pytest.raises(PortInUse):
+        await NameServer(config).start()
+    assert asyncio.all_tasks() <= before
