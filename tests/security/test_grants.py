@@ -14,6 +14,7 @@ import pytest
 from pocketmq.auth.service import signer_of
 from pocketmq.auth.users import User
 from pocketmq.broker.config import load_broker_config
+from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
@@ -302,3 +303,29 @@ async def test_a_port_that_is_taken_leaves_nothing_behind(
     with pytest.raises(PortInUse):
         await NameServer(config).start()
     assert asyncio.all_tasks() <= before
+
+
+async def test_a_consumer_and_its_shared_polls(
+    server: EmbeddedServer, root: Connection, connect: Connect
+) -> None:
+    await send(server, "orders", ROOTS)
+    options: dict[str, Any] = {"namesrv": server.namesrv, "credentials": NOBODYS, "start": "begin"}
+    await grant(root, "Topic:orders", "Group:audit", actions="Sub")
+    async with PullConsumer("audit", **options) as consumer:
+        await consumer.subscribe("orders")
+        async with asyncio.timeout(30):
+            for _ in range(2):
+                while not (got := await consumer.poll(10, timeout=1)):
+                    pass
+                assert [message.body for message in got] == [b"body"]
+                await send(server, "orders", ROOTS)  # while its polls are held
+        await consumer.commit()
+    fields = {"subject": "User:nobody", "resource": "Group:audit"}
+    assert (await root.request(RequestCode.AUTH_DELETE_ACL, ext_fields=fields)).code == 0
+    pull = {"consumerGroup": "audit", "topic": "orders", "queueId": "0"} | dict.fromkeys(
+        ("queueOffset", "maxMsgNums", "sysFlag"), "0"
+    )
+    nobody = await connect(server.broker.address, NOBODY)
+    answer = await nobody.request(RequestCode.PULL_MESSAGE, ext_fields=pull)
+    assert answer.code == NO_PERMISSION
+    assert "no permission to access Group:audit" in (answer.remark or "")
