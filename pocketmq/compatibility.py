@@ -30,7 +30,6 @@ _REPLICATION: Final = "replication between brokers; a broker here has no copies"
 _TIMER_COPIES: Final = "only slaves ask, beside the log that they copy; a broker here has no copies"
 _CONTROLLER: Final = "the controller, which elects masters among replicas; there are none here"
 _POP: Final = "POP consumption, not there yet; a client told so pulls instead"
-_AUTH: Final = "users and access lists, not there yet"
 _COLD: Final = "throttles reads of cold data from the disk; the page cache decides here"
 _ROCKSDB: Final = "about stores in RocksDB; there are only files here"
 
@@ -86,16 +85,6 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "REMOVE_COLD_DATA_FLOW_CTR_CONFIG": _COLD,
     "GET_COLD_DATA_FLOW_CTR_INFO": _COLD,
     "SET_COMMITLOG_READ_MODE": _COLD,
-    "AUTH_CREATE_USER": _AUTH,
-    "AUTH_UPDATE_USER": _AUTH,
-    "AUTH_DELETE_USER": _AUTH,
-    "AUTH_GET_USER": _AUTH,
-    "AUTH_LIST_USER": _AUTH,
-    "AUTH_CREATE_ACL": _AUTH,
-    "AUTH_UPDATE_ACL": _AUTH,
-    "AUTH_DELETE_ACL": _AUTH,
-    "AUTH_GET_ACL": _AUTH,
-    "AUTH_LIST_ACL": _AUTH,
     "QUERY_ASSIGNMENT": _POP,
     "SET_MESSAGE_REQUEST_MODE": _POP,
     "GET_ALL_MESSAGE_REQUEST_MODE": _POP,
@@ -317,8 +306,8 @@ the store.
 ## Security
 
 Both servers take TLS on their ports, with the official settings ([tls.md](tls.md) has the
-differences). They do not check signatures (`aclEnable`), and know no users and access lists. The
-client does TLS and signs requests.
+differences), and check signatures, users and access lists (ACL 2.0), if told to: see
+[security.md](security.md). The client does TLS and signs requests.
 
 """
 
@@ -370,7 +359,7 @@ async def served() -> dict[int, list[str]]:
 
 def _modules(dispatcher: Dispatcher) -> Iterator[tuple[int, str]]:
     for code, route in dispatcher.codes.items():
-        processor = getattr(route.handler, "__self__", route.handler)
+        processor = getattr(route.registered, "__self__", route.registered)
         yield code, type(processor).__module__.replace(".", "/") + ".py"
 
 

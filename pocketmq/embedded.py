@@ -11,7 +11,9 @@ directory unless one is given. Started means registered: a client finds the brok
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import secrets
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +22,8 @@ from typing import Self
 import msgspec
 
 from pocketmq._extras import require
-from pocketmq.broker.broker import Broker
+from pocketmq.auth.service import Auth
+from pocketmq.broker.broker import AUTH_FILE, Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import load_namesrv_config
 from pocketmq.namesrv.server import NameServer
@@ -35,6 +38,10 @@ log = logging.getLogger(__name__)
 
 #: Commit-log files of a temporary store, bytes: they are allocated whole.
 EPHEMERAL_FILE_SIZE = 64 * 1024 * 1024
+
+
+INNER_USER = "pocketmq-inner"
+"""Signs the requests of the broker to the name server, unless the settings name another user."""
 
 
 class EmbeddedServer:
@@ -94,6 +101,12 @@ class EmbeddedServer:
         self._namesrv_config.listen_port = namesrv_port
         self._store = None if store is None else Path(store).expanduser()
         self._stack: contextlib.AsyncExitStack | None = None
+        self._auth: Auth | None = None
+        config = self._broker_config
+        if config.authentication_enabled and not config.inner_client_authentication_credentials:
+            # The broker has to register at the name server: with a password that is never stored.
+            inner = {"accessKey": INNER_USER, "secretKey": secrets.token_urlsafe(32)}
+            config.inner_client_authentication_credentials = json.dumps(inner)
 
     @property
     def namesrv(self) -> str:
@@ -124,7 +137,8 @@ class EmbeddedServer:
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-")))
             self._namesrv_config.kv_config_path = str(root / "namesrv" / "kvConfig.json")
             self._namesrv_config.config_store_path = str(root / "namesrv" / "namesrv.properties")
-            self.name_server = NameServer(self._namesrv_config, tls=self._tls)
+            self._auth = await self._start_auth(root, stack)
+            self.name_server = NameServer(self._namesrv_config, tls=self._tls, auth=self._auth)
             await stack.enter_async_context(self.name_server)
             self._broker_config.store_path_root_dir = str(root)
             self._broker_config.namesrv_addr = self.namesrv
@@ -148,7 +162,16 @@ class EmbeddedServer:
         await self._stack.enter_async_context(self.broker)
 
     def _make_broker(self) -> Broker:
-        return Broker(self._broker_config, tls=self._tls)
+        return Broker(self._broker_config, tls=self._tls, auth=self._auth)
+
+    async def _start_auth(self, root: Path, stack: contextlib.AsyncExitStack) -> Auth | None:
+        """One set of users for both servers; None where requests need no signature."""
+        if not self._broker_config.authentication_enabled:
+            return None
+        auth = Auth(self._broker_config, root / "config" / AUTH_FILE)
+        stack.push_async_callback(auth.stop)
+        await auth.start()
+        return auth
 
     async def stop(self) -> None:
         """Stops the broker, then the name server; removes a temporary store. Again: nothing."""

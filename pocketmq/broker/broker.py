@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
+from pocketmq.auth.service import Auth
 from pocketmq.broker.address import reserve_port, resolve_advertised
 from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
@@ -34,6 +35,7 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 HOUSEKEEPING_SECONDS: Final = 10.0
+AUTH_FILE: Final = "auth.json"
 ANNOUNCE_SECONDS: Final = 1.0  # how long an admin's answer waits for the name servers
 
 
@@ -46,7 +48,8 @@ class Broker:
     """A broker in this process.
 
     `clock` gives milliseconds, and `call_later` waits for deliveries. Every `housekeeping_seconds`
-    it forgets the clients that are silent for too long.
+    it forgets the clients that are silent for too long. `auth` is one that has started, shared with
+    other servers of this process; without it the broker makes its own where that is configured.
 
     The constructor touches neither files nor the network; all but `config` is there after `start`,
     which raises ConfigError for settings in `tls` that cannot be used.
@@ -70,6 +73,7 @@ class Broker:
         clock: Callable[[], int] = now_ms,
         call_later: CallLater = call_later,
         housekeeping_seconds: float = HOUSEKEEPING_SECONDS,
+        auth: Auth | None = None,
     ) -> None:
         self._housekeeping_seconds = housekeeping_seconds
         self.config = config
@@ -77,6 +81,7 @@ class Broker:
         self.port = config.listen_port
         self._clock = clock
         self._call_later = call_later
+        self._shared_auth = auth
         self._stack: contextlib.AsyncExitStack | None = None
 
     @property
@@ -110,7 +115,8 @@ class Broker:
         config, clock = self.config, self._clock
         tls = server_tls(self._tls)
         links = client_context(self._tls)
-        warn_if_exposed(log, "broker", config.bind_address)
+        if not config.authentication_enabled:
+            warn_if_exposed(log, "broker", config.bind_address)
         reservation = None
         if self.port == 0:
             # Message ids and the registration contain the port, so it must be known first.
@@ -126,6 +132,7 @@ class Broker:
         topics = self.tables.topics
         topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
         self.tables.keep(stack)
+        auth = await self._start_auth(stack)
         with contextlib.suppress(RemotingError):  # it goes on trying
             # Before there is any message that what is on the disk takes for a deleted one.
             await topics.saved()
@@ -142,6 +149,7 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
+            auth=auth,
         )
         self.dispatcher = self.components.dispatcher()
         store.start()
@@ -169,6 +177,15 @@ class Broker:
         every(stack, 1.0, self.tables.statistics.tick)
         every(stack, 1.0, self.components.put_times.tick)
         every(stack, self._housekeeping_seconds, self.tables.expire)
+
+    async def _start_auth(self, stack: contextlib.AsyncExitStack) -> Auth | None:
+        """Read the users; None where requests need no signature."""
+        if self._shared_auth is not None or not self.config.authentication_enabled:
+            return self._shared_auth
+        auth = Auth(self.config, self.config.root / "config" / AUTH_FILE)
+        stack.push_async_callback(auth.stop)
+        await auth.start()
+        return auth
 
     def _identity(self) -> BrokerIdentity:
         config = self.config

@@ -10,6 +10,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from pocketmq.auth.admin import AuthProcessor
+from pocketmq.auth.audit import audit
+from pocketmq.auth.service import Auth
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
@@ -57,7 +60,8 @@ class Components:
 
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits (bounded) until the name servers know of the latest changes.
+    `announced()` waits (bounded) until the name servers know of the latest changes; `auth` says
+    who may do what, None lets everybody do everything.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Components:
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
+        auth: Auth | None = None,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -79,6 +84,7 @@ class Components:
         self._address = address
         self._clock = clock
         self._announced = announced
+        self._auth = auth
         self._live = LiveConfig(config, on_settings, clock)
         put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
         self.transactions = Transactions(
@@ -227,6 +233,7 @@ class Components:
             ),
             ForwardProcessor(config, store, tables.topics, tables.groups, tables.consumers),
             CleaningProcessor(store, tables.topics),
+            AuthProcessor(self._auth.tables if self._auth is not None else None),
         )
 
     def dispatcher(self, *, pulls: bool = True) -> Dispatcher:
@@ -241,6 +248,9 @@ class Components:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        audit(dispatcher)
+        if self._auth is not None:
+            self._auth.protect(dispatcher, self._config.broker_cluster_name)
         return dispatcher
 
     def start(self, stack: contextlib.AsyncExitStack) -> None:

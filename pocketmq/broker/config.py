@@ -14,6 +14,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
+from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
+from pocketmq.auth.settings import check_together
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.remoting.official_config_keys import BROKER_KEYS
 from pocketmq.remoting.properties_file import (
@@ -153,6 +155,18 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     broker_heartbeat_interval: Millis = 1_000
     compressed_register: bool = False
 
+    # Authentication and authorization (pocketmq.auth)
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False
+    init_authentication_user: str = ""
+    inner_client_authentication_credentials: str = ""
+    authentication_whitelist: str = ""
+    authorization_whitelist: str = ""
+
+    def __repr__(self) -> str:
+        # Some of the settings are passwords.
+        return f"BrokerConfig({self.broker_name!r}, {self.store_path_root_dir!r})"
+
     @property
     def name_servers(self) -> tuple[str, ...]:
         """`namesrv_addr` as single addresses."""
@@ -235,6 +249,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "brokerId": _check_broker_id,
     "brokerRole": _check_role,
     "namesrvAddr": _check_name_servers,
+    **AUTH_CHECKS,
 }
 
 
@@ -260,4 +275,5 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
             error = ConfigError("namesrvAddr", address, "host:port", where=where, text=wrong)
             raise ConfigErrors([error], warnings)
         config.namesrv_addr = address
+    check_together(config, warnings)
     return config, warnings

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pocketmq.auth.service import inner_signer
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
 from pocketmq.message import fastjson
@@ -78,7 +79,7 @@ class Registration:
         self._identity = identity
         self._topics = topics
         self._on_order_topics = on_order_topics
-        self._pool = ConnectionPool(tls=tls)
+        self._pool = ConnectionPool(tls=tls, sign=inner_signer(config))
         self._pool.on_disconnected.append(self._disconnected)
         self._links = [_Link(self, address) for address in config.name_servers]
 

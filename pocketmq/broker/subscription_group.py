@@ -17,13 +17,13 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.creation_limit import CreationLimit
 from pocketmq.broker.table_file import Content, TableFile
-from pocketmq.broker.table_writer import TableWriter
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import ConfigFileError
+from pocketmq.table_writer import TableWriter
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.creation_limit import CreationLimit
 from pocketmq.broker.table_file import Content, TableFile
-from pocketmq.broker.table_writer import TableWriter
 from pocketmq.broker.topic_attributes import apply_changes
 from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.limited_log import LimitedLog
@@ -32,6 +31,7 @@ from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import DELETED_TOPICS
 from pocketmq.store.errors import StoreError
 from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.table_writer import TableWriter
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from pocketmq.auth.store import AuthFileError
 from pocketmq.cli.options import setting
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 ExitCodes: TypeAlias = Mapping[type[Exception], ExitCode]
 
-EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG}
+EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG, AuthFileError: ExitCode.CONFIG}
 
 
 def store_exit_codes() -> ExitCodes:

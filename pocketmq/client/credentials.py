@@ -10,21 +10,16 @@ Reference: AclClientRPCHook and AclSigner of 5.3.3, the same for ACL 1.0 and 2.0
 
 from __future__ import annotations
 
-import base64
-import hmac
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from pocketmq.auth.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
 from pocketmq.client.errors import InvalidName
 from pocketmq.remoting.headers.base import Header
 
 __all__ = ["Credentials"]
-
-ACCESS_KEY = "AccessKey"
-SECURITY_TOKEN = "SecurityToken"
-SIGNATURE = "Signature"
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -59,8 +54,5 @@ class Credentials(msgspec.Struct, frozen=True):
         if self.security_token is not None:
             added[SECURITY_TOKEN] = self.security_token
         signed = added if header is None else header.to_ext() | added
-        signature = hmac.new(self.secret_key.encode(), digestmod="sha1")
-        signature.update("".join(signed[name] for name in sorted(signed)).encode())
-        signature.update(body)
-        added[SIGNATURE] = base64.b64encode(signature.digest()).decode()
+        added[SIGNATURE] = sign(self.secret_key, signed, body)
         return added

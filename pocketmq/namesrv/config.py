@@ -7,7 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, field
 
-from pocketmq.remoting.official_config_keys import NAMESRV_KEYS
+from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
+from pocketmq.auth.settings import check_together
+from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS
 from pocketmq.remoting.properties_file import Settings, load_config
 from pocketmq.remoting.tls_config import without_tls
 
@@ -42,6 +44,9 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
         delete_topic_with_broker_registration: topics missing in a registration are deleted. Brokers
             must then always register all their topics (enableSingleTopicRegister=false).
         config_black_list: settings, joined by `;`, that UPDATE_NAMESRV_CONFIG may not change.
+        auth_file_path: file of users and access lists.
+        authentication_enabled and the following: see `pocketmq.auth.settings.AuthSettings`; none
+            of them changes while the name server runs.
     """
 
     bind_address: str = "127.0.0.1"
@@ -61,6 +66,17 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
     wait_seconds_for_service: Annotated[int, Meta(ge=0)] = 45
     delete_topic_with_broker_registration: bool = False
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    auth_file_path: str = field(default_factory=lambda: _in_home("auth.json"))
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False
+    init_authentication_user: str = ""
+    inner_client_authentication_credentials: str = ""
+    authentication_whitelist: str = ""
+    authorization_whitelist: str = ""
+
+    def __repr__(self) -> str:
+        # Some of the settings are passwords.
+        return f"NamesrvConfig({self.bind_address!r}, {self.listen_port})"
 
 
 def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[str]]:
@@ -72,4 +88,11 @@ def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[s
     Raises:
         ConfigErrors: some values are not allowed.
     """
-    return load_config(NamesrvConfig, *map(without_tls, sources), known=NAMESRV_KEYS)
+    config, warnings = load_config(
+        NamesrvConfig,
+        *map(without_tls, sources),
+        known=NAMESRV_KEYS | AUTH_CONFIG,
+        checks=AUTH_CHECKS,
+    )
+    check_together(config, warnings)
+    return config, warnings

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, Self
 
+from pocketmq.auth.admin import AuthProcessor
+from pocketmq.auth.audit import audit
+from pocketmq.auth.service import Auth
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import KVConfig
 from pocketmq.namesrv.processors.broker import BrokerProcessor
@@ -18,7 +21,7 @@ from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.exposure import warn_if_exposed
-from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.remoting.server import CannotListen, RemotingServer, ServerConnection
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import server_tls
 
@@ -59,6 +62,8 @@ class NameServer:
         tls: which connections are encrypted, and how.
         clock: milliseconds, for liveness.
         call_later: waits for the next round of periodic work.
+        auth: one that its owner starts and stops, shared with a broker of this process; without it
+            the name server makes its own where that is configured.
 
     Attributes:
         routes, kv_config: its tables.
@@ -72,10 +77,14 @@ class NameServer:
         tls: TlsConfig | None = None,
         clock: Callable[[], int] = monotonic_ms,
         call_later: CallLater = call_later,
+        auth: Auth | None = None,
     ) -> None:
         self.config = config or NamesrvConfig()
         self.routes = RouteTable(self.config, clock=clock)
         self.kv_config = KVConfig(TextFile(Path(self.config.kv_config_path)))
+        self._own_auth: Auth | None = None
+        if auth is None and self.config.authentication_enabled:
+            auth = self._own_auth = Auth(self.config, Path(self.config.auth_file_path))
         self.dispatcher = Dispatcher()
         for processor in (
             RouteProcessor(self.config, self.routes, self.kv_config, clock=clock),
@@ -83,8 +92,12 @@ class NameServer:
             TopicProcessor(self.config, self.routes),
             KVConfigProcessor(self.kv_config),
             ConfigProcessor(self.config, self._settings_changed),
+            AuthProcessor(auth.tables if auth is not None else None),
         ):
             processor.register(self.dispatcher)
+        audit(self.dispatcher)
+        if auth is not None:
+            auth.protect(self.dispatcher)
         self._server = RemotingServer(
             self.dispatcher,
             tls=server_tls(tls or TlsConfig()),
@@ -120,11 +133,19 @@ class NameServer:
 
         Raises:
             KVConfigError: the file cannot be read.
+            AuthFileError: nor the file of the users.
             PortInUse, CannotListen: of the address.
         """
-        warn_if_exposed(log, "name server", self.config.bind_address)
+        if not self.config.authentication_enabled:
+            warn_if_exposed(log, "name server", self.config.bind_address)
         self.kv_config.load()
-        await self._server.start()
+        if self._own_auth is not None:
+            await self._own_auth.start()
+        try:
+            await self._server.start()
+        except CannotListen:
+            await self.stop()
+            raise
         self._scan_not_active_brokers()
         self._call_later("kv", 60.0, self._log_kv_config)
         log.info("name server listens on %s", self.address)
@@ -135,6 +156,8 @@ class NameServer:
             timer.cancel()
         self._timers.clear()
         await self._server.stop()
+        if self._own_auth is not None:
+            await self._own_auth.stop()
 
     def _call_later(self, name: str, delay: float, callback: Callable[[], None]) -> None:
         self._timers[name] = self._later(delay, callback)

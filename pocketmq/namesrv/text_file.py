@@ -1,7 +1,8 @@
 """A small text file that is replaced as a whole and keeps its predecessor as `.bak`."""
 
 import os
-import shutil
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -32,22 +33,33 @@ class TextFile:
         missing = [path for path in (directory, *directory.parents) if not path.exists()]
         directory.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".tmp")
-        with open(fresh, "w", encoding="utf-8", newline="\n") as file:
-            if self.path.exists():
-                shutil.copymode(self.path, fresh)
+        mode = stat.S_IMODE(self.path.stat().st_mode) if self.path.exists() else None
+        with open(fresh, "w", encoding="utf-8", newline="\n", opener=_private(mode)) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         if self.path.exists():
             # A link or a copy, not a rename: the file itself is there at every moment.
             previous = self.path.with_name(self.path.name + ".bak.tmp")
-            previous.touch()
-            shutil.copymode(self.path, previous)
-            previous.write_bytes(self.path.read_bytes())
+            previous.unlink(missing_ok=True)
+            with open(previous, "wb", opener=_private(mode)) as copy:
+                copy.write(self.path.read_bytes())
             os.replace(previous, self.backup)
         os.replace(fresh, self.path)
         for changed in (directory, *(path.parent for path in missing)):
             _sync_directory(changed)
+
+
+def _private(mode: int | None) -> Callable[[str, int], int]:
+    """Open a new file with these permissions, or with the usual ones."""
+
+    def opener(path: str, flags: int) -> int:
+        fd = os.open(path, flags, 0o666 if mode is None else mode)
+        if mode is not None and os.name != "nt":
+            os.fchmod(fd, mode)
+        return fd
+
+    return opener
 
 
 def _sync_directory(directory: Path) -> None:

@@ -105,6 +105,11 @@ class BatchAnswers:
         for opaque, serialize_type, remark in children.refused:
             self._add(opaque, serialize_type, Response(ResponseCode.SYSTEM_ERROR, remark))
 
+    @property
+    def parent(self) -> Request[Any] | None:
+        """The request whose children these are."""
+        return self._parent
+
     def respond(self, request: Request[Any], response: Response) -> None:
         """A child's answer; ignored when it has one, e.g. from `merge`."""
         # Which children wait is marked on themselves: that is cheaper than a table of them.

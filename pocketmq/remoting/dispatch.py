@@ -29,6 +29,10 @@ one answer for each: a response, its whole frame, or None (by `reply`, later). T
 is to be dispatched alone. If it raises, none of them was executed."""
 
 
+Check = Callable[[Request[Any]], Response | None]
+"""Asked before a request is executed; returns the refusal. May raise what a handler may."""
+
+
 class Route(NamedTuple):
     """The handler of a request code, its handler for many at once, and its extFields class.
 
@@ -71,6 +75,7 @@ class Dispatcher:
         self.log = LimitedLog(log)
         self._routes: dict[int, Route] = {}
         self._many: dict[int, ManyHandler] = {}
+        self._check: Check | None = None
         self.many: Mapping[int, ManyHandler] = MappingProxyType(self._many)
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
@@ -94,9 +99,27 @@ class Dispatcher:
             raise ValueError(
                 f"request code {code} is served by {self._routes[code].handler} already"
             )
-        self._routes[code] = Route(code, handler, header, handler, many)
-        if many is not None:
-            self._many[code] = many
+        self._add(Route(code, handler, header, handler, many))
+
+    def _add(self, route: Route) -> None:
+        if self._check is not None:
+            route = _checked(route, self._check)
+        self._routes[route.code] = route
+        if route.many is not None:
+            self._many[route.code] = route.many
+
+    def protect(self, check: Check) -> None:
+        """Ask `check` before each request from now on: single ones, children, many at once, and
+        those of unknown codes. Without a check, none of this costs anything.
+
+        Raises:
+            ValueError: there is a check already.
+        """
+        if self._check is not None:
+            raise ValueError("the dispatcher is protected already")
+        self._check = check
+        for route in list(self._routes.values()):
+            self._add(route)
 
     def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
         """Serve `code` by `wrapper(its handler)` from now on, always one by one.
@@ -119,6 +142,13 @@ class Dispatcher:
         try:
             route = self._routes[request.code]
         except KeyError:
+            if self._check is not None:
+                try:
+                    refusal = self._check(request)
+                except Exception as error:
+                    return self._failure(request, error)
+                if refusal is not None:
+                    return refusal
             return Response(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {request.code} not supported",
@@ -169,3 +199,31 @@ class Dispatcher:
         )
         text = " ".join(str(error).split())
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {text}")
+
+
+def _checked(route: Route, check: Check) -> Route:
+    """The same route behind a check."""
+    handler, many = route.handler, route.many
+
+    def checked(request: Request[Any]) -> Answer:
+        refusal = check(request)
+        return handler(request) if refusal is None else refusal
+
+    if many is None:
+        return route._replace(handler=checked)
+    execute: ManyHandler = many
+
+    def many_checked(requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
+        # Up to the first refusal; if it is the first request, that is dispatched alone.
+        answers: list[Response | bytes | None] = []
+        allowed = 0
+        for request in requests:
+            refusal = check(request)
+            if refusal is not None:
+                break
+            allowed += 1
+        if allowed:
+            answers.extend(execute(requests[:allowed]))
+        return answers
+
+    return route._replace(handler=checked, many=many_checked)

@@ -17,7 +17,8 @@ def warn_if_exposed(log: logging.Logger, name: str, host: str) -> None:
     if not is_loopback(host):
         log.warning(
             "the %s listens on %s without authentication: everybody who reaches the port can read, "
-            "write and delete; bind to 127.0.0.1 (bindAddress, --bind), or let a firewall or "
+            "write and delete; bind to 127.0.0.1 (bindAddress, --bind), set authenticationEnabled "
+            "and authorizationEnabled (docs/security.md), or let a firewall or "
             "tls.server.need.client.auth=require keep strangers out",
             name,
             host or "every interface",

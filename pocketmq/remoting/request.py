@@ -120,6 +120,20 @@ class RequestConnection(Channel, Protocol):
         """Tell the peer. Raises RemotingClosed."""
 
 
+class Caller(Protocol):
+    """Who sent a request: a user whose signature was checked, and where from."""
+
+    @property
+    def username(self) -> str:
+        """The user's name; empty where nobody has to sign."""
+
+    def require_topic(self, topic: str, *actions: str) -> None:
+        """Raise RemotingError unless one of these actions ("Pub", "Sub") is allowed.
+
+        For handlers that only learn from what is stored which topic a request is about.
+        """
+
+
 class Request(msgspec.Struct, Generic[H]):
     """A decoded request.
 
@@ -129,6 +143,7 @@ class Request(msgspec.Struct, Generic[H]):
         body: bytes, or a view of them; empty when there is none. The buffer stays valid.
         serialize_type: how the header was written, and the answer's is going to be.
         connection, channel: set by the connection that read the frame.
+        caller: set by the guard of a server that authenticates; None without one.
     """
 
     code: I32
@@ -141,9 +156,10 @@ class Request(msgspec.Struct, Generic[H]):
     serialize_type: SerializeType = SerializeType.JSON
     head: Any = b""
     body: Any = b""
-    # These two have types that no JSON value decodes to, so a peer cannot set them.
+    # These have types that no JSON value decodes to, so a peer cannot set them.
     connection: RequestConnection = None  # type: ignore[assignment]
     channel: Channel = None  # type: ignore[assignment]
+    caller: Caller = None  # type: ignore[assignment]
 
     @property
     def oneway(self) -> bool:

@@ -20,6 +20,7 @@ import logging
 import os
 import resource
 import shutil
+import stat
 import threading
 from collections.abc import Iterable, Iterator
 from mmap import ACCESS_DEFAULT, MADV_RANDOM, MADV_WILLNEED, mmap
@@ -425,16 +426,17 @@ class Files:
         """Write a small file so that a crash leaves the old content or the new, never a part; when
         this returns the new one outlasts a power failure. Raises OSError.
 
-        The old content becomes `backup`, if that is given; for a moment it is only there. The new
-        file has the permissions of the old one, which may hold secrets.
+        The old content becomes `backup`, if that is given; for a moment it is only there. The
+        permissions stay: settings may hold passwords.
         """
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
         unsynced = (path.parent, *make_directories(path.parent))
         draft = path.with_name(path.name + ".tmp")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(fd, "wb") as file:
-                if path.exists():
-                    draft.chmod(path.stat().st_mode & 0o777)
+                if mode != 0o644:
+                    os.fchmod(fd, mode)
                 file.write(content)
                 file.flush()
                 self.fdatasync(file.fileno())

@@ -231,7 +231,7 @@ class BatchProcessor:
     def _execute_pulls(self, request: Request[BatchRequestHeader], route: Route) -> Iterator[int]:
         held: HeldPulls | None = None
         if request.header.omit_not_found:
-            held = HeldPulls.of(request.connection, self._holds)
+            held = HeldPulls.of(request, self._holds)
         try:
             children = Children(
                 request.body,

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pocketmq.auth.signature import CREDENTIALS
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.subscription_group import SubscriptionGroups
@@ -131,6 +132,8 @@ class ForwardProcessor:
         fields: Mapping[str, str],
         body: Buffer = b"",
     ) -> Response:
+        # The consumer must not get what it could send again in the name of who asked.
+        fields = {key: text for key, text in fields.items() if key not in CREDENTIALS}
         try:
             answer = await client.connection.send_request(
                 code, None, body, self._call_seconds, ext_fields=fields

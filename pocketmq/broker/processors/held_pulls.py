@@ -14,7 +14,7 @@ from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from pocketmq.broker.hold_service import HoldService
-from pocketmq.remoting.request import Request, RequestConnection, Response
+from pocketmq.remoting.request import Request, Response
 
 #: Seconds that a pull waits for being taken over.
 KEEP_SECONDS: Final = 1.0
@@ -34,11 +34,16 @@ class HeldPulls:
         self._holds = holds
 
     @classmethod
-    def of(cls, connection: RequestConnection, holds: HoldService) -> HeldPulls:
-        """Return those of the connection; make them when there are none."""
-        held: HeldPulls | None = connection.attributes.get(_ATTRIBUTE)
+    def of(cls, request: Request[Any], holds: HoldService) -> HeldPulls:
+        """Return those of the request's connection and user; make them when there are none."""
+        attributes = request.connection.attributes
+        key = _ATTRIBUTE
+        if request.caller is not None:
+            # What one user may pull, another one of the same connection may not take over.
+            key += f" of {request.caller.username}"
+        held: HeldPulls | None = attributes.get(key)
         if held is None:
-            held = connection.attributes[_ATTRIBUTE] = cls(holds)
+            held = attributes[key] = cls(holds)
         return held
 
     def keep(self, pulls: Sequence[Request[Any]]) -> None:

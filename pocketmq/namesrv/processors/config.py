@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from pocketmq.auth.settings import PROPERTIES as AUTH_PROPERTIES
+from pocketmq.auth.settings import hidden
 from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.text_file import TextFile
@@ -53,6 +55,12 @@ class ConfigProcessor:
         refused = _NEVER_CHANGED.union(self._config.config_black_list.split(";"))
         if not refused.isdisjoint(changes):
             return Response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        if fixed := sorted(AUTH_PROPERTIES.intersection(changes)):
+            return Response(
+                ResponseCode.NO_PERMISSION,
+                f"{fixed[0]} cannot change while the name server runs: set it in namesrv.conf and "
+                "restart",
+            )
         values = {}
         try:
             for key, text in changes.items():
@@ -86,8 +94,11 @@ class ConfigProcessor:
         path = Path(self._config.config_store_path)
         text, _ = decode_properties(path.read_bytes() if path.exists() else b"")
         properties = parse_properties(text)
-        TextFile(path).replace(format_properties(properties | config_properties(self._config)))
+        settings = config_properties(self._config)
+        # What is about users never changes here, and passwords stay where they were written.
+        settings = {key: text for key, text in settings.items() if key not in AUTH_PROPERTIES}
+        TextFile(path).replace(format_properties(properties | settings))
 
     def get(self, request: Request[Header]) -> Response:
         """Return all settings, sorted by name."""
-        return Response(body=format_properties(config_properties(self._config)).encode())
+        return Response(body=format_properties(hidden(config_properties(self._config))).encode())

@@ -72,6 +72,9 @@ func pushOptions() []consumer.Option {
 		consumer.WithRebalanceLockInterval(time.Second),
 		consumer.WithSuspendCurrentQueueTimeMillis(200 * time.Millisecond),
 	}
+	if *accessKey != "" {
+		options = append(options, consumer.WithCredentials(credentials()))
+	}
 	if *broadcast {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
 	}

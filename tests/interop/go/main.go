@@ -47,6 +47,8 @@ var (
 	timeout    = flag.Duration("timeout", 60*time.Second, "how long to wait for n messages")
 	delay      = flag.Int("delay", 0, "delay level of the messages sent")
 	trace      = flag.Bool("trace", false, "send the message trace")
+	accessKey  = flag.String("access-key", "", "user who signs the requests of send and push")
+	secretKey  = flag.String("secret-key", "", "password of that user")
 )
 
 type sent struct {
@@ -102,6 +104,9 @@ func send() {
 	}
 	if *trace {
 		options = append(options, producer.WithTrace(traceConfig()))
+	}
+	if *accessKey != "" {
+		options = append(options, producer.WithCredentials(credentials()))
 	}
 	p, err := rocketmq.NewProducer(options...)
 	check(err)
@@ -188,6 +193,10 @@ func check(err error) {
 	if err != nil {
 		die(err)
 	}
+}
+
+func credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: *accessKey, SecretKey: *secretKey}
 }
 
 func die(err error) {

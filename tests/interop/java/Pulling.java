@@ -24,7 +24,8 @@ final class Pulling {
      */
     @SuppressWarnings("deprecation")
     static Object pull(JSONObject command) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"),
+            Release.signer(command));
         Peer.configure(consumer, command, "pull");
         consumer.start();
         try {

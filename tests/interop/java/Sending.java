@@ -23,7 +23,8 @@ final class Sending {
      * one result per message, for a batch one in all, none for oneway.
      */
     static Object run(JSONObject command) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"),
+            Release.signer(command));
         Peer.configure(producer, command, "send");
         producer.setSendMsgTimeout(10_000);
         producer.start();

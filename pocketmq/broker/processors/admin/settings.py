@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.auth.settings import hidden
 from pocketmq.broker.live_config import LiveConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
@@ -41,7 +42,7 @@ class SettingsProcessor:
     def get(self, request: Request[Header]) -> Response:
         """Return all settings as properties text, sorted by name."""
         live = self._live
-        text = format_properties(FIXED | live.idle | config_properties(live.config))
+        text = format_properties(FIXED | live.idle | hidden(config_properties(live.config)))
         version = msgspec.json.encode(self._live.data_version).decode()
         return Response(header=GetBrokerConfigResponseHeader(version=version), body=text.encode())
 

@@ -97,6 +97,8 @@ class EndTransactionProcessor:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"
             )
+        if request.caller is not None:
+            request.caller.require_topic(half.properties.get(names.REAL_TOPIC, ""), "Pub")
         self._check(half, header)
         if self._ops.full:
             raise RemotingError(

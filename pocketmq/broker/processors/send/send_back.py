@@ -76,6 +76,8 @@ class SendBackProcessor:
             return Response()
         retry_topic = self._retry_topic(header, group)
         record = self._original(header.offset)
+        if request.caller is not None:
+            request.caller.require_topic(record.topic, "Sub")
         most = group.retry_max_times
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times

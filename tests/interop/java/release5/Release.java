@@ -1,9 +1,12 @@
 import com.alibaba.fastjson.JSONObject;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** What only clients of release 5 do, or spell so. Its twin for release 4 is in ../release4. */
@@ -23,6 +26,13 @@ final class Release {
             default:
                 throw new IllegalArgumentException("no such command: " + name);
         }
+    }
+
+    /** Command: optional accessKey, secretKey. */
+    static RPCHook signer(JSONObject command) {
+        String name = command.getString("accessKey");
+        return name == null ? null
+            : new AclClientRPCHook(new SessionCredentials(name, command.getString("secretKey")));
     }
 
     static void broadcast(DefaultMQPushConsumer consumer) {

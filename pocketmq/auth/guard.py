@@ -1,0 +1,200 @@
+"""What a dispatcher asks before it executes a request: who sent it, and whether they may.
+
+Both servers, each of their ports, and the children of Batch-Protocol parents are behind the same
+object. A child without an AccessKey of its own is its parent's: the signature of the parent covers
+its body, which is the children.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from pocketmq.auth.errors import AuthError
+from pocketmq.auth.permissions import Need, needs_of, on_topic
+from pocketmq.auth.policies import Action, Decision
+from pocketmq.auth.signature import ACCESS_KEY, signed_by
+from pocketmq.auth.store import AuthTables
+from pocketmq.auth.users import MAX_NAME, User, UserStatus
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.batch_answers import BatchAnswers
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.request import Request, Response
+
+log = logging.getLogger("pocketmq.auth")
+
+MAX_DECISIONS: Final = 10_000
+"""Remembered decisions; they are forgotten together with each change of a user or access list."""
+
+
+class SignedCaller:
+    """A user whose signature was checked, at an address; None where nobody had to sign."""
+
+    __slots__ = ("_require", "source_ip", "user")
+
+    def __init__(
+        self,
+        user: User | None,
+        source_ip: str,
+        require: Callable[[SignedCaller, Need], None],
+    ) -> None:
+        self._require = require
+        self.user = user
+        self.source_ip = source_ip
+
+    @property
+    def username(self) -> str:
+        """The user's name; empty where nobody had to sign."""
+        return self.user.username if self.user is not None else ""
+
+    @property
+    def is_super(self) -> bool:
+        """Whether every request is allowed."""
+        return self.user is not None and self.user.is_super
+
+    def require_topic(self, topic: str, *actions: str) -> None:
+        """Raise AuthError unless one of these actions on the topic is allowed."""
+        self._require(self, on_topic(topic, *map(Action, actions)))
+
+
+class Guard:
+    """Checks requests by the users and access lists of `tables`.
+
+    - `cluster`: the cluster of the broker; empty at a name server, which serves several;
+    - `authorize`: whether access lists are asked, or a valid signature is enough;
+    - `unsigned`, `unchecked`: request codes that need no signature, and no permission.
+    """
+
+    def __init__(
+        self,
+        tables: AuthTables,
+        *,
+        cluster: str = "",
+        authorize: bool = True,
+        unsigned: Collection[int] = (),
+        unchecked: Collection[int] = (),
+    ) -> None:
+        self._find = tables.find
+        self._acls = tables.acls
+        self._cluster = cluster
+        self._authorize = authorize
+        self._unsigned = frozenset(unsigned)
+        self._unchecked = frozenset(unchecked)
+        self._decisions: dict[tuple[str, str, Need], Decision | None] = {}
+        self._log = LimitedLog(log)
+        tables.on_change.append(self._decisions.clear)
+
+    def check(self, request: Request[Any]) -> Response | None:
+        """Return the refusal of a request, or None; sets `request.caller`.
+
+        Raises RemotingError for a body that cannot be read.
+        """
+        try:
+            checked = self._authorize and request.code not in self._unchecked
+            user = self._user_of(request, needed=checked)
+            # Handlers that learn from what is stored what a request is about ask it again.
+            require = self.require if checked else _allow
+            caller = SignedCaller(user, request.connection.peer[0], require)
+            request.caller = caller
+            if checked:
+                self._authorize_request(request, caller)
+        except AuthError as error:
+            source_ip = request.connection.peer[0]
+            self._log.warning(
+                "request %s of %s is refused: %s",
+                _name_of(request.code),
+                source_ip,
+                one_line(error.remark),
+                cause=("refused", source_ip, request.code, error.kind),
+            )
+            return Response(error.code, error.remark)
+        return None
+
+    def require(self, caller: SignedCaller, need: Need) -> None:
+        """Raise AuthError unless the need is met."""
+        user = caller.user
+        if user is None:
+            raise AuthError("username cannot be null.", "nobody")
+        if user.is_super:
+            return
+        key = (user.username, caller.source_ip, need)
+        try:
+            decision = self._decisions[key]
+        except KeyError:
+            decision = self._decide(user, caller.source_ip, need)
+            if len(self._decisions) >= MAX_DECISIONS:
+                self._decisions.clear()
+            self._decisions[key] = decision
+        if decision is not Decision.ALLOW:
+            why = "no matched policies" if decision is None else "the decision is deny"
+            raise AuthError(
+                f"User:{user.username} has no permission to access {need} from "
+                f"{caller.source_ip}, {why}.",
+                "permission",
+            )
+
+    def _user_of(self, request: Request[Any], *, needed: bool) -> User | None:
+        """Return who signed the request; None where nobody has to, unless they are `needed`."""
+        unsigned = request.code in self._unsigned
+        if unsigned and not needed:
+            return None
+        fields = request.ext_fields
+        name = fields.get(ACCESS_KEY, "")
+        if not name:
+            parent = _parent_of(request)
+            if parent is not None and type(parent.caller) is SignedCaller and parent.caller.user:
+                return parent.caller.user
+            if unsigned:
+                return None
+            raise AuthError("username cannot be null.", "nobody")
+        user = self._find(name)
+        if user is None:
+            raise AuthError(f"User:{name[:MAX_NAME]} is not found.", "unknown")
+        if user.user_status is UserStatus.DISABLE:
+            raise AuthError(f"User:{name} is disabled.", "disabled")
+        if not signed_by(user.password, fields, request.body, request.version):
+            raise AuthError("check signature failed.", "signature")
+        return user
+
+    def _authorize_request(self, request: Request[Any], caller: SignedCaller) -> None:
+        if caller.is_super:
+            return
+        needs = needs_of(request, self._cluster)
+        if needs is None:
+            raise AuthError(f"request {_name_of(request.code)} needs a super user", "permission")
+        for need in needs:
+            self.require(caller, need)
+
+    def _decide(self, user: User, source_ip: str, need: Need) -> Decision | None:
+        acl = self._acls.get(user.username)
+        if acl is None:
+            return None
+        found: Decision | None = None
+        for action in need.actions:
+            decision = acl.decide(need.kind, need.name, action, source_ip)
+            if decision is Decision.ALLOW:
+                return decision
+            found = found or decision
+        return found
+
+
+def _allow(caller: SignedCaller, need: Need) -> None:
+    """Require nothing of whoever was let in."""
+
+
+def one_line(text: str) -> str:
+    """Return a text of a peer so that it cannot begin a log line of its own."""
+    return text if text.isprintable() else ascii(text)
+
+
+def _parent_of(request: Request[Any]) -> Request[Any] | None:
+    channel = request.channel
+    return channel.parent if isinstance(channel, BatchAnswers) else None
+
+
+def _name_of(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return str(code)

@@ -1,0 +1,215 @@
+"""Access lists: which resources a user may use, how, and from where.
+
+The decision on one wanted action: of all entries that match resource, action and source address,
+the one with the most specific resource counts. A literal name comes before a prefix, a longer
+prefix before a shorter one, then `Type:*`, then `*`. Where Allow and Deny are equally specific,
+Deny wins. Entries of the Default policy count only if none of the Custom policy matches. If no
+entry matches at all, the answer is no. (The reference sorts short prefixes first, and Allow before
+Deny.)
+Reference: auth Resource, PolicyEntry, AclAuthorizationHandler.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from pocketmq.auth.errors import AuthError
+from pocketmq.auth.users import by_name
+
+MAX_RESOURCE: Final = 512  # characters
+MAX_ENTRIES: Final = 10_000  # of one access list
+MAX_SOURCE_IPS: Final = 1_000  # of one entry
+
+
+class Kind(StrEnum):
+    """What a resource is."""
+
+    ANY = "Any"
+    CLUSTER = "Cluster"
+    NAMESPACE = "Namespace"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Action(StrEnum):
+    """What may be done with a resource; ALL stands for every other one."""
+
+    ALL = "All"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+class Decision(StrEnum):
+    """What an entry says about what it matches."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PolicyType(StrEnum):
+    """The Default policy counts only where the Custom one says nothing."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class Pattern(StrEnum):
+    """How the name of a resource is compared."""
+
+    ANY = "ANY"
+    LITERAL = "LITERAL"
+    PREFIXED = "PREFIXED"
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """What an entry is about: `*`, `Topic:name`, `Topic:prefix*`, `Topic:*`, and so on."""
+
+    kind: Kind
+    pattern: Pattern
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Resource:
+        """Read the form that `str` gives. Raises AuthError."""
+        if text == "*":
+            return cls(Kind.ANY, Pattern.ANY)
+        kind_name, colon, name = text.partition(":")
+        if not colon or not name or len(text) > MAX_RESOURCE:
+            raise AuthError(
+                f"the resource {text[:80]!r} is not *, TYPE:NAME, TYPE:PREFIX* or TYPE:*, with "
+                f"at most {MAX_RESOURCE} characters"
+            )
+        kind = by_name(Kind, kind_name)
+        if kind is Kind.ANY:
+            raise AuthError(f"the resource {text[:80]!r}: write * for every resource")
+        if "*" in name[:-1]:
+            raise AuthError(f"the resource {text[:80]!r} has a * that is not at its end")
+        if name == "*":
+            return cls(kind, Pattern.ANY)
+        if name.endswith("*"):
+            return cls(kind, Pattern.PREFIXED, name[:-1])
+        return cls(kind, Pattern.LITERAL, name)
+
+    def __str__(self) -> str:
+        if self.kind is Kind.ANY:
+            return "*"
+        star = "" if self.pattern is Pattern.LITERAL else "*"
+        return f"{self.kind.value}:{self.name}{star}"
+
+    def matches(self, kind: Kind, name: str) -> bool:
+        """Whether it stands for this single resource."""
+        if self.kind is Kind.ANY:
+            return True
+        if self.kind is not kind:
+            return False
+        if self.pattern is Pattern.LITERAL:
+            return self.name == name
+        return self.pattern is Pattern.ANY or name.startswith(self.name)
+
+    @property
+    def specificity(self) -> tuple[int, int]:
+        """Larger is more specific, among resources that match the same name."""
+        if self.kind is Kind.ANY:
+            return 0, 0
+        if self.pattern is Pattern.ANY:
+            return 1, 0
+        return (3, 0) if self.pattern is Pattern.LITERAL else (2, len(self.name))
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a policy; no source addresses stand for all of them."""
+
+    resource: Resource
+    actions: frozenset[Action]
+    decision: Decision
+    source_ips: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.actions:
+            raise AuthError("The actions is empty.")
+        if len(self.source_ips) > MAX_SOURCE_IPS:
+            raise AuthError(f"an entry has more than {MAX_SOURCE_IPS} source addresses")
+        for text in self.source_ips:
+            if _network(text) is None:
+                raise AuthError(f"the source ip {text[:80]!r} is neither an address nor a CIDR")
+
+    def matches(self, kind: Kind, name: str, action: Action, source_ip: str) -> bool:
+        """Whether it says something about this action, by a client at this address."""
+        return (
+            (action in self.actions or Action.ALL in self.actions)
+            and self.resource.matches(kind, name)
+            and (not self.source_ips or _within(source_ip, self.source_ips))
+        )
+
+
+class Acl(msgspec.Struct, frozen=True):
+    """The access list of one user."""
+
+    custom: tuple[Entry, ...] = ()
+    default: tuple[Entry, ...] = ()
+
+    def of(self, policy: PolicyType) -> tuple[Entry, ...]:
+        """Return the entries of one of the two policies."""
+        return self.custom if policy is PolicyType.CUSTOM else self.default
+
+    def replaced(self, policy: PolicyType, entries: tuple[Entry, ...]) -> Acl:
+        """Return the list with other entries of this policy. Raises AuthError for too many."""
+        if len(entries) > MAX_ENTRIES:
+            raise AuthError(f"an access list has at most {MAX_ENTRIES} entries")
+        if policy is PolicyType.CUSTOM:
+            return Acl(entries, self.default)
+        return Acl(self.custom, entries)
+
+    def merged(self, policy: PolicyType, entries: Sequence[Entry]) -> Acl:
+        """Return the list with these entries, each in place of the one of its resource."""
+        table = {entry.resource: entry for entry in self.of(policy)}
+        table.update((entry.resource, entry) for entry in entries)
+        return self.replaced(policy, tuple(table.values()))
+
+    def without(self, policy: PolicyType, resource: Resource) -> Acl:
+        """Return the list without the entry of this resource."""
+        kept = tuple(entry for entry in self.of(policy) if entry.resource != resource)
+        return self.replaced(policy, kept)
+
+    def decide(self, kind: Kind, name: str, action: Action, source_ip: str) -> Decision | None:
+        """Return what the list says; None if no entry matches."""
+        for entries in (self.custom, self.default):
+            matching = [e for e in entries if e.matches(kind, name, action, source_ip)]
+            if matching:
+                return _most_specific(matching)
+        return None
+
+
+def _most_specific(entries: Iterable[Entry]) -> Decision:
+    best = max(entries, key=lambda e: (e.resource.specificity, e.decision is Decision.DENY))
+    return best.decision
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@lru_cache(maxsize=4096)
+def _network(text: str) -> Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _within(source_ip: str, networks: Iterable[str]) -> bool:
+    try:
+        address = ipaddress.ip_address(source_ip)
+    except ValueError:
+        return False
+    return any((n := _network(text)) is not None and address in n for text in networks)

@@ -1,0 +1,232 @@
+"""ACL 2.0: mqadmin's twelve commands, and official clients with right, wrong and no credentials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .harness import official, ours
+from .harness.cluster import Cluster
+from .harness.go_client import GoClient
+from .harness.mqadmin import failure, normal
+from .harness.official import JavaError, JavaPeer, Unavailable
+
+ROOT = {"accessKey": "root", "secretKey": "root-password-1"}
+INNER = {"accessKey": "inner", "secretKey": "inner-password-1"}
+PROVIDER = "org.apache.rocketmq.auth"
+SETTINGS = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT["secretKey"]}),
+    "innerClientAuthenticationCredentials": json.dumps(INNER),
+}
+#: The official broker checks nothing without them; ours has no use for them.
+PROVIDERS = {
+    f"{what}{kind}": f"{PROVIDER}.{what}.provider.{name}{what.capitalize()}{kind}"
+    for what in ("authentication", "authorization")
+    for kind, name in (("Provider", "Default"), ("MetadataProvider", "Local"))
+}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("secured")
+    users = {"authFilePath": home / "users.json"}
+    namesrv = ours.start_name_server(home, settings=SETTINGS | users)
+    broker = ours.start_broker(home, namesrv.address, name="secured", settings=SETTINGS)
+    yield Cluster("ours", namesrv, broker)
+    for server in (broker, namesrv):
+        assert server.process.terminate() == 0, server.process.tail()
+
+
+@pytest.fixture(scope="module")
+def official_secured(
+    jars: Path, official_namesrv: official.Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("official-secured")
+    broker = official.start_broker(
+        home, official_namesrv.address, name="secured-official", settings=SETTINGS | PROVIDERS
+    )
+    yield Cluster("official", official_namesrv, broker)
+    broker.process.kill()
+
+
+@pytest.fixture(scope="module")
+def half_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """As with official servers: a broker that knows users, and a name server that does not."""
+    home = tmp_path_factory.mktemp("half-secured")
+    namesrv = ours.start_name_server(home)
+    broker = ours.start_broker(home, namesrv.address, name="half", settings=SETTINGS)
+    yield Cluster("ours", namesrv, broker)
+    for server in (broker, namesrv):
+        assert server.process.terminate() == 0, server.process.tail()
+
+
+@pytest.fixture(scope="module")
+def root(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    """mqadmin with the credentials of a super user in conf/tools.yml."""
+    home = tmp_path_factory.mktemp("tools")
+    try:
+        peer = JavaPeer(home)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    tools = home / f"java-peer-{peer.version}" / "conf" / "tools.yml"
+    tools.parent.mkdir()
+    tools.write_text("".join(f"{key}: {value}\n" for key, value in ROOT.items()))
+    yield peer
+    peer.close()
+
+
+class TestMqadmin:
+    """The same commands, in turn, on both makes."""
+
+    @pytest.fixture(params=["official_secured", "secured"])
+    def cluster(self, request: pytest.FixtureRequest) -> Cluster:
+        cluster: Cluster = request.getfixturevalue(request.param)
+        return cluster
+
+    def test_the_twelve_commands(self, root: JavaPeer, cluster: Cluster) -> None:
+        def run(command: str, *args: str) -> str:
+            text = root.mqadmin(command, *args, "-b", cluster.broker.address, "-n", cluster.address)
+            assert failure(text) is None, text
+            return normal(text)
+
+        run("createUser", "-u", "alice", "-p", "alice-password", "-t", "normal")
+        run("createUser", "-u", "bob", "-p", "bob-password")
+        run("updateUser", "-u", "bob", "-s", "disable")
+        rows = {tuple(line.split()) for line in run("listUser").splitlines()}
+        assert ("alice", "alice-password", "Normal", "enable") in rows
+        assert ("bob", "bob-password", "Normal", "disable") in rows
+        assert run("getUser", "-u", "alice").split()[-4:] == [
+            "alice", "alice-password", "Normal", "enable",
+        ]  # fmt: skip
+        assert "bob" not in run("listUser", "-f", "ali")
+
+        subject = ("-s", "User:alice")
+        grant = (*subject, "-r", "Topic:a,Group:g*", "-a", "Pub,Sub", "-d")
+        run("createAcl", *grant, "Allow", "-i", "10.0.0.0/8,127.0.0.1")
+        acl = run("getAcl", *subject)
+        for text in ("User:alice", "Custom", "Topic:a", "Group:g*", "Pub", "Sub", "Allow"):
+            assert text in acl
+        assert "10.0.0.0/8" in acl
+        run("updateAcl", *subject, "-r", "Topic:a", "-a", "All", "-d", "Deny")
+        assert "Deny" in run("getAcl", *subject)
+        run("deleteAcl", *subject, "-r", "Topic:a")
+        acl = run("listAcl", "-s", "alice")
+        assert "Topic:a" not in acl
+        assert "Group:g*" in acl
+        run("deleteAcl", *subject)
+        assert "Group:g*" not in run("listAcl")
+        run("deleteUser", "-u", "alice")
+        run("deleteUser", "-u", "bob")
+        assert "alice" not in run("listUser")
+
+    def test_strangers(self, admin: JavaPeer, cluster: Cluster) -> None:
+        text = admin.mqadmin("listUser", "-b", cluster.broker.address, "-n", cluster.address)
+        assert "username cannot be null" in text
+
+
+def test_copies_between_the_makes(
+    root: JavaPeer, secured: Cluster, official_secured: Cluster
+) -> None:
+    theirs, our = official_secured.broker.address, secured.broker.address
+    for source, target, name in ((theirs, our, "carol"), (our, theirs, "dave")):
+        at = ("-n", secured.address)
+        subject = f"User:{name}"
+        root.mqadmin("createUser", "-b", source, "-u", name, "-p", "password-1", *at)
+        root.mqadmin(
+            "createAcl", "-b", source, "-s", subject, "-r", "Topic:x*", "-a", "Pub",
+            "-d", "Allow", *at,
+        )  # fmt: skip
+        for command, what in (("copyUser", ("-u", name)), ("copyAcl", ("-s", subject))):
+            text = root.mqadmin(command, "-f", source, "-t", target, *what, *at)
+            assert failure(text) is None, text
+        assert "password-1" in root.mqadmin("getUser", "-b", target, "-u", name, *at)
+        assert "Topic:x*" in root.mqadmin("getAcl", "-b", target, "-s", subject, *at)
+
+
+WRONG = {"accessKey": "client", "secretKey": "a guess"}
+CLIENT = {"accessKey": "client", "secretKey": "client-password-1"}
+UNKNOWN = {"accessKey": "mallory", "secretKey": "a guess"}
+REFUSED = [
+    ({}, "username cannot be null"),
+    (WRONG, "check signature failed"),
+    (UNKNOWN, "User:mallory is not found"),
+]
+
+
+@pytest.fixture(scope="module")
+def granted(root: JavaPeer, secured: Cluster) -> Cluster:
+    """The cluster, with a user who may send to allowed* and receive from it."""
+    for server in (secured.namesrv, secured.broker):
+        at = ("-b", server.address, "-n", secured.address)
+        user, password = CLIENT.values()
+        root.mqadmin("createUser", "-u", user, "-p", password, *at)
+        grant = ("-s", f"User:{user}", "-d", "Allow")
+        resources = "Topic:allowed*,Topic:TBW102,Group:*"
+        root.mqadmin("createAcl", *grant, "-r", resources, "-a", "Pub,Sub", *at)
+    return secured
+
+
+def go_credentials(keys: dict[str, str]) -> tuple[str, ...]:
+    if not keys:
+        return ()
+    return ("-access-key", keys["accessKey"], "-secret-key", keys["secretKey"])
+
+
+def test_java_with_the_right_credentials(java: JavaPeer, granted: Cluster) -> None:
+    at = {"namesrv": granted.address, "group": "acl_java", **CLIENT}
+    for mode in ("sync", "async", "batch"):
+        messages = [{"body": f"{mode} {i}"} for i in range(3)]
+        sent = java("send", topic="allowed_java", mode=mode, messages=messages, **at)
+        assert all(one["status"] == "SEND_OK" for one in sent)
+    got = java("pull", topics=["allowed_java"], **at)
+    assert len(got["messages"]) == 9
+    with pytest.raises(JavaError, match="no permission to access Topic:other"):
+        java("send", topic="other", mode="sync", messages=[{"body": "x"}], **at)
+
+
+@pytest.mark.parametrize(("keys", "remark"), REFUSED)
+def test_java_with_others(
+    java: JavaPeer, granted: Cluster, keys: dict[str, str], remark: str
+) -> None:
+    at = {"namesrv": granted.address, "group": "acl_java", **keys}
+    # The client does not pass on what the name server says; the log has it.
+    with pytest.raises(JavaError, match="No route info of this topic: allowed_java"):
+        java("send", topic="allowed_java", mode="sync", messages=[{"body": "x"}], **at)
+    assert remark in granted.log()
+
+
+@pytest.mark.parametrize("cluster", ["official_secured", "half_secured"])
+@pytest.mark.parametrize(("keys", "remark"), REFUSED)
+def test_a_broker_says_what_is_wrong(
+    java: JavaPeer,
+    request: pytest.FixtureRequest,
+    cluster: str,
+    keys: dict[str, str],
+    remark: str,
+) -> None:
+    servers: Cluster = request.getfixturevalue(cluster)
+    if keys == WRONG:
+        keys = {"accessKey": "root", "secretKey": "a guess"}
+    at = {"namesrv": servers.address, "group": "acl_java", **keys}
+    with pytest.raises(JavaError, match=f"CODE: 16 .*{remark}"):
+        java("send", topic="allowed_java", mode="sync", messages=[{"body": "x"}], **at)
+
+
+def test_go_with_the_right_credentials(go: GoClient, granted: Cluster) -> None:
+    at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(CLIENT))
+    for mode in ("sync", "async", "batch"):
+        go("send", "-n", 3, "-mode", mode, *at)
+    got = go("push", "-n", 9, "-group", "acl_go", *at)
+    assert len(got) == 9
+
+
+@pytest.mark.parametrize("keys", [{}, WRONG, UNKNOWN])
+def test_go_with_others(go: GoClient, granted: Cluster, keys: dict[str, str]) -> None:
+    at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(keys))
+    with pytest.raises(AssertionError, match="interop: "):
+        go("send", "-n", 1, *at)

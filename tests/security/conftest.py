@@ -1,0 +1,48 @@
+"""A name server and a broker that want signatures and permissions, and connections as users."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import pytest
+
+from pocketmq.auth.service import signer_of
+from pocketmq.auth.users import User
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.remoting.connection import Connection
+
+ADMIN: Final = User("root", "root-password-1")
+NOBODY: Final = User("nobody", "nobody-password-1")
+
+Connect = Callable[[str, User | None], Awaitable[Connection]]
+
+PROPERTIES: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"root-password-1"}',
+}
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    opened = []
+
+    async def connect(address: str, user: User | None) -> Connection:
+        sign = None if user is None else signer_of(user)
+        connection = await Connection.open(address, sign=sign)
+        opened.append(connection)
+        return connection
+
+    yield connect
+    for connection in opened:
+        await connection.close()
+
+
+@pytest.fixture
+async def server(connect: Connect) -> AsyncIterator[EmbeddedServer]:
+    async with EmbeddedServer(properties=PROPERTIES) as server:
+        root = await connect(server.broker.address, ADMIN)
+        body = b'{"username":"nobody","password":"nobody-password-1"}'
+        assert (await root.request(3001, None, body, ext_fields={"username": "nobody"})).code == 0
+        yield server

@@ -1,0 +1,331 @@
+"""Users with grants, the requests that manage them, and ways around."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.auth.service import signer_of
+from pocketmq.auth.users import User
+from pocketmq.broker.config import load_broker_config
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.producer.producer import Producer
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.message import Message
+from pocketmq.namesrv.config import load_namesrv_config
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.properties_file import ConfigErrors
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.server import PortInUse
+from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
+
+NO_PERMISSION = 16
+NOBODYS = Credentials(NOBODY.username, NOBODY.password)
+ROOTS = Credentials(ADMIN.username, ADMIN.password)
+
+
+@pytest.fixture
+async def root(server: EmbeddedServer, connect: Connect) -> Connection:
+    return await connect(server.broker.address, ADMIN)
+
+
+@pytest.fixture
+async def nobody(server: EmbeddedServer, connect: Connect) -> Connection:
+    return await connect(server.broker.address, NOBODY)
+
+
+async def grant(
+    root: Connection, *resources: str, actions: str = "All", decision: str = "Allow", **more: Any
+) -> None:
+    entries = [
+        {"resource": r, "actions": actions.split(","), "decision": decision, **more}
+        for r in resources
+    ]
+    body = json.dumps({"policies": [{"policyType": "Custom", "entries": entries}]}).encode()
+    fields = {"subject": "User:nobody"}
+    answer = await root.request(RequestCode.AUTH_CREATE_ACL, None, body, ext_fields=fields)
+    assert answer.code == 0, answer.remark
+
+
+async def user_request(connection: Connection, code: int, name: str, **info: str) -> Command:
+    body = json.dumps(info).encode() if info else b""
+    return await connection.request(code, None, body, ext_fields={"username": name})
+
+
+async def send(server: EmbeddedServer, topic: str, credentials: Credentials | None) -> str:
+    """Send one message and return its offset message id."""
+    async with Producer("PG", namesrv=server.namesrv, credentials=credentials) as producer:
+        result = await producer.send(Message(topic, b"body", keys=["k"]))
+        return result.offset_msg_id or ""
+
+
+async def test_a_grant_opens_the_way(server: EmbeddedServer, root: Connection) -> None:
+    with pytest.raises(RemotingError):
+        await send(server, "orders", NOBODYS)
+    await grant(root, "Topic:ord*", "Topic:TBW102", actions="Pub")
+    assert await send(server, "orders", NOBODYS)
+
+    await grant(root, "Topic:orders", decision="Deny")
+    with pytest.raises(RemotingError, match="the decision is deny"):
+        await send(server, "orders", NOBODYS)
+
+
+async def test_a_change_holds_from_the_next_request_on(
+    root: Connection, nobody: Connection
+) -> None:
+    config = RequestCode.GET_BROKER_CONFIG
+    await grant(root, "Cluster:*", actions="Get")
+    assert (await nobody.request(config)).code == 0
+    await user_request(root, RequestCode.AUTH_UPDATE_USER, "nobody", userStatus="disable")
+    answer = await nobody.request(config)
+    assert (answer.code, answer.remark) == (NO_PERMISSION, "User:nobody is disabled.")
+    await user_request(root, RequestCode.AUTH_UPDATE_USER, "nobody", userStatus="enable")
+    assert (await nobody.request(config)).code == 0
+    fields = {"subject": "User:nobody"}
+    assert (await root.request(RequestCode.AUTH_DELETE_ACL, ext_fields=fields)).code == 0
+    assert (await nobody.request(config)).code == NO_PERMISSION
+
+
+async def test_a_grant_from_another_address(root: Connection, nobody: Connection) -> None:
+    await grant(root, "Cluster:*", sourceIps=["10.1.2.3"])
+    assert (await nobody.request(RequestCode.GET_BROKER_CONFIG)).code == NO_PERMISSION
+
+
+async def test_a_message_is_read_by_its_own_topic(
+    server: EmbeddedServer, root: Connection, nobody: Connection
+) -> None:
+    offset = decode_offset_msg_id(await send(server, "secrets", ROOTS)).physical_offset
+    await grant(root, "Topic:mine", "Group:G")
+    view = RequestCode.VIEW_MESSAGE_BY_ID
+    for fields in ({"offset": str(offset)}, {"offset": str(offset), "topic": "mine"}):
+        answer = await nobody.request(view, ext_fields=fields)
+        assert (answer.code, bytes(answer.body)) == (NO_PERMISSION, b"")
+    back = {"offset": str(offset), "group": "G", "delayLevel": "1", "originTopic": "mine"}
+    answer = await nobody.request(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=back)
+    assert answer.code == NO_PERMISSION
+    assert (await root.request(view, ext_fields={"offset": str(offset)})).code == 0
+
+
+async def test_children_of_a_batch_are_checked_one_by_one(
+    server: EmbeddedServer, root: Connection, nobody: Connection
+) -> None:
+    await grant(root, "Topic:mine")
+    code = RequestCode.GET_MAX_OFFSET
+    frames = [
+        encode_command(code, opaque, ext_fields={"topic": topic, "queueId": "0"})
+        for opaque, topic in enumerate(("mine", "theirs"))
+    ]
+    answer = await nobody.request(
+        RequestCode.COMMON_BATCH_REQUEST,
+        None,
+        b"".join(frames),
+        ext_fields={"dispatchCode": str(int(code))},
+    )
+    assert answer.code == 0
+    text = bytes(answer.body).decode("latin-1")
+    assert "no permission to access Topic:theirs" in text
+    assert "Topic:mine" not in text
+
+
+async def test_only_super_users_touch_super_users(root: Connection, nobody: Connection) -> None:
+    await grant(root, "Cluster:*")
+    for code, name, info in (
+        (RequestCode.AUTH_CREATE_USER, "eve", {"password": "p", "userType": "Super"}),
+        (RequestCode.AUTH_UPDATE_USER, "nobody", {"userType": "Super"}),
+        (RequestCode.AUTH_UPDATE_USER, "root", {"password": "mine now"}),
+        (RequestCode.AUTH_DELETE_USER, "root", {}),
+    ):
+        assert (await user_request(nobody, code, name, **info)).code == NO_PERMISSION
+    assert (await user_request(root, RequestCode.AUTH_DELETE_USER, "root")).code == NO_PERMISSION
+
+    listed = json.loads((await nobody.request(RequestCode.AUTH_LIST_USER)).body)
+    assert [user["username"] for user in listed] == ["root", "nobody"]
+    assert not any("password" in user for user in listed)
+    listed = json.loads((await root.request(RequestCode.AUTH_LIST_USER)).body)
+    assert [user["password"] for user in listed] == [ADMIN.password, NOBODY.password]
+
+
+async def test_settings_do_not_show_passwords(server: EmbeddedServer, connect: Connect) -> None:
+    for address, code in (
+        (server.broker.address, RequestCode.GET_BROKER_CONFIG),
+        (server.namesrv, RequestCode.GET_NAMESRV_CONFIG),
+    ):
+        answer = await (await connect(address, ADMIN)).request(code)
+        assert answer.code == 0
+        assert ADMIN.password not in bytes(answer.body).decode()
+    assert ADMIN.password not in repr(server.broker.config)
+
+
+async def test_authentication_cannot_be_turned_off(
+    server: EmbeddedServer, connect: Connect
+) -> None:
+    for address, code in (
+        (server.broker.address, RequestCode.UPDATE_BROKER_CONFIG),
+        (server.namesrv, RequestCode.UPDATE_NAMESRV_CONFIG),
+    ):
+        root = await connect(address, ADMIN)
+        assert (await root.request(code, None, b"authenticationEnabled=false")).code != 0
+
+
+async def test_the_audit_log(
+    root: Connection, nobody: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await user_request(root, RequestCode.AUTH_CREATE_USER, "eve", password="eves-own-password")
+    await user_request(root, RequestCode.AUTH_CREATE_USER, "eve", password="eves-own-password")
+    await user_request(nobody, RequestCode.AUTH_DELETE_USER, "eve")
+    lines = [r.getMessage() for r in caplog.records if r.name == "pocketmq.audit"]
+    assert len(lines) == 2
+    assert lines[0].startswith("AUTH_CREATE_USER username='eve' by User:root from 127.0.0.1:")
+    assert lines[0].endswith("done")
+    assert lines[1].endswith("failed: The user is existed")
+    refused = [r.getMessage() for r in caplog.records if r.name == "pocketmq.auth"]
+    assert refused[-1].startswith("request AUTH_DELETE_USER of 127.0.0.1 is refused: User:nobody")
+    assert "eves-own-password" not in caplog.text
+    assert NOBODY.password not in caplog.text
+
+
+async def test_users_outlive_a_restart(tmp_path: Path, connect: Connect) -> None:
+    for start in range(2):
+        async with EmbeddedServer(store=tmp_path, properties=PROPERTIES) as server:
+            root = await connect(server.broker.address, ADMIN)
+            if not start:
+                await user_request(root, RequestCode.AUTH_CREATE_USER, "eve", password="p")
+            answer = await user_request(root, RequestCode.AUTH_GET_USER, "eve")
+            assert json.loads(answer.body)["userType"] == "Normal"
+
+
+@pytest.fixture
+async def open_server() -> AsyncIterator[EmbeddedServer]:
+    async with EmbeddedServer() as server:
+        yield server
+
+
+async def test_without_authentication_nobody_makes_users(
+    open_server: EmbeddedServer, connect: Connect
+) -> None:
+    connection = await connect(open_server.broker.address, None)
+    answer = await user_request(connection, RequestCode.AUTH_CREATE_USER, "eve", password="p")
+    assert answer.code == NO_PERMISSION
+    assert (await connection.request(RequestCode.GET_BROKER_CONFIG)).code == 0
+
+
+async def test_white_lists(connect: Connect) -> None:
+    codes = {"authenticationWhitelist": "26,28", "authorizationWhitelist": "26"}
+    async with EmbeddedServer(properties=PROPERTIES | codes) as server:
+        stranger = await connect(server.broker.address, None)
+        impostor = await connect(server.broker.address, User("root", "a guess"))
+        for connection in (stranger, impostor):
+            assert (await connection.request(26)).code == 0
+            assert (await connection.request(28)).code == NO_PERMISSION  # it needs a grant
+
+
+async def test_only_signatures(connect: Connect) -> None:
+    settings = PROPERTIES | {"authorizationEnabled": "false"}
+    async with EmbeddedServer(properties=settings) as server:
+        with pytest.raises(RemotingError):
+            await send(server, "orders", None)
+        assert await send(server, "orders", ROOTS)
+
+
+@pytest.mark.parametrize("load", [load_broker_config, load_namesrv_config])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "authorizationEnabled=true",
+        'initAuthenticationUser={"username":"a","passwort":"s3cret"}',
+        "initAuthenticationUser=s3cret",
+        'innerClientAuthenticationCredentials={"accessKey":"s3cret"}',
+        "authenticationWhitelist=SEND",
+    ],
+)
+def test_settings_that_cannot_be(load: Any, text: str) -> None:
+    with pytest.raises(ConfigErrors) as error:
+        load(text)
+    assert "s3cret" not in str(error.value)
+
+
+async def test_a_user_name_cannot_forge_log_lines(
+    server: EmbeddedServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = await connect(server.broker.address, None)
+    forged = {"AccessKey": "eve\n2026-01-01 INFO all is well", "Signature": "x"}
+    answer = await stranger.request(RequestCode.GET_BROKER_CONFIG, ext_fields=forged)
+    assert answer.code == NO_PERMISSION
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_consumer_does_not_get_the_signature_of_an_admin(
+    server: EmbeddedServer, root: Connection, connect: Connect
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def running_info(request: Request[Any]) -> Response:
+        asked.append(request.ext_fields)
+        return Response()
+
+    dispatcher = Dispatcher()
+    dispatcher.register(RequestCode.GET_CONSUMER_RUNNING_INFO, running_info)
+    consumer = await Connection.open(
+        server.broker.address, dispatcher=dispatcher, sign=signer_of(ADMIN)
+    )
+    heartbeat = {"clientID": "c", "consumerDataSet": [{"groupName": "G"}]}
+    body = json.dumps(heartbeat).encode()
+    assert (await consumer.request(RequestCode.HEART_BEAT, None, body)).code == 0
+    fields = {"consumerGroup": "G", "clientId": "c"}
+    answer = await root.request(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=fields)
+    assert answer.code == 0
+    assert asked == [fields]
+    await consumer.close()
+
+
+async def test_a_port_that_is_taken_leaves_nothing_behind(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    config, _ = load_namesrv_config("authenticationEnabled=true")
+    config.auth_file_path = str(tmp_path / "auth.json")
+    config.kv_config_path = str(tmp_path / "kv.json")
+    config.listen_port = server.name_server.port
+    before = asyncio.all_tasks()
+    with pytest.raises(PortInUse):
+        await NameServer(config).start()
+    assert asyncio.all_tasks() <= before
+
+
+async def test_a_consumer_and_its_shared_polls(
+    server: EmbeddedServer, root: Connection, connect: Connect
+) -> None:
+    await send(server, "orders", ROOTS)
+    options: dict[str, Any] = {"namesrv": server.namesrv, "credentials": NOBODYS, "start": "begin"}
+    await grant(root, "Topic:orders", "Group:audit", actions="Sub")
+    async with PullConsumer("audit", **options) as consumer:
+        await consumer.subscribe("orders")
+        async with asyncio.timeout(30):
+            for _ in range(2):
+                while not (got := await consumer.poll(10, timeout=1)):
+                    pass
+                assert [message.body for message in got] == [b"body"]
+                await send(server, "orders", ROOTS)  # while its polls are held
+        await consumer.commit()
+    fields = {"subject": "User:nobody", "resource": "Group:audit"}
+    assert (await root.request(RequestCode.AUTH_DELETE_ACL, ext_fields=fields)).code == 0
+    pull = {"consumerGroup": "audit", "topic": "orders", "queueId": "0"} | dict.fromkeys(
+        ("queueOffset", "maxMsgNums", "sysFlag"), "0"
+    )
+    nobody = await connect(server.broker.address, NOBODY)
+    answer = await nobody.request(RequestCode.PULL_MESSAGE, ext_fields=pull)
+    assert answer.code == NO_PERMISSION
+    assert "no permission to access Group:audit" in (answer.remark or "")
