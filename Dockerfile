@@ -8,9 +8,8 @@ COPY pocketmq pocketmq
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim AS base
-COPY --from=build /wheels /wheels
-# The volume of the stores belongs to the user that the servers run as.
-RUN useradd --create-home rocketmq && install -d -o rocketmq /data
+# The volume of the stores belongs to the user that the servers run as. Kubernetes wants its number.
+RUN useradd --uid 1000 --create-home rocketmq && install -d -o rocketmq /data
 VOLUME /data
 ENTRYPOINT ["pocketmq"]
 
@@ -18,12 +17,17 @@ FROM base AS spark
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends default-jre-headless \
     && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server,spark]"
-USER rocketmq
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir "$(echo /wheels/*.whl)[server,spark]"
+USER 1000
 
 # Last, so that it is what a build without --target makes.
 FROM base AS server
-RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server]"
-USER rocketmq
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir "$(echo /wheels/*.whl)[server]"
+USER 1000
 EXPOSE 9876 10911
+# The port of a name server or of a broker; a container with other ports brings a check of its own.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --start-interval=1s \
+    CMD ["python", "-c", "import socket\ntry: socket.create_connection(('127.0.0.1', 9876), 2)\nexcept OSError: socket.create_connection(('127.0.0.1', 10911), 2)"]
 CMD ["serve", "--store", "/data", "--bind", "0.0.0.0"]

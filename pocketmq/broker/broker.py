@@ -99,7 +99,10 @@ class Broker:
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:
-        """Unregister, close connections, write everything to disk. Idempotent."""
+        """Unregister, answer what was asked, close connections, write everything to disk.
+
+        Requests in progress have a second. Idempotent.
+        """
         stack, self._stack = self._stack, None
         if stack is not None:
             await stack.aclose()
@@ -171,6 +174,7 @@ class Broker:
         if reservation is not None:
             reservation.close()
         stack.push_async_callback(server.stop)
+        stack.callback(holds.end_all)
         await self._start_vip_server(stack, tls)
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()

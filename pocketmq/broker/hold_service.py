@@ -231,6 +231,14 @@ class HoldService:
             for held in tuple(queue.held):
                 self._wake(held)
 
+    def end_all(self) -> None:
+        """Answer all held pulls now as if their time were over, and hold none from now on."""
+        self._limit = 0
+        for held in tuple(self._by_request.values()):
+            self._wake(held)
+        while self.woken.finish_first() or self.parents.finish_first():
+            pass
+
     def close(self) -> None:
         """Forget all held pulls and stop the timers; their connections are about to close."""
         for held in tuple(self._by_request.values()):

@@ -40,6 +40,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Administration": {
         "status": "show the brokers with their versions, rates, and disks",
+        "top": "watch the rates of brokers and topics, and the lag of groups",
         "topics": "list, show, create, and delete topics",
         "groups": "list and show consumer groups",
         "lag": "show how far a consumer group is behind",

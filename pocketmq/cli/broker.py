@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
+    STOP_AT_EOF,
     add_config_options,
     add_repair_option,
     announce,
@@ -19,6 +20,7 @@ from pocketmq.cli.server_command import (
     read_tls_config,
     run_server,
     started,
+    stop_at_end_of_input,
     store_exit_codes,
 )
 from pocketmq.remoting.properties_file import Settings
@@ -60,6 +62,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
     )
     add_repair_option(parser)
+    parser.add_argument(
+        STOP_AT_EOF,
+        action="store_true",
+        help="also stop when standard input ends, that is, with the process that writes to it",
+    )
     return parser
 
 
@@ -88,12 +95,14 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     if options.bind is not None:
         config.bind_address = options.bind
     tls = read_tls_config(options)
-    return lambda stop: _serve(Broker(config, tls=tls), options.repair, stop)
+    return lambda stop: _serve(Broker(config, tls=tls), options, stop)
 
 
-async def _serve(broker: Broker, repair: bool, stop: asyncio.Event) -> None:
+async def _serve(broker: Broker, options: argparse.Namespace, stop: asyncio.Event) -> None:
     config = broker.config
-    async with started(broker, repair=repair):
+    if options.stop_at_eof:
+        stop_at_end_of_input(stop)
+    async with started(broker, repair=options.repair):
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
             f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "

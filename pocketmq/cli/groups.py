@@ -64,6 +64,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 run = run_action
 
 
+def is_users_group(group: str) -> bool:
+    """Whether neither brokers nor tools keep this group for themselves."""
+    return not (group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES))
+
+
 async def existing_group(admin: Admin, group: str) -> SubscriptionGroupConfig:
     """The settings of a group. Raises CommandError when no broker knows it."""
     groups = await admin.groups()
@@ -94,7 +99,7 @@ async def _list(admin: Admin, options: argparse.Namespace) -> None:
     names = [
         group
         for group in await admin.groups(cluster=options.cluster)
-        if options.all or not (group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES))
+        if options.all or is_users_group(group)
     ]
     rows = await asyncio.gather(*map(row, names))
     print_rows(rows, as_json=options.json, empty="there is no consumer group")

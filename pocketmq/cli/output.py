@@ -7,11 +7,14 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pocketmq.remoting.service import ExitCode
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_json(value: Any) -> None:
@@ -35,14 +38,11 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Aligned columns: plain text, or in colours on a terminal."""
-    heads = list(rows[0])
-    cells = [[_text(row[head]) for head in heads] for row in rows]
-    right = [all(type(row[head]) in (int, float) for row in rows) for head in heads]
-    titles = [_title(head) for head in heads]
+    titles, cells, right = _columns(rows)
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     # What is wider than the terminal is easier to read in wrapped lines than in folded cells.
     fits = sum(widths) + 2 * len(widths) <= shutil.get_terminal_size().columns
-    if not (_on_terminal() and fits and _rich_table(titles, cells, right)):
+    if not (on_terminal() and fits and _rich_table(titles, cells, right)):
         _plain_table(titles, cells, right, widths)
 
 
@@ -83,20 +83,41 @@ def _rich_table(
     """Print with rich; False where it is not installed."""
     try:
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
     except ImportError:  # not in a base install
         return False
+    Console().print(_table(titles, cells, right))
+    return True
+
+
+def rich_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows as a table of rich, which must be installed."""
+    return _table(*_columns(rows))
+
+
+def _table(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title, number in zip(titles, right, strict=True):
         table.add_column(title, justify="right" if number else "left")
     for row in cells:
         table.add_row(*map(Text, row))
-    Console().print(table)
-    return True
+    return table
 
 
-def _on_terminal() -> bool:
+def _columns(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[str], list[list[str]], list[bool]]:
+    """The titles, the texts of the cells by row, and which columns are of numbers."""
+    heads = list(rows[0])
+    cells = [[_text(row[head]) for head in heads] for row in rows]
+    right = [all(type(row[head]) in (int, float) for row in rows) for head in heads]
+    return [_title(head) for head in heads], cells, right
+
+
+def on_terminal() -> bool:
+    """Whether stdout is a terminal that can show colours."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 

@@ -1,4 +1,4 @@
-"""`pocketmq serve`: a name server and a broker in one process."""
+"""`pocketmq serve`: a name server and a broker in one process, or several brokers beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
-from pocketmq.cli.options import port
+from pocketmq.cli.options import count, port
+from pocketmq.cli.output import complain
 from pocketmq.cli.server_command import (
     add_config_options,
     add_repair_option,
@@ -24,10 +25,13 @@ from pocketmq.cli.server_command import (
     started,
     store_exit_codes,
 )
+from pocketmq.cli.store_layout import check_layout
 from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.service import ExitCode
 from pocketmq.remoting.tls_config import PREFIX as TLS_PREFIX
 
 if TYPE_CHECKING:
+    from pocketmq.cli.many_brokers import ManyBrokers
     from pocketmq.embedded import EmbeddedServer
 
 log = logging.getLogger("pocketmq")
@@ -43,9 +47,19 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         description="Runs a name server and a broker in one process, with nothing to configure. "
         "When it says that it listens, the broker is registered and topics can be used. Settings "
         "of the broker may come from an official broker.conf; --set wins over the file, and the "
-        "other options win over both.",
+        "other options win over both. With --brokers, each broker is a process of its own, so that "
+        "clients use as many cores; a broker that ends is started again.",
     )
     add_config_options(parser, "broker.conf")
+    parser.add_argument(
+        "--brokers",
+        type=count,
+        default=1,
+        metavar="N",
+        help="number of brokers (default 1). Several are called broker-0, broker-1, ... "
+        "(with brokerName: NAME-0, ...), their stores are broker-0, broker-1, ... in DIR, and "
+        "their ports follow in steps of ten",
+    )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--store",
@@ -77,7 +91,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--listen-port",
         type=port,
         metavar="PORT",
-        help="port of the broker (listenPort, default 10911; 0: any free one)",
+        help="port of the broker, or of the first one (listenPort, default 10911; 0: any free one)",
     )
     add_repair_option(parser)
     return parser
@@ -85,22 +99,83 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    return run_server(lambda: _prepare(options), store_exit_codes())
+    exit_codes = store_exit_codes()
+    if options.brokers == 1:
+        return run_server(lambda: _prepare(options), exit_codes)
+    from pocketmq.cli.broker_process import BrokerFailed
+
+    code: int = ExitCode.OK
+
+    async def serve(brokers: ManyBrokers, stop: asyncio.Event) -> None:
+        nonlocal code
+        try:
+            await brokers.serve(stop)
+        except BrokerFailed as error:
+            # What is wrong, the broker has said.
+            complain(str(error), ExitCode.FAILURE)
+            code = error.code if error.code > 0 else ExitCode.FAILURE
+
+    def prepare() -> Callable[[asyncio.Event], Awaitable[None]]:
+        brokers = _prepare_many(options)
+        return lambda stop: serve(brokers, stop)
+
+    return run_server(prepare, exit_codes) or code
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     from pocketmq.embedded import EmbeddedServer
 
     properties = _properties(options)
-    store = properties.pop("storePathRootDir", None)
+    root = _root(options, properties.pop("storePathRootDir", None))
+    if root is not None:
+        check_layout(root, 1)
     server = EmbeddedServer(
-        store=None if options.ephemeral else options.store or store or DEFAULT_STORE,
+        store=root,
         bind=properties.get("bindAddress", "127.0.0.1"),
         namesrv_port=options.namesrv_port,
         listen_port=10911,
         properties=properties,
     )
     return lambda stop: _serve(server, options, stop)
+
+
+def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
+    from pocketmq.auth.settings import PROPERTIES as AUTH_SETTINGS
+    from pocketmq.cli.many_brokers import ManyBrokers
+    from pocketmq.embedded import EPHEMERAL_FILE_SIZE
+
+    properties = _properties(options)
+    root = _root(options, properties.get("storePathRootDir"))
+    if root is not None:
+        check_layout(root, options.brokers)
+    arguments = [] if options.config is None else [f"--config={options.config.resolve()}"]
+    if root is None and "mappedFileSizeCommitLog" not in properties:
+        arguments.append(f"--set=mappedFileSizeCommitLog={EPHEMERAL_FILE_SIZE}")
+    arguments += [f"--set={name}={value}" for name, value in options.settings]
+    if options.advertise is not None:
+        arguments.append(f"--set=brokerIP1={options.advertise}")
+    arguments += ["--repair"] * options.repair + ["--verbose"] * options.verbose
+    return ManyBrokers(
+        options.brokers,
+        root=root,
+        bind=properties.get("bindAddress", "127.0.0.1"),
+        namesrv_port=options.namesrv_port,
+        listen_port=int(properties.get("listenPort", 10911)),
+        name=properties.get("brokerName", "broker"),
+        arguments=arguments,
+        security={
+            name: value
+            for name, value in properties.items()
+            if name.startswith(TLS_PREFIX) or name in AUTH_SETTINGS
+        },
+    )
+
+
+def _root(options: argparse.Namespace, setting: str | None) -> Path | None:
+    """The directory of the stores; None for a temporary one."""
+    if options.ephemeral:
+        return None
+    return Path(options.store or setting or DEFAULT_STORE).expanduser()
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:

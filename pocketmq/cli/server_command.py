@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -32,6 +33,9 @@ log = logging.getLogger("pocketmq")
 T = TypeVar("T")
 
 ExitCodes: TypeAlias = Mapping[type[Exception], ExitCode]
+
+#: `pocketmq broker` in a process that `pocketmq serve --brokers` watches.
+STOP_AT_EOF = "--stop-at-eof"
 
 EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG, AuthFileError: ExitCode.CONFIG}
 
@@ -158,17 +162,31 @@ def read_tls_config(options: argparse.Namespace) -> TlsConfig:
 
 
 def announce(what: str) -> None:
-    """Print the one line of a server that listens: `what`, and the time since its process began.
+    """Print the one line of a server that listens: `what`, and the time since its process began."""
+    print_line(f"{what}, started in {process_age():.2f} s")
 
-    The server goes on when the line cannot be written.
-    """
-    line = f"{what}, started in {process_age():.2f} s"
+
+def print_line(line: str) -> None:
+    """Print a line to stdout; the server goes on when it cannot be written."""
     encoding = sys.stdout.encoding
     try:
         print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except OSError as error:
         log.warning("%s (not written to stdout: %s)", line, error.strerror)
         discard_output()
+
+
+def stop_at_end_of_input(stop: asyncio.Event) -> None:
+    """Set `stop` when standard input ends, as it does when the process that started us ends."""
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def read() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, read)
 
 
 def run_server(

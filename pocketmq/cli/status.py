@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     return run_admin(lambda admin: _status(admin, options), options)
 
 
-async def _status(admin: Admin, options: argparse.Namespace) -> int:
+async def broker_rows(admin: Admin) -> list[dict[str, Any]]:
+    """A row for each registered broker; `problem` says why one does not answer."""
     info = await admin.cluster_info()
     cluster_of = {
         broker: cluster for cluster, names in info.cluster_addr_table.items() for broker in names
@@ -67,13 +68,17 @@ async def _status(admin: Admin, options: argparse.Namespace) -> int:
             "problem": problem,
         }
 
-    rows = await asyncio.gather(
+    return await asyncio.gather(
         *(
             row(name, broker_id, address)
             for name, data in sorted(info.broker_addr_table.items())
             for broker_id, address in sorted(data.broker_addrs.items())
         )
     )
+
+
+async def _status(admin: Admin, options: argparse.Namespace) -> int:
+    rows = await broker_rows(admin)
     if not rows:
         raise CommandError(
             f"no broker is registered with the name server {options.namesrv}", ExitCode.UNAVAILABLE
@@ -83,13 +88,13 @@ async def _status(admin: Admin, options: argparse.Namespace) -> int:
         for each in rows:
             print_json(each)
     else:
-        print_table(list(map(_shown, rows)))
+        print_table(list(map(shown_broker, rows)))
         for each in silent:
             print(f"broker {each['broker']} at {each['address']}: {each['problem']}")
     return ExitCode.UNAVAILABLE if silent else ExitCode.OK
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+def shown_broker(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row for people: no wider than most terminals."""
     replica = "" if row["id"] == _MASTER_ID else f" (replica {row['id']})"
     disk = row["diskPercent"]
@@ -101,7 +106,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "in/s": row["inPerSecond"],
         "out/s": row["outPerSecond"],
         "disk": None if disk is None else f"{disk}%",
-        "running": _running(row["runningSeconds"]),
+        "running": short_time(row["runningSeconds"]),
     }
 
 
@@ -139,7 +144,7 @@ def _seconds(text: str) -> int | None:
     return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None
 
 
-def _running(seconds: int | None) -> str | None:
+def short_time(seconds: int | None) -> str | None:
     """7501 as "2h 5m": the two largest units."""
     if seconds is None:
         return None

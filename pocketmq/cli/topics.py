@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from pocketmq.cli.cluster_command import add_action, check_cluster, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
@@ -89,17 +90,24 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     place.add_argument("--broker", help="only on this broker")
 
 
-async def _list(admin: Admin, options: argparse.Namespace) -> None:
-    await check_cluster(admin, options.cluster)
+async def users_topics(admin: Admin, *, cluster: str | None = None) -> list[str]:
+    """The topics without those that brokers keep for themselves, retries and dead letters."""
     info = await admin.cluster_info()
+    # Brokers have a topic of their own name, and one of their cluster's.
     brokers = {*info.broker_addr_table, *info.cluster_addr_table}
-    for topic in await admin.topics(cluster=options.cluster):
-        # Brokers have a topic of their own name, and one of their cluster's.
-        if options.all or not (is_internal_topic(topic) or topic in brokers):
-            if options.json:
-                print_json({"topic": topic})
-            else:
-                print(topic)
+    topics = await admin.topics(cluster=cluster)
+    return [name for name in topics if not (is_internal_topic(name) or name in brokers)]
+
+
+async def _list(admin: Admin, options: argparse.Namespace) -> None:
+    cluster = options.cluster
+    await check_cluster(admin, cluster)
+    listed = admin.topics if options.all else partial(users_topics, admin)
+    for topic in await listed(cluster=cluster):
+        if options.json:
+            print_json({"topic": topic})
+        else:
+            print(topic)
 
 
 async def _show(admin: Admin, options: argparse.Namespace) -> None:

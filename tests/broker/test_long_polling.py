@@ -171,3 +171,15 @@ async def test_only_wanted_tags_of_a_subscription_wake(
     answer = await waiting
     assert [bytes(record.body) for record in iter_records(answer.body)] == [b"yes"]
     assert position(answer) == (3, 0, 3)
+
+
+async def test_a_stop_answers_what_waits(
+    broker: Broker, client: Client, consumer: Client, topic: str
+) -> None:
+    await fill(client, topic, "")
+    waiting = [asyncio.ensure_future(consumer.pull(topic, 1, sys_flag=HOLD)) for _ in range(20)]
+    await held(client, 20)
+    await broker.stop()
+    answers = [await answer for answer in waiting]
+    assert {answer.code for answer in answers} == {NOT_FOUND}
+    assert {position(answer) for answer in answers} == {(1, 0, 1)}

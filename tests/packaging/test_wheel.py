@@ -133,11 +133,15 @@ def project() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", PROJECT, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def sources(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sdist, unpacked: what a checkout is without its links at the top level."""
-    archive = build("sdist", PROJECT, tmp_path_factory.mktemp("sdist"))
     target = tmp_path_factory.mktemp("sources")
-    with tarfile.open(archive) as tar:
+    with tarfile.open(sdist) as tar:
         tar.extractall(target, filter="data")
     [directory] = target.iterdir()
     return directory
@@ -180,6 +184,21 @@ def test_wheels_from_the_checkout_and_from_the_sdist_are_the_same(
     from_sdist = build("wheel", sources, tmp_path)
     assert from_sdist.name == wheel.name
     assert contents(from_sdist) == contents(wheel)
+    # To the byte: a build can be reproduced.
+    assert from_sdist.read_bytes() == wheel.read_bytes()
+
+
+def test_an_sdist_can_be_reproduced(sdist: Path, sources: Path, tmp_path: Path) -> None:
+    assert build("sdist", sources, tmp_path).read_bytes() == sdist.read_bytes()
+
+
+def test_an_index_takes_the_files(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    pytest.importorskip("twine", reason="pip install twine")
+    shown = succeed(
+        sys.executable, "-m", "twine", "--no-color", "check", "--strict", wheel, sdist,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert shown.count("PASSED") == 2
 
 
 def test_the_wheel_has_one_package_and_the_module_that_spark_looks_for(wheel: Path) -> None:

@@ -1,0 +1,136 @@
+"""Manifests, units and workflows are valid, and the commands in them exist."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pocketmq.cli import command_line
+from tests.cli.running import PROJECT
+
+MANIFESTS = sorted((PROJECT / "deploy" / "kubernetes").glob("*.yaml"))
+UNITS = sorted((PROJECT / "deploy" / "systemd").glob("*.service"))
+WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
+#: The oldest and the newest version of Kubernetes that the manifests are checked for.
+KUBERNETES = ("1.28", "1.34")
+
+
+def objects(manifest: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(manifest.read_text()) if document]
+
+
+def stateful_sets() -> list[dict[str, Any]]:
+    return [each for path in MANIFESTS for each in objects(path) if each["kind"] == "StatefulSet"]
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_manifests_are_valid(version: str) -> None:
+    kubernetes = pytest.importorskip(
+        "kubernetes_validate", reason="pip install kubernetes-validate"
+    )
+    checked = 0
+    for manifest in MANIFESTS:
+        if manifest.name != "kustomization.yaml":
+            for each in objects(manifest):
+                kubernetes.validate(each, version, strict=True)
+                checked += 1
+    assert checked == 7
+
+
+def test_the_kustomization_has_every_manifest() -> None:
+    [kustomization] = [path for path in MANIFESTS if path.name == "kustomization.yaml"]
+    [content] = objects(kustomization)
+    others = {path.name for path in MANIFESTS} - {kustomization.name}
+    assert set(content["resources"]) == others
+
+
+def test_pods_run_commands_that_exist_on_the_ports_that_they_name() -> None:
+    for each in stateful_sets():
+        [container] = each["spec"]["template"]["spec"]["containers"]
+        options = command_line((container["args"][0],)).parse_args(container["args"])
+        [port] = container["ports"]
+        assert options.listen_port == port["containerPort"]
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe]["tcpSocket"]["port"] == port["name"]
+
+
+def test_pods_of_brokers_find_the_name_servers() -> None:
+    sets = {each["metadata"]["name"]: each["spec"] for each in stateful_sets()}
+    [container] = sets["broker"]["template"]["spec"]["containers"]
+    options = command_line(("broker",)).parse_args(container["args"])
+    service = sets["namesrv"]["serviceName"]
+    names = [f"namesrv-{number}.{service}:9876" for number in range(sets["namesrv"]["replicas"])]
+    assert options.namesrv == ";".join(names)
+
+
+def test_pods_need_no_rights() -> None:
+    user = re.findall(r"^USER (\d+)$", (PROJECT / "Dockerfile").read_text(), re.MULTILINE)
+    for each in stateful_sets():
+        pod = each["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert {str(pod["securityContext"]["runAsUser"])} == set(user)
+        [container] = pod["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        # Nothing is written outside the volume.
+        written = [word for word in container["args"] if "Path=" in word or "--store" in word]
+        assert written
+        assert all("=/data/" in word for word in written)
+
+
+def test_images_check_their_health_and_are_not_root() -> None:
+    dockerfile = (PROJECT / "Dockerfile").read_text()
+    final = dockerfile[dockerfile.rindex("FROM ") :]
+    assert re.search(r"^HEALTHCHECK ", final, re.MULTILINE)
+    [check] = re.findall(r"^    CMD (\[.*\])$", final, re.MULTILINE)
+    python, option, program = json.loads(check)
+    assert (python, option) == ("python", "-c")
+    compile(program, "HEALTHCHECK", "exec")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
+    content = unit.read_text()
+    [line] = re.findall(r"^ExecStart=(.*)$", content, re.MULTILINE)
+    executable, *arguments = shlex.split(line)
+    command_line((arguments[0],)).parse_args(arguments)
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    installed = tmp_path / unit.name
+    installed.write_text(content.replace(executable, sys.executable))
+    ended = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", installed],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    said = [line for line in ended.stderr.splitlines() if unit.name in line]
+    assert (ended.returncode, said) == (0, [])
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow.stem)
+def test_workflows_are_valid(workflow: Path) -> None:
+    package = pytest.importorskip("check_jsonschema", reason="pip install check-jsonschema")
+    vendored = importlib.resources.files(package).joinpath("builtin_schemas/vendor")
+    schema = json.loads(vendored.joinpath("github-workflows.json").read_text())
+    # YAML 1.1 takes the key `on` for a truth value.
+    content = {
+        "on" if key is True else key: value
+        for key, value in yaml.safe_load(workflow.read_text()).items()
+    }
+    jsonschema.Draft7Validator(schema).validate(content)
+
+
+def test_ci_tries_every_version_of_python_that_the_package_names() -> None:
+    [ci] = [yaml.safe_load(path.read_text()) for path in WORKFLOWS if path.stem == "ci"]
+    classifiers = re.findall(r"Python :: (3\.\d+)", (PROJECT / "pyproject.toml").read_text())
+    assert ci["jobs"]["test"]["strategy"]["matrix"]["python"] == classifiers
