@@ -111,8 +111,11 @@ class Case:
         self._unseen = "consumequeue" in touched and (
             "killed" in store.name or "checkpoint" in touched
         )
-        # A read does not build an entry again if the log is damaged near its message.
-        self._unmended = "consumequeue" in touched and "commitlog" in touched
+        # A read does not build an entry again if the log is damaged near its message, or if it
+        # points before the begin of the log, as if its message had expired.
+        self._unmended = "consumequeue" in touched and (
+            "commitlog" in touched or "expired" in store.name
+        )
         # The table of another store may say that our topics were deleted.
         self._deleted = store.deleted
         tables = ("config/topics.json is ", "config/topics.json.bak is ")
@@ -122,10 +125,12 @@ class Case:
         # Recovery after a kill enters records again, and so does a repair, and no checksum covers
         # the head that says where one belongs: a wrong one may end a queue early, or take the
         # place of another.
-        self._misleading = "killed" in store.name and any(
-            self._is_hit(each.begin, each.begin + HEAD)
-            or self._is_hit(each.begin + HEAD + len(each.body), each.end)
+        bodies = [
+            (each.begin + HEAD, each.begin + HEAD + len(each.body))
             for each in store.served.values()
+        ]
+        self._misleading = "killed" in store.name and not all(
+            any(begin <= low and high <= end for begin, end in bodies) for low, high in self._hits
         )
         # The checkpoint says whose the timers are; no checksum covers them. Units of another store
         # are as good as ours.
@@ -205,7 +210,10 @@ class Case:
         except (NotADirectory, NotAFile):
             return  # a person has to move something away
         except (StoreError, OSError) as error:
-            self.faults.append(f"not repaired: {type(error).__name__}: {error}")
+            if any(
+                config.commit_log_directory.iterdir()
+            ):  # else a person has to bring the log back
+                self.faults.append(f"not repaired: {type(error).__name__}: {error}")
             return
         report = check_store(config, clock=self._clock)
         problems = [
