@@ -1,0 +1,138 @@
+"""The queue entries of one part of a log, as one object.
+
+First the entries, queue by queue, 20 bytes each as in a consume queue; then the directory, which
+says where the entries of each queue lie. They are in chunks with a checksum each, so that a reader
+fetches and checks the few that it needs. The directory is JSON: topic → queue id → rows of `Chunk`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from pocketmq.message.checksum import crc32
+from pocketmq.message.properties import TAGS
+from pocketmq.message.record import RecordError, decode
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
+from pocketmq.store.scan.queue_slice import FILLER_SIZE, Rows
+from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
+
+ENTRIES: Final = 16_384
+"""The most entries of a chunk: 320 KiB."""
+
+
+class Chunk(NamedTuple):
+    """Some entries of a queue without a gap.
+
+    Attributes:
+        first: queue offset of the first.
+        entries: how many.
+        at: the byte of the object where they begin.
+        crc: CRC-32 of the entries.
+        stored: when the record of the first entry was stored, in ms.
+    """
+
+    first: int
+    entries: int
+    at: int
+    crc: int
+    stored: int
+
+
+Directory = dict[str, dict[int, list[Chunk]]]
+
+
+class QueueIndex(NamedTuple):
+    """An object as it is uploaded. `directory_at` is the byte where its directory begins."""
+
+    content: bytes
+    directory_at: int
+    messages: int
+
+
+def decode_directory(content: bytes) -> Directory:
+    """Return a directory. Raises ValueError."""
+    return msgspec.json.decode(content, type=Directory)
+
+
+def build(store: StoreSnapshot, begin: int, end: int) -> QueueIndex:
+    """Return the entries of all queues whose records lie at physical offsets [begin, end)."""
+    content = bytearray()
+    directory: Directory = {}
+    messages = 0
+    for (topic, queue_id), queue in sorted(store.queues.items()):
+        chunks = []
+        for first, entries in _runs(store, queue, begin, end):
+            stored = _stored(store, entries)
+            for number in range(0, len(entries), ENTRIES):
+                raw = entries[number : number + ENTRIES].tobytes()
+                count = len(raw) // ENTRY_DTYPE.itemsize
+                if number:
+                    stored = _stored(store, entries[number:])
+                chunks.append(Chunk(first + number, count, len(content), crc32(raw), stored))
+                content += raw
+                messages += count
+        if chunks:
+            directory.setdefault(topic, {})[queue_id] = chunks
+    directory_at = len(content)
+    content += msgspec.json.encode(directory)
+    return QueueIndex(bytes(content), directory_at, messages)
+
+
+def _runs(
+    store: StoreSnapshot, queue: QueueSnapshot, begin: int, end: int
+) -> list[tuple[int, EntryArray]]:
+    """Return the entries of a queue without gaps, each with the queue offset of its first."""
+    start = queue.first_from(begin)
+    stop = queue.first_from(end, start)
+    tail = queue.tail
+    low, high = np.searchsorted(tail.physical, (begin, end))
+    if high > low:
+        stop = int(tail.offset[high - 1]) + 1
+        if start >= queue.known_end:
+            start = int(tail.offset[low])
+    if start >= stop:
+        return []
+    runs: list[tuple[int, EntryArray]] = []
+    for rows in queue.slice(store.root).cut(start, stop).rows():
+        entries = _entries(store, rows)
+        breaks = np.flatnonzero(np.diff(rows.offset) != 1) + 1
+        pieces = np.split(entries, breaks)
+        firsts = [int(rows.offset[0]), *(int(rows.offset[at]) for at in breaks)]
+        for first, piece in zip(firsts, pieces, strict=True):
+            if runs and runs[-1][0] + len(runs[-1][1]) == first:
+                runs[-1] = (runs[-1][0], np.concatenate([runs[-1][1], piece]))
+            else:
+                runs.append((first, piece))
+    return runs
+
+
+def _entries(store: StoreSnapshot, rows: Rows) -> EntryArray:
+    entries = np.zeros(len(rows.offset), ENTRY_DTYPE)
+    entries["physical"] = rows.physical
+    entries["size"] = rows.size
+    codes = rows.tags_code
+    if codes is None:  # records without an entry in the store
+        codes = np.array([_tags_code(store, at) for at in rows.physical.tolist()], np.int64)
+    entries["tags_code"] = codes
+    return entries
+
+
+def _tags_code(store: StoreSnapshot, physical: int) -> int:
+    segment = store.log.find(physical)
+    assert segment is not None, "the record was found there"
+    try:
+        record = decode(segment.view, physical - segment.base, check_crc=False)
+    except RecordError:
+        return 0
+    return tag_hash(record.properties.get(TAGS) or "")
+
+
+def _stored(store: StoreSnapshot, entries: EntryArray) -> int:
+    """Return when the first record was stored; 0 without one."""
+    real = np.flatnonzero(entries["size"] != FILLER_SIZE)
+    place = store.place(int(entries["physical"][real[0]])) if len(real) else None
+    return 0 if place is None else place.store_timestamp
