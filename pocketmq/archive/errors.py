@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pocketmq.store.errors import StoreError
+from pocketmq.store.scan.segments import Unreadable
 
 
 class ArchiveError(StoreError):
@@ -10,14 +11,19 @@ class ArchiveError(StoreError):
 
 
 class WrongLocation(ArchiveError):
-    """A URL that names no place of objects."""
+    """A URL that names no place of objects. `shown` is the URL without secrets."""
+
+    def __init__(self, shown: str, reason: str) -> None:
+        super().__init__(f"{shown} {reason}")
+        self.shown = shown
+        self.reason = reason
 
 
 class Unreachable(ArchiveError):
     """A place of objects that does not answer, does not exist, or refuses."""
 
 
-class ObjectMissing(ArchiveError):
+class ObjectMissing(ArchiveError, Unreadable):
     """An object that is not there."""
 
     def __init__(self, url: str) -> None:
@@ -25,7 +31,7 @@ class ObjectMissing(ArchiveError):
         self.url = url
 
 
-class ObjectDamaged(ArchiveError):
+class ObjectDamaged(ArchiveError, Unreadable):
     """An object that is not what the manifest says."""
 
     def __init__(self, url: str, reason: str) -> None:

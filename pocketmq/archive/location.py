@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pyarrow import ArrowException, fs
 
 from pocketmq.archive.errors import Unreachable, WrongLocation
+from pocketmq.archive.manifest import NAME
 from pocketmq.archive.objects import Objects, why
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -57,7 +58,7 @@ class Location:
         host = parts.netloc.rpartition("@")[2]
         self.shown = f"{self._scheme}://{host}{parts.path.rstrip('/')}"
         if self._scheme != "file" and not (host or self._scheme == "hdfs"):
-            raise WrongLocation(f"{self.shown} names no bucket: write {self._scheme}://BUCKET/PATH")
+            raise WrongLocation(self.shown, f"names no bucket: write {self._scheme}://BUCKET/PATH")
 
     def __str__(self) -> str:
         return self.shown
@@ -93,7 +94,7 @@ class Location:
                 parts = urlsplit(self._url)
                 if parts.netloc not in ("", "localhost"):
                     raise WrongLocation(
-                        f"{self.shown} names the machine {parts.netloc}: write file:///PATH"
+                        self.shown, f"names the machine {parts.netloc}: write file:///PATH"
                     )
                 path = unquote(parts.path)
             return fs.LocalFileSystem(), path
@@ -106,8 +107,9 @@ class Location:
         for name, text in parse_qsl(parts.query, keep_blank_values=True):
             if name not in _S3_OPTIONS:
                 raise WrongLocation(
-                    f"{self.shown} has the parameter {name!r}, which does not exist; there are "
-                    f"{', '.join(_S3_OPTIONS)}"
+                    self.shown,
+                    f"has the parameter {name!r}, which does not exist; there are "
+                    f"{', '.join(_S3_OPTIONS)}",
                 )
             options[name] = _S3_OPTIONS[name](text)
         if parts.username:
@@ -135,12 +137,17 @@ class Location:
             return error
         text = str(error)
         if "Unrecognized filesystem type" in text or isinstance(error, NotImplementedError):
-            return WrongLocation(
-                f"{self.shown}: PyArrow cannot open {self._scheme}://; it opens {_KNOWN}"
-            )
+            return WrongLocation(self.shown, f"cannot be opened by PyArrow, which opens {_KNOWN}")
         if isinstance(error, OSError):
             return Unreachable(f"{self.shown}: {why(error)}")
-        return WrongLocation(f"{self.shown}: {_without(text, self._url)}")
+        return WrongLocation(self.shown, f"cannot be opened: {_without(text, self._url)}")
+
+
+def is_archive(directory: Path) -> bool:
+    """Return whether a local directory holds archives, and no store."""
+    if (directory / "commitlog").is_dir():
+        return False
+    return (directory / NAME).is_file() or any(directory.glob(f"*/{NAME}"))
 
 
 def _without(text: str, url: str) -> str:

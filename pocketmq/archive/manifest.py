@@ -35,6 +35,7 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
         log: the bytes of the commit log.
         queues: the queue entries of its records.
         directory_at: the byte of `queues` where its directory begins.
+        directory_crc: CRC-32 of the directory.
         messages: how many entries there are.
     """
 
@@ -44,6 +45,7 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
     log: StoredObject
     queues: StoredObject
     directory_at: int
+    directory_crc: int
     messages: int
 
 

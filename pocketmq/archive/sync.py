@@ -209,6 +209,7 @@ class _Sync:
             self._put(f"log/{name}", content, self._advanced),
             self._put(f"queues/{name}", memoryview(index.content)),
             index.directory_at,
+            crc32(memoryview(index.content)[index.directory_at :]),
             index.messages,
         )
 

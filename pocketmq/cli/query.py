@@ -148,7 +148,7 @@ def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
         for queue in store.queues.values():
             if queue.topic == topic:
                 with contextlib.suppress(FileNotFoundError):  # expired since
-                    total += Wanted(queue, queue.slice(store.root)).bytes()
+                    total += Wanted(queue, queue.slice()).bytes()
     return total
 
 
@@ -169,7 +169,6 @@ def create_views(
     `json_bytes` of messages.
     """
     from pocketmq.spark.schema import ddl_of
-    from pocketmq.store.scan.topic_table import configured_queues
 
     statement = options.sql.lower()
     everything = statement.lstrip().startswith(("show", "desc"))
@@ -178,7 +177,7 @@ def create_views(
     for topic in sorted(_topics(stores)):
         named.setdefault(topic.lower(), []).append(topic)
     stored = set(named)
-    for topic in sorted(set().union(*(configured_queues(store.root) for store in stores))):
+    for topic in sorted(set().union(*(store.configured for store in stores))):
         named.setdefault(topic.lower(), [topic])
     for name, alike in named.items():
         mentions = statement.count(name)

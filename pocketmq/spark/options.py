@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from pocketmq.archive.errors import WrongLocation
+from pocketmq.archive.location import Location, is_archive
 from pocketmq.message.limits import is_internal_topic
 from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
-from pocketmq.store.local_path import ONLY_LOCAL, is_remote
+from pocketmq.store.local_path import is_remote
 from pocketmq.store.scan.offsets import EARLIEST, LATEST
 from pocketmq.store.scan.selection import Range
 
@@ -90,7 +92,7 @@ class Options:
     """What a user asks for.
 
     Attributes:
-        roots: of the stores to read as one.
+        roots, archives: of the stores to read as one.
         topics: those subscribed by name; None when all are read that the other two allow.
         topic_pattern: topics whose whole name matches.
         queues: assigned queue ids by topic and broker.
@@ -106,6 +108,7 @@ class Options:
     """
 
     roots: tuple[Path, ...]
+    archives: tuple[Location, ...]
     topics: frozenset[str] | None
     topic_pattern: re.Pattern[str] | None
     queues: ByBroker[frozenset[int]] | None
@@ -152,8 +155,10 @@ class Options:
                 given["minOffsetsPerTrigger"],
                 f"need at most maxOffsetsPerTrigger, which is {most}",
             )
+        roots, archives = text.stores()
         return cls(
-            roots=text.roots(),
+            roots=roots,
+            archives=archives,
             topics=text.topics("subscribe"),
             topic_pattern=text.pattern("subscribePattern"),
             queues=text.assignment("assign"),
@@ -250,26 +255,35 @@ class _Reader:
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
 
-    def roots(self) -> tuple[Path, ...]:
-        """Directories, from `load(A)`, `load("A,B")`, `load(["A", "B"])` or a glob. Each
-        once, by whatever names: a store that is read twice has every message twice."""
+    def stores(self) -> tuple[tuple[Path, ...], tuple[Location, ...]]:
+        """Directories of stores, and archives, from `load(A)`, `load("A,B")`, `load(["A", "B"])` or
+        a glob. Each once, by whatever names: a store that is read twice has every message twice."""
         roots: dict[Path, Path] = {}
-        for root in self._places():
-            roots.setdefault(root.resolve(), root)
-        return tuple(roots.values())
+        archives: dict[Location, Location] = {}
+        for place in self._places():
+            if isinstance(place, Path) and is_archive(place):
+                place = Location(str(place.resolve()))
+            if isinstance(place, Path):
+                roots.setdefault(place.resolve(), place)
+            else:
+                archives.setdefault(place, place)
+        return tuple(roots.values()), tuple(archives.values())
 
-    def _places(self) -> Iterator[Path]:
+    def _places(self) -> Iterator[Path | Location]:
         name = "paths" if "path" not in self._given and "paths" in self._given else "path"
         given = self._given.get(name, "")
         places = self._json(name, list) if name == "paths" else given.split(",")
         if not given or not places:
-            raise OptionError(name, given, "the directory of a store is needed: load(DIR)")
+            raise OptionError(
+                name, given, "the directory of a store is needed, or a URL: load(DIR)"
+            )
         for text in places:
             place = str(text).strip()
             if not place:  # as a path it would be the current directory
                 raise self._error(name, "one of the directories has no name")
             if is_remote(place):
-                raise self._error(name, ONLY_LOCAL)
+                yield self._location(name, place)
+                continue
             if place.startswith("file:"):
                 place = unquote(urlsplit(place).path)
             place = str(Path(place).expanduser())
@@ -281,6 +295,12 @@ class _Reader:
             if not found:
                 raise self._error(name, f"nothing matches {place}")
             yield from found
+
+    def _location(self, name: str, url: str) -> Location:
+        try:
+            return Location(url)
+        except WrongLocation as error:
+            raise OptionError(name, error.shown, error.reason) from None
 
     def topics(self, name: str) -> frozenset[str] | None:
         if name not in self._given:

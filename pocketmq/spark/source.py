@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pocketmq.archive.archived_store import brokers_under
 from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
 from pocketmq.spark.options import Options, Use
 from pocketmq.spark.schema import ddl
@@ -91,6 +92,8 @@ class RocketMQDataSource(DataSource):
         options = Options.parse(self.options)
         for root in options.roots:
             check_store(root)
+        for location in options.archives:
+            brokers_under(location)
         return ddl(options.include_metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -32,7 +32,7 @@ from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, rea
 from pocketmq.spark.stream_offsets import Offsets, StreamQueue, from_json, to_json
 from pocketmq.spark.stream_stores import QueueEnds, StreamStores
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.offsets import LATEST, OffsetBounds, first_stored_from
+from pocketmq.store.scan.offsets import LATEST, OffsetBounds
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.selection import ALL_RECORDS
 
@@ -97,7 +97,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, store = self._options, self._stores.snapshots[queue.broker]
         found = store.queues[queue.topic, queue.queue_id]
         if options.stored.start is not None:
-            return min(first_stored_from(store, found, options.stored.start), ends.offered)
+            return min(store.first_stored_from(found, options.stored.start), ends.offered)
         starting = options.starting.of(queue.broker)
         asked = starting.by_queue.get(queue.topic, {}).get(queue.queue_id, starting.otherwise)
         if asked == LATEST:
@@ -252,18 +252,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         store = self._stores.snapshots[broker]
         limits = limits_per_store(self._options, stores)
         for slices in plan(store, request, limits, lose):
-            yield SlicePartition(store.root, slices)
+            yield SlicePartition(store.files, slices)
 
     def _check_brokers(self, position: Offsets) -> None:
         """Raise OptionError when a store is missing whose broker the stream has read from."""
-        missing = {queue.broker for queue in position} - set(self._stores.roots)
+        missing = {queue.broker for queue in position} - set(self._stores.places)
         for broker in sorted(missing - self._missing):
             self._missing.add(broker)
             reason = f"the stream has read from the broker {broker}, and none of the stores is its"
             if self._options.fail_on_data_loss:
                 raise OptionError(
                     "path",
-                    ",".join(map(str, self._options.roots)),
+                    ",".join(map(str, (*self._options.roots, *self._options.archives))),
                     f"{reason}; add its store, or set failOnDataLoss to false",
                 )
             log.warning("%s; the stream goes on with the others", reason)
@@ -279,7 +279,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- loss ---------------------------------------------------------------------------------
 
     def _lose_between(self, queue: StreamQueue, first: int, stop: int, reason: str) -> None:
-        root = self._stores.roots.get(queue.broker)
+        root = self._stores.places.get(queue.broker)
         where = f"broker {queue.broker}" if root is None else f"broker {queue.broker} ({root})"
         text = f"{where}: {reason}"
         if self._options.fail_on_data_loss:

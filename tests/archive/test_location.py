@@ -49,7 +49,10 @@ def test_paths_and_file_urls_are_the_same(tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("ftp://host/path", "PyArrow cannot open ftp://; it opens s3://, gs://"),
+        (
+            "ftp://host/path",
+            "ftp://host/path cannot be opened by PyArrow, which opens s3://, gs://",
+        ),
         ("s3:///path", "names no bucket: write s3://BUCKET/PATH"),
         ("s3://b/p?color=red", "has the parameter 'color', which does not exist; there are region"),
         ("file://elsewhere/path", "names the machine elsewhere"),

@@ -49,7 +49,7 @@ def test_a_damaged_object_is_an_exit_code(
 @pytest.mark.parametrize(
     ("url", "code", "text"),
     [
-        ("ftp://host/p", 2, "PyArrow cannot open ftp://"),
+        ("ftp://host/p", 2, "ftp://host/p cannot be opened by PyArrow"),
         ("s3://b/p?scheme=http&endpoint_override=127.0.0.1:1", 7, "no server answers"),
     ],
 )

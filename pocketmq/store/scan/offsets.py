@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.scanned_store import ScannedQueue, ScannedStore
 from pocketmq.store.scan.selection import Range
-from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -32,7 +30,7 @@ class OffsetBounds:
     otherwise: int
     by_queue: dict[str, dict[int, int]]
 
-    def of(self, queue: QueueSnapshot) -> int:
+    def of(self, queue: ScannedQueue) -> int:
         """Return the offset in one queue, not checked."""
         asked = self.by_queue.get(queue.topic, {}).get(queue.queue_id, self.otherwise)
         if asked == EARLIEST:
@@ -45,7 +43,7 @@ UNTIL_LATEST: Final = OffsetBounds(LATEST, {})
 
 
 def resolve(
-    queue: QueueSnapshot,
+    queue: ScannedQueue,
     starting: OffsetBounds,
     ending: OffsetBounds,
     lose: Callable[[int, RecordsLost], None],
@@ -68,33 +66,15 @@ def resolve(
     return Range(start, max(start, min(stop, high)))
 
 
-def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> Range:
+def stored_within(store: ScannedStore, queue: ScannedQueue, times: Range) -> Range:
     """Return a range of queue offsets outside of which no record was stored within `times` (ms)."""
     start = stop = None
     if times.start is not None:
-        start = first_stored_from(store, queue, times.start - _CLOCK_STEP_MS)
+        start = store.first_stored_from(queue, times.start - _CLOCK_STEP_MS)
     if times.stop is not None:
-        stop = first_stored_from(store, queue, times.stop + _CLOCK_STEP_MS)
+        stop = store.first_stored_from(queue, times.stop + _CLOCK_STEP_MS)
     return Range(start, stop)
 
 
-def first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int) -> int:
-    """Return the queue offset of the first record stored at `timestamp` or later."""
-    low, high = queue.min_offset, queue.known_end
-    while low < high:
-        middle = (low + high) // 2
-        offset = queue.after_fillers(middle)
-        place = store.place(queue.entry(offset)[0]) if offset < queue.known_end else None
-        if place is None or place.store_timestamp >= timestamp:
-            high = middle
-        else:
-            low = middle + 1
-    if low < queue.known_end:
-        return low
-    tail = queue.tail
-    at = int(np.searchsorted(tail.store_timestamp, timestamp))
-    return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
-
-
-def _lost(queue: QueueSnapshot, first: int, last: int, reason: str) -> RecordsLost:
+def _lost(queue: ScannedQueue, first: int, last: int, reason: str) -> RecordsLost:
     return RecordsLost(queue.topic, queue.queue_id, first, last, reason)
