@@ -104,7 +104,8 @@ def _runs(
         firsts = [int(rows.offset[0]), *(int(rows.offset[at]) for at in breaks)]
         for first, piece in zip(firsts, pieces, strict=True):
             if runs and runs[-1][0] + len(runs[-1][1]) == first:
-                runs[-1] = (runs[-1][0], np.concatenate([runs[-1][1], piece]))
+                joined = np.concatenate([runs[-1][1], piece]).astype(ENTRY_DTYPE)
+                runs[-1] = (runs[-1][0], joined)
             else:
                 runs.append((first, piece))
     return runs
