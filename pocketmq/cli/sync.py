@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "sync",
         description="Uploads the full files of a store's commit log, and the queue entries of "
-        "their messages, to an archive that Spark and open_store can read. What is there already "
+        "their messages, to an archive. What is there already "
         "is not uploaded again; a sync that was killed goes on where it was. It reads the files of "
         "the store as they are: no broker is needed, and one may be writing to it. Each broker has "
         "a directory of its own below URL. Messages that expire in the store stay in the archive. "

@@ -17,7 +17,7 @@ from pocketmq.archive.objects import Objects
 from pocketmq.archive.sync import SyncReport, sync
 from pocketmq.archive.verify import verify
 from tests.archive.conftest import Bucket, fill
-from tests.store.made_store import NOW, MadeStore, held_open
+from tests.store.made_store import ENTRY, NOW, MadeStore, held_open
 
 Make = Callable[..., MadeStore]
 
@@ -143,6 +143,20 @@ def test_a_killed_store_is_uploaded_with_messages_that_no_queue_has(
     store.write(crashed=True)
     assert synced(store, archives, everything=True).messages == 120
     assert manifest_of(archives).topics["late"] == 1
+
+
+def test_entries_with_and_without_a_queue_have_one_byte_order(
+    made: Make, archives: Objects, bucket: Bucket
+) -> None:
+    store = made()
+    for number in range(20):
+        store.put("orders", 1, b"%d" % number, entry=False)
+    store.write(crashed=True)
+    synced(store, archives, everything=True)
+    for part in manifest_of(archives).parts:
+        content = bucket.get(f"archives/broker-a/{part.queues.name}")[: part.directory_at]
+        places = [physical for physical, _, _ in ENTRY.iter_unpack(content)]
+        assert all(part.begin <= place < part.end for place in places)
 
 
 def test_what_has_expired_stays_unless_it_is_pruned(
