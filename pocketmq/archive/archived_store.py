@@ -185,11 +185,13 @@ class ArchivedBroker:
 
     Attributes:
         name: of the broker, as of the last look.
+        shown: the URL, without what may be secret.
     """
 
     def __init__(self, location: Location, folder: str = "") -> None:
         self._location = location
         self._folder = folder
+        self.shown = f"{location.shown}/{folder}" if folder else location.shown
         self._directories: dict[str, Directory] = {}
         self.name = ""
 

@@ -170,8 +170,8 @@ class TopicConfigs:
         if adopted:
             self._count_change()
             log.warning(
-                "%d topics have messages and are not in topics.json. They are created anew, with "
-                "the queues that have messages and no other settings: %s",
+                "topics created anew, as they have messages but are not in topics.json: %d (%s). "
+                "They have the queues with messages, and no other settings",
                 len(adopted),
                 ", ".join(adopted[:_MOST_NAMED]) + (", ..." if len(adopted) > _MOST_NAMED else ""),
             )

@@ -1,4 +1,4 @@
-"""`pocketmq export`: the messages of a store as a Parquet file, without broker and Java."""
+"""`pocketmq export`: stored messages as a Parquet file or a table, without broker and Java."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
+from pocketmq.cli.export_table import add_table_options, export_to_table, wrong_use
 from pocketmq.cli.options import add_time_range, directory
 from pocketmq.cli.output import complain, counted
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
@@ -30,13 +31,26 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "export",
-        description="Writes the messages of a store to a Parquet file. It reads the files of the "
-        "store as they are: no broker is needed, and one may be writing to it. FILE is replaced "
-        "once everything is written. Needs PyArrow: pip install 'pocketmq[arrow]'.",
+        description="Writes the messages of a store to a Parquet file, or with --to brings a table "
+        "up to date: each message is in the table once, even if an export was killed. The "
+        "files of the store are read as they are: no broker is needed, and one may be writing to "
+        "them. FILE is replaced once everything is written. Needs PyArrow: pip install "
+        "'pocketmq[arrow]'; Delta tables and bodies in Avro need 'pocketmq[tables]'.",
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the Parquet file to write")
     parser.add_argument(
-        "--store", type=directory, required=True, metavar="DIR", help="the store of a broker"
+        "file", metavar="FILE", type=Path, nargs="?", help="the Parquet file to write"
+    )
+    parser.add_argument(
+        "--to", type=Path, metavar="DIR", help="the table to bring up to date, in place of FILE"
+    )
+    parser.add_argument(
+        "--store",
+        dest="stores",
+        type=directory,
+        action="append",
+        required=True,
+        metavar="DIR",
+        help="the store of a broker; with --to repeatable, for the stores of several brokers",
     )
     parser.add_argument(
         "-t",
@@ -60,22 +74,28 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         default="zstd",
         help="how the file is compressed (default zstd)",
     )
+    add_table_options(parser)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the file; it is there whole or not at all."""
+    """Write the file, or bring the table up to date."""
     from pocketmq.store.scan import ALL_COLUMNS, COLUMNS
 
     columns = options.columns or list(COLUMNS)
     if columns == ["help"]:
         print("\n".join(ALL_COLUMNS))
         return ExitCode.OK
+    misuse = wrong_use(options)
+    if misuse:
+        return complain(misuse, ExitCode.USAGE)
     for name in columns:
         if name not in ALL_COLUMNS:
             hint = nearest(name, ALL_COLUMNS) or f"; the columns are {', '.join(ALL_COLUMNS)}"
             return complain(f"there is no column {name}{hint}", ExitCode.USAGE)
     try:
+        if options.to is not None:
+            return export_to_table(options, columns)
         return _export(options, columns)
     except StoreError as error:
         return complain(str(error), exit_code_of(error))
@@ -108,15 +128,15 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
     from pocketmq.store.scan import ALL_COLUMNS, scan
     from pocketmq.store.scan.query import application_topics, topics_of
 
-    store = snapshot_of(options.store)
+    [root] = options.stores
+    store = snapshot_of(root)
     stored = topics_of(store)
     for topic in options.topics or ():
         if topic not in stored:
             near = nearest(topic, stored)
             names = ", ".join(application_topics(store))
             return complain(
-                f"there is no topic {topic} in {options.store}{near}"
-                f"; the topics are: {names or 'none'}",
+                f"there is no topic {topic} in {root}{near}; the topics are: {names or 'none'}",
                 ExitCode.UNAVAILABLE,
             )
     schema = pyarrow.schema([(name, ALL_COLUMNS[name]) for name in columns])
@@ -124,7 +144,7 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
     with _replacing(options.file) as path:
         compression = options.compression
         with ParquetWriter(path, schema, compression=compression) as writer:
-            for batch in _together(scan(options.store, columns, _request(options)), schema):
+            for batch in _together(scan(root, columns, _request(options)), schema):
                 writer.write_table(batch)
                 rows += batch.num_rows
     print(f"wrote {counted(rows, 'message')} to {options.file}", file=sys.stderr)

@@ -12,15 +12,19 @@ asks for, `schema` has the columns as Spark types, `filters` turns pushed filter
 `batch_reader` plans and reads, `source` is what Spark is given, `registration` tells it what a
 session knows, `needed_columns` finds out what a query
 needs, `session` and `java` start Spark.
-All reading is done by `pocketmq.store.scan`.
+All reading is done by `pocketmq.store.scan`. `live` pulls the same rows from running brokers.
+`partition_reading` reads a partition of either; `connection_options` says how brokers are reached.
 
-Of streams: `stream_reader` says how far there is something to read, `stream_stores` finds the ends
-of the queues, `stream_offsets` has the offsets that Spark keeps, `admission` limits a trigger, and
-`lag` tells how far a query is behind.
+Of streams: `stream_reader` says how far there is something to read; it asks for the ends of the
+queues through `stream_queues`, which `stream_stores` and `live.stream_brokers` answer.
+`admission` limits a trigger, `lag` tells how far a query is behind, and `group_offsets` commits how
+far it is for a consumer group.
 
 Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
 `rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is
 given. All sending is done by `pocketmq.client`.
+
+`table_sink` writes the batches of a stream into a table of `pocketmq.tables`.
 """
 
 from __future__ import annotations
@@ -32,10 +36,21 @@ try:
 except ModuleNotFoundError:
     require("spark", __name__)
     raise
+from pocketmq.spark.group_offsets import GroupOffsets
 from pocketmq.spark.java import SparkUnavailable
 from pocketmq.spark.lag import lag
 from pocketmq.spark.needed_columns import pruned
 from pocketmq.spark.registration import register
 from pocketmq.spark.session import session
+from pocketmq.spark.table_sink import table_sink
 
-__all__ = ["RocketMQDataSource", "SparkUnavailable", "lag", "pruned", "register", "session"]
+__all__ = [
+    "GroupOffsets",
+    "RocketMQDataSource",
+    "SparkUnavailable",
+    "lag",
+    "pruned",
+    "register",
+    "session",
+    "table_sink",
+]

@@ -12,10 +12,12 @@ from pyspark.sql.types import StructType
 
 from pocketmq.archive.archived_store import brokers_under
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
-from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options import Options
+from pocketmq.spark.partition_reading import read_partition
 from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, read_slices
+from pocketmq.spark.slice_partition import SlicePartition, limits_per_store
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
@@ -29,6 +31,8 @@ from pocketmq.store.scan.topic_table import broker_name
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
+
+    from pocketmq.spark.live.options import LiveOptions
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +53,17 @@ class RocketMQReader(DataSourceReader):
             OptionError: a topic or queue is named that no store has.
             RecordsLost: an offset was asked for that is not there (failOnDataLoss).
         """
+        if self._options.live is not None:
+            return self._live_partitions(self._options.live)
         return undisturbed(self._planned)
+
+    def _live_partitions(self, live: LiveOptions) -> Sequence[InputPartition]:
+        # Imported on use: reading files takes no package of the client.
+        from pocketmq.spark.live.planning import live_ranges
+        from pocketmq.spark.live.splitting import split
+
+        ranges = live_ranges(self._options, live, self._wants, self._selection(), self._lose)
+        return split(ranges, limits_per_store(self._options, 1))
 
     def _planned(self) -> Sequence[InputPartition]:
         options = self._options
@@ -80,14 +94,17 @@ class RocketMQReader(DataSourceReader):
 
     def _request(self, broker: str) -> ScanRequest:
         """Return what is asked of the store of one broker."""
-        options, pushed = self._options, self._pushed
+        options = self._options
         return ScanRequest(
-            wants=lambda topic, queue_id: (
-                options.wants(broker, topic, queue_id) and pushed.wants(broker, topic, queue_id)
-            ),
+            wants=lambda topic, queue_id: self._wants(broker, topic, queue_id),
             starting=options.starting.of(broker),
             ending=options.ending.of(broker),
             selection=self._selection(),
+        )
+
+    def _wants(self, broker: str, topic: str, queue_id: int) -> bool:
+        return self._options.wants(broker, topic, queue_id) and self._pushed.wants(
+            broker, topic, queue_id
         )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -96,8 +113,9 @@ class RocketMQReader(DataSourceReader):
         Raises:
             NotVisible: the store is not at its path on this machine.
             StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
+            QueueNotRead: a broker did not answer within the timeout, or refused.
         """
-        return read_slices(partition, self._options, self._schema, self._selection())
+        return read_partition(partition, self._options, self._schema, self._selection())
 
     def _selection(self) -> Selection:
         return self._pushed.selection & Selection(store_timestamp=self._options.stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pocketmq.spark.stream_offsets import Offsets, StreamQueue, from_json
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -29,14 +29,14 @@ def lag(progress: StreamingQueryProgress) -> dict[StreamQueue, int]:
     """
     behind: dict[StreamQueue, int] = {}
     for source in progress.sources:
-        ends, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+        ends, latest = read_offsets(source.endOffset), read_offsets(source.latestOffset)
         for queue, end in latest.items():
             left = max(end - ends.get(queue, 0), 0)
             behind[queue] = max(left, behind.get(queue, 0))
     return behind
 
 
-def _offsets(text: str | None) -> Offsets:
+def read_offsets(text: str | None) -> Offsets:
     """Return the offsets of one of our sources; none of another one, whose progress looks different
     (Spark gives all Python sources the same name)."""
     try:

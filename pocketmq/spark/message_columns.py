@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.spark.options import nearest
+from pocketmq.spark.option_error import nearest
 from pocketmq.spark.schema import SchemaError
 from pocketmq.store.scan.columns import ALL_COLUMNS
 

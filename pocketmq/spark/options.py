@@ -6,11 +6,10 @@ the value: a misspelt option that is silently ignored reads the wrong data.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -23,9 +22,13 @@ from pocketmq.archive.errors import WrongLocation
 from pocketmq.archive.location import Location, is_archive
 from pocketmq.message.limits import is_internal_topic
 from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
+from pocketmq.spark.live.options import LIVE_NAMES, LiveOptions
+from pocketmq.spark.option_error import OptionError, by_proper_name, shown
 from pocketmq.store.local_path import is_remote
 from pocketmq.store.scan.offsets import EARLIEST, LATEST
 from pocketmq.store.scan.selection import Range
+
+__all__ = ["NAMES", "OptionError", "Options", "Use"]
 
 NAMES: Final = (
     "path",
@@ -48,6 +51,7 @@ NAMES: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "readUnflushed",
+    *LIVE_NAMES,
 )
 T = TypeVar("T")
 
@@ -58,6 +62,7 @@ _ONLY_IN_STREAMS: Final = (
     "maxTriggerDelay",
     "readUnflushed",
 )
+_ONLY_OF_FILES: Final = ("path", "paths", "readUnflushed")
 _UNITS_MS: Final = {
     "": 1,
     "ms": 1,
@@ -67,6 +72,10 @@ _UNITS_MS: Final = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
+_NO_STORE: Final = (
+    "the directory of a store is needed, or the URL of an archive: load(DIR); or the option "
+    "namesrv, to read from running brokers"
+)
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 
 
@@ -78,21 +87,13 @@ class Use(Enum):
     STREAM = "stream"
 
 
-class OptionError(ValueError):
-    """An option with a value that cannot be meant, or one that does not exist."""
-
-    def __init__(self, name: str, value: str, wanted: str) -> None:
-        super().__init__(f"option {name} = {value!r}: {wanted}")
-        self.name = name
-        self.value = value
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a user asks for.
 
     Attributes:
-        roots, archives: of the stores to read as one.
+        roots, archives: of the stores to read as one; none if brokers are asked.
+        live: how brokers are asked; None if stores are read.
         topics: those subscribed by name; None when all are read that the other two allow.
         topic_pattern: topics whose whole name matches.
         queues: assigned queue ids by topic and broker.
@@ -109,6 +110,7 @@ class Options:
 
     roots: tuple[Path, ...]
     archives: tuple[Location, ...]
+    live: LiveOptions | None
     topics: frozenset[str] | None
     topic_pattern: re.Pattern[str] | None
     queues: ByBroker[frozenset[int]] | None
@@ -134,8 +136,11 @@ class Options:
     ) -> Options:
         """Read options as Spark gives them. `parallelism`: of the session, where it is known; else
         it is the number of cores of this machine. Raises OptionError."""
-        given = by_proper_name(options, NAMES)
+        given = by_proper_name(options, NAMES, shown)
         _check_use(given, use)
+        live = LiveOptions.parse(given)
+        if live is not None:
+            _check_live(given)
         chosen = [name for name in _CHOICES if name in given]
         if len(chosen) > 1:
             raise OptionError(chosen[1], given[chosen[1]], f"cannot go with option {chosen[0]}")
@@ -155,10 +160,11 @@ class Options:
                 given["minOffsetsPerTrigger"],
                 f"need at most maxOffsetsPerTrigger, which is {most}",
             )
-        roots, archives = text.stores()
+        roots, archives = text.stores() if live is None else ((), ())
         return cls(
             roots=roots,
             archives=archives,
+            live=live,
             topics=text.topics("subscribe"),
             topic_pattern=text.pattern("subscribePattern"),
             queues=text.assignment("assign"),
@@ -202,32 +208,6 @@ class Options:
         return self.topics or frozenset()
 
 
-def by_proper_name(
-    options: Mapping[str, str],
-    names: Sequence[str],
-    error: Callable[[str, str, str], OptionError] = OptionError,
-    kind: str = "option",
-) -> dict[str, str]:
-    """Return the options by their proper names. Raises `error`(name, value, wanted) for one that is
-    not among `names`; `kind` says what it is not."""
-    proper = {name.lower(): name for name in names}
-    known = {}
-    for name, value in options.items():
-        if name.lower() not in proper:
-            near = nearest(name, names)
-            hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
-            raise error(name, value, f"there is no such {kind}; {hint}")
-        known[proper[name.lower()]] = value
-    return known
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that was probably meant; None if none is like it."""
-    by_lower = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return by_lower[close[0]] if close else None
-
-
 def _check_use(given: Mapping[str, str], use: Use) -> None:
     """Raise OptionError for an option that has no meaning in this use."""
     if use is Use.STREAM:
@@ -238,6 +218,13 @@ def _check_use(given: Mapping[str, str], use: Use) -> None:
         for name in _ONLY_IN_STREAMS:
             if name in given:
                 raise OptionError(name, given[name], "only a stream (readStream) has this option")
+
+
+def _check_live(given: Mapping[str, str]) -> None:
+    """Raise OptionError for an option that is only for files."""
+    for name in _ONLY_OF_FILES:
+        if name in given:
+            raise OptionError(name, given[name], "cannot go with option namesrv")
 
 
 _ANCHORS: Final = {"earliest": EARLIEST, "latest": LATEST}
@@ -274,9 +261,7 @@ class _Reader:
         given = self._given.get(name, "")
         places = self._json(name, list) if name == "paths" else given.split(",")
         if not given or not places:
-            raise OptionError(
-                name, given, "the directory of a store is needed, or a URL: load(DIR)"
-            )
+            raise OptionError(name, given, _NO_STORE)
         for text in places:
             place = str(text).strip()
             if not place:  # as a path it would be the current directory

@@ -58,7 +58,7 @@ def send_rows(batches: Iterator[Any], rows: Rows, options: WriterOptions) -> int
 async def _send(first: Any, batches: Iterator[Any], rows: Rows, options: WriterOptions) -> int:
     producer = Producer(
         options.group,
-        namesrv=options.namesrv,
+        namesrv=options.connection.namesrv,
         timeout=options.timeout,
         retries=options.retries,
         batch_bytes=options.batch_bytes,

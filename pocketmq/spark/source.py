@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 
 class RocketMQDataSource(DataSource):
-    """The messages in the files of RocketMQ stores (of this project's broker or the official one),
-    and a way to send messages to running brokers.
+    """The messages in the files of RocketMQ stores (of this project's broker or the official one)
+    or of running brokers, and a way to send messages to running brokers.
 
     The stores are read as they lie there: open, closed, or left by a broker that was killed.
-    Nothing is written to them.
+    Nothing is written to them. Of running brokers the same rows are pulled over the network.
 
     Example::
 
         spark.read.format("rocketmq").option("subscribe", "orders").load("/var/rocketmq/store")
+        spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").load()
 
     Options (names as in Spark's Kafka source):
         path: directory of a store (storePathRootDir), several with commas between them, or a
@@ -56,6 +57,14 @@ class RocketMQDataSource(DataSource):
             preparedTransactionOffset, offsetMsgId.
         decompress (true): give bodies decompressed.
         pushFilters (auto): see below.
+
+    Options of reads from running brokers, which have no path:
+        namesrv: the name servers, as `host:port;host:port`, or the URL of a list.
+        tags, sql: which messages the brokers send, as `a || b`, or as a condition in SQL92.
+        consumerGroup (TOOLS_CONSUMER): whose pulls they are; nothing is committed.
+        accessKey, secretKey, securityToken: sign every request.
+        tls, tlsCaFile, tlsCertFile, tlsKeyFile: encrypt connections.
+        timeout (60): how long a broker that is away is asked again, in seconds.
 
     Options of streams (`spark.readStream`), which have no endingOffsets, endingTimestamp and
     pushFilters, and begin at the `latest` offsets by default:

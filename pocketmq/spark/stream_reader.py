@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,16 +25,15 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pocketmq.spark.admission import Admission, TriggerLimits
-from pocketmq.spark.batch_reader import check_names
-from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.options import Options
+from pocketmq.spark.partition_reading import read_partition
 from pocketmq.spark.schema import arrow_schema
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, read_slices
-from pocketmq.spark.stream_offsets import Offsets, StreamQueue, from_json, to_json
-from pocketmq.spark.stream_stores import QueueEnds, StreamStores
+from pocketmq.spark.stream_queues import QueueEnds, StreamQueues
+from pocketmq.spark.stream_stores import StreamStores
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.offsets import LATEST, OffsetBounds
-from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.offsets import EARLIEST, LATEST
 from pocketmq.store.scan.selection import ALL_RECORDS
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, from_json, to_json
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
-        self._stores = StreamStores(options)
+        self._queues = _queues(options)
         self._clock = clock
         self._sleep = sleep
         self._admission = Admission(
@@ -88,21 +87,25 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OptionError: a topic or queue is named that no store has.
             RecordsLost: startingOffsets has an offset that is not there (failOnDataLoss).
         """
-        self._ends = self._stores.look()
-        stores = list(self._stores.snapshots.values())
-        check_names(stores, self._options, self._lose)
-        return to_json({queue: self._beginning(queue, ends) for queue, ends in self._ends.items()})
+        self._ends = self._queues.look()
+        self._queues.check_names(self._lose)
+        time = self._options.stored.start
+        if time is not None:
+            offsets = self._queues.stored_from(self._ends, time)
+            begins = {
+                queue: min(offsets[queue], ends.offered) for queue, ends in self._ends.items()
+            }
+        else:
+            begins = {name: self._beginning(name, ends) for name, ends in self._ends.items()}
+        return to_json(begins)
 
     def _beginning(self, queue: StreamQueue, ends: QueueEnds) -> int:
-        options, store = self._options, self._stores.snapshots[queue.broker]
-        found = store.queues[queue.topic, queue.queue_id]
-        if options.stored.start is not None:
-            return min(store.first_stored_from(found, options.stored.start), ends.offered)
-        starting = options.starting.of(queue.broker)
-        asked = starting.by_queue.get(queue.topic, {}).get(queue.queue_id, starting.otherwise)
-        if asked == LATEST:
+        starting = self._options.starting.of(queue.broker)
+        offset = starting.by_queue.get(queue.topic, {}).get(queue.queue_id, starting.otherwise)
+        if offset == LATEST:
             return ends.offered
-        offset = starting.of(found)
+        if offset == EARLIEST:
+            return ends.first
         if offset < ends.first:
             self._lose_between(queue, offset, ends.first, f"the queue begins at {ends.first}")
         elif offset > ends.stored:
@@ -120,7 +123,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run: what is there now."""
-        self._target = {queue: ends.offered for queue, ends in self._stores.look().items()}
+        self._target = {queue: ends.offered for queue, ends in self._queues.look().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next trigger ends; `start` if there is nothing to read for it.
@@ -130,9 +133,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RecordsLost: the stream has read more than a queue has now (failOnDataLoss).
         """
         position = from_json(start)
-        self._check_brokers(position)
         known = self._ends
         self._ends = self._settled(position)
+        self._check_brokers(position)
         position |= {
             queue: self._continued(queue, offset, known) for queue, offset in position.items()
         }
@@ -172,14 +175,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends of all queues. Where the stream has read more than a queue has, and its
         broker may be recovering from a crash, wait until the queue is there again."""
         deadline = self._clock() + RECOVERY_SECONDS
+        expected = {queue.broker for queue in position} - self._missing
         while True:
-            found = self._stores.look()
+            found = self._queues.look(expected)
             behind = {
                 queue.broker
                 for queue, offset in position.items()
                 if queue in found and found[queue].stored < offset
             }
-            if not any(map(self._stores.may_recover, behind)) or self._clock() >= deadline:
+            if not any(map(self._queues.may_recover, behind)) or self._clock() >= deadline:
                 return found
             self._sleep(_LOOK_AGAIN_SECONDS)
 
@@ -188,6 +192,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> int:
         """Return where a queue goes on that is to be read from `offset`."""
         ends = self._ends.get(queue)
+        if ends is None and queue.broker not in self._queues.brokers:
+            return offset  # nothing is lost if it comes back
         if ends is None:
             # When all records have expired, an official broker removes the queue, which may come
             # back. What is known to be unread is lost: `partitions` says so.
@@ -219,69 +225,39 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if not all(self._has(queue, stop) for queue, (_, stop) in ranges.items()):
             self._ends = self._settled({queue: stop for queue, (_, stop) in ranges.items()})
-        by_broker: dict[str, dict[StreamQueue, tuple[int, int]]] = {}
-        for queue, bounds in sorted(ranges.items()):
+        self._check_brokers(ranges)
+        wanted = {}
+        for queue, span in sorted(ranges.items()):
             if queue in self._ends:
-                by_broker.setdefault(queue.broker, {})[queue] = bounds
+                wanted[queue] = span
+            elif queue.broker in self._queues.brokers:
+                self._lose_between(queue, *span, "there is no such queue any more")
             else:
-                self._lose_between(queue, *bounds, "there is no such queue any more")
-        return [
-            partition
-            for broker, wanted in by_broker.items()
-            for partition in self._partitions(broker, wanted, len(by_broker))
-        ]
+                self._lose_between(queue, *span, "the broker is not there any more")
+        return list(self._queues.partitions(wanted, self._lose_between))
 
-    def _partitions(
-        self, broker: str, wanted: Mapping[StreamQueue, tuple[int, int]], stores: int
-    ) -> Iterator[SlicePartition]:
-        starting: dict[str, dict[int, int]] = {}
-        ending: dict[str, dict[int, int]] = {}
-        for queue, (begin, stop) in wanted.items():
-            starting.setdefault(queue.topic, {})[queue.queue_id] = begin
-            ending.setdefault(queue.topic, {})[queue.queue_id] = stop
-        request = ScanRequest(
-            wants=lambda topic, queue_id: queue_id in starting.get(topic, {}),
-            starting=OffsetBounds(LATEST, starting),
-            ending=OffsetBounds(LATEST, ending),
-        )
-
-        def lose(count: int, error: RecordsLost) -> None:
-            queue = StreamQueue(error.topic, broker, error.queue_id)
-            self._lose_between(queue, error.first, error.last + 1, error.reason)
-
-        store = self._stores.snapshots[broker]
-        limits = limits_per_store(self._options, stores)
-        for slices in plan(store, request, limits, lose):
-            yield SlicePartition(store.files, slices)
-
-    def _check_brokers(self, position: Offsets) -> None:
-        """Raise OptionError when a store is missing whose broker the stream has read from."""
-        missing = {queue.broker for queue in position} - set(self._stores.places)
+    def _check_brokers(self, queues: Iterable[StreamQueue]) -> None:
+        """Raise an error when a broker is missing that the stream has read from."""
+        missing = {queue.broker for queue in queues} - set(self._queues.brokers)
         for broker in sorted(missing - self._missing):
-            self._missing.add(broker)
-            reason = f"the stream has read from the broker {broker}, and none of the stores is its"
+            error = self._queues.missing(broker)
             if self._options.fail_on_data_loss:
-                raise OptionError(
-                    "path",
-                    ",".join(map(str, (*self._options.roots, *self._options.archives))),
-                    f"{reason}; add its store, or set failOnDataLoss to false",
-                )
-            log.warning("%s; the stream goes on with the others", reason)
+                raise error
+            log.warning("%s; the stream goes on with the others", error)
+        self._missing = missing
 
     def _has(self, queue: StreamQueue, stop: int) -> bool:
         ends = self._ends.get(queue)
         return ends is not None and stop <= ends.stored
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return the records of one partition as `pyarrow.RecordBatch`es; see `read_slices`."""
-        return read_slices(partition, self._options, self._schema, ALL_RECORDS)
+        """Return the records of one partition as `pyarrow.RecordBatch`es; see `read_partition`."""
+        return read_partition(partition, self._options, self._schema, ALL_RECORDS)
 
     # --- loss ---------------------------------------------------------------------------------
 
     def _lose_between(self, queue: StreamQueue, first: int, stop: int, reason: str) -> None:
-        root = self._stores.places.get(queue.broker)
-        where = f"broker {queue.broker}" if root is None else f"broker {queue.broker} ({root})"
-        text = f"{where}: {reason}"
+        text = f"{self._queues.where(queue.broker)}: {reason}"
         if self._options.fail_on_data_loss:
             text = f"{text}. Set failOnDataLoss to false to go on without them"
         self._lose(stop - first, RecordsLost(queue.topic, queue.queue_id, first, stop - 1, text))
@@ -290,3 +266,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise error
         log.warning("left out %d offsets: %s", count, error)
+
+
+def _queues(options: Options) -> StreamQueues:
+    if options.live is None:
+        return StreamStores(options)
+    # Imported on use: reading files takes no package of the client.
+    from pocketmq.spark.live.stream_brokers import StreamBrokers
+
+    return StreamBrokers(options, options.live)

@@ -2,74 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from pocketmq.archive.archived_store import ArchivedBroker, brokers_under
-from pocketmq.spark.batch_reader import leave_out
-from pocketmq.spark.options import OptionError, Options
-from pocketmq.spark.stream_offsets import StreamQueue
+from pocketmq.spark.batch_reader import check_names, leave_out
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options import Options
+from pocketmq.spark.slice_partition import SlicePartition, limits_per_store
+from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
+from pocketmq.store.scan.offsets import LATEST, OffsetBounds
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.topic_table import broker_name
+from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.topic_table import roots_by_broker
 from pocketmq.store.store_lock import may_recover
 
 
-class QueueEnds(NamedTuple):
-    """Queue offsets between which a queue has records.
-
-    Attributes:
-        first: of the oldest record.
-        offered: behind the last record that the stream may read.
-        stored: behind the last record.
-    """
-
-    first: int
-    offered: int
-    stored: int
-
-
 class StreamStores:
-    """The stores of one stream. Each broker has one.
+    """The stores and archives of one stream. Each broker has one.
 
     Attributes:
-        places: directories and URLs, by the broker's name.
         snapshots: by the broker's name, as of the last `look`.
 
     Raises:
-        OptionError: two stores have the same broker.
+        OptionError: two have the same broker.
+        NoArchive: there is no archive under a URL.
+        ArchiveError: an archive cannot be read.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self.places: dict[str, str] = {}
+        self._roots = roots_by_broker(options.roots, _clash)
+        self._places = {name: str(root) for name, root in self._roots.items()}
+        self._looks: dict[str, Callable[[], ScannedStore]] = {
+            name: FollowedStore(root, self._choice(name)).look for name, root in self._roots.items()
+        }
         self.snapshots: dict[str, ScannedStore] = {}
-        self._roots: dict[str, Path] = {}
-        self._looks: dict[str, Callable[[], ScannedStore]] = {}
-        for root in options.roots:
-            name = broker_name(root)
-            self._add(name, str(root), FollowedStore(root, self._choice(name)).look)
-            self._roots[name] = root
         for location in options.archives:
-            for broker in brokers_under(location):
-                name = broker.look().broker_name
-                self._add(name, str(location), self._look_of(broker))
+            for archive in brokers_under(location):
+                self._add(archive, archive.look(self._choice, self._left_out).broker_name)
 
-    def _add(self, name: str, place: str, look: Callable[[], ScannedStore]) -> None:
-        other = self.places.setdefault(name, place)
-        if other != place:
-            raise OptionError(
-                "path",
-                place,
-                f"this is a store of the broker {name}, like {other}; a stream keeps offsets "
-                "by the broker's name, so name one of the two",
-            )
-        self._looks[name] = look
+    def _add(self, archive: ArchivedBroker, name: str) -> None:
+        if name in self._places:
+            raise _clash(name, archive.shown, self._places[name])
+        self._places[name] = archive.shown
+        self._looks[name] = lambda: archive.look(self._choice, self._left_out)
 
     def _choice(self, broker: str) -> QueueChoice:
         options = self._options
@@ -77,14 +60,37 @@ class StreamStores:
             lambda topic, queue_id: options.wants(broker, topic, queue_id), options.wants_topic
         )
 
-    def _look_of(self, broker: ArchivedBroker) -> Callable[[], ScannedStore]:
-        lose = None if self._options.fail_on_data_loss else leave_out
-        return lambda: broker.look(self._choice, lose)
+    @property
+    def _left_out(self) -> Callable[[Unreadable], None] | None:
+        return None if self._options.fail_on_data_loss else leave_out
 
-    def look(self) -> dict[StreamQueue, QueueEnds]:
+    @property
+    def brokers(self) -> Collection[str]:
+        """The brokers whose stores these are."""
+        return self._places.keys()
+
+    def where(self, broker: str) -> str:
+        """Return what to call a broker in an error."""
+        place = self._places.get(broker)
+        return f"broker {broker}" if place is None else f"broker {broker} ({place})"
+
+    def missing(self, broker: str) -> OptionError:
+        """Return the error for a broker whose store is none of these."""
+        return OptionError(
+            "path",
+            ",".join(map(str, (*self._options.roots, *self._options.archives))),
+            f"the stream has read from the broker {broker}, and none of the stores is its; add its "
+            "store, or set failOnDataLoss to false",
+        )
+
+    def check_names(self, lose: Lose) -> None:
+        """Raise OptionError for what is named but does not exist."""
+        check_names(list(self.snapshots.values()), self._options, lose)
+
+    def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
         """Take a snapshot of every store; return the queues that the options ask for.
 
-        Raises NoStore.
+        `expected` makes no difference: a store is there, or not. Raises NoStore, ArchiveError.
         """
         self.snapshots = {broker: undisturbed(look) for broker, look in self._looks.items()}
         return {
@@ -93,15 +99,20 @@ class StreamStores:
 
     def _ends(self, broker: str) -> dict[StreamQueue, QueueEnds]:
         store = self.snapshots[broker]
-        # What was archived was flushed before.
-        flushed = FlushedEnds(store) if isinstance(store, StoreSnapshot) else None
+        offered = {name: queue.max_offset for name, queue in store.queues.items()}
+        # What is archived was flushed before.
+        if isinstance(store, StoreSnapshot) and not self._options.read_unflushed:
+            flushed = FlushedEnds(store)
+            offered = {
+                name: flushed.of(queue)
+                for name, queue in store.queues.items()
+                if self._options.wants(broker, *name)
+            }
         ends = {}
         for (topic, queue_id), queue in sorted(store.queues.items()):
             if self._options.wants(broker, topic, queue_id):
-                offered = stored = queue.max_offset
-                if flushed is not None and not self._options.read_unflushed:
-                    offered = flushed.of(queue)
-                found = QueueEnds(queue.min_offset, offered, stored)
+                end = offered[topic, queue_id]
+                found = QueueEnds(queue.min_offset, end, queue.max_offset)
                 ends[StreamQueue(topic, broker, queue_id)] = found
         return ends
 
@@ -109,3 +120,47 @@ class StreamStores:
         """Return whether the broker may be building its queues at this moment."""
         root = self._roots.get(broker)
         return root is not None and may_recover(root)
+
+    def stored_from(self, queues: Iterable[StreamQueue], time: int) -> dict[StreamQueue, int]:
+        """Return for each queue the offset of the first record stored at a time (ms) or later."""
+        found = {}
+        for queue in queues:
+            store = self.snapshots[queue.broker]
+            snapshot = store.queues[queue.topic, queue.queue_id]
+            found[queue] = store.first_stored_from(snapshot, time)
+        return found
+
+    def partitions(
+        self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
+    ) -> Iterator[SlicePartition]:
+        """Split what is to be read, of queues that the last `look` found."""
+        by_broker: dict[str, dict[StreamQueue, Span]] = {}
+        for queue, span in wanted.items():
+            by_broker.setdefault(queue.broker, {})[queue] = span
+        limits = limits_per_store(self._options, max(len(by_broker), 1))
+        for broker, spans in by_broker.items():
+            store = self.snapshots[broker]
+            for slices in plan(store, _request(spans), limits, lose_of(broker, lose)):
+                yield SlicePartition(store.files, slices)
+
+
+def _clash(broker: str, place: Path | str, other: Path | str) -> OptionError:
+    return OptionError(
+        "path",
+        str(place),
+        f"this is a store of the broker {broker}, like {other}; a stream keeps offsets by the "
+        "broker's name, so name one of the two",
+    )
+
+
+def _request(spans: Mapping[StreamQueue, Span]) -> ScanRequest:
+    starting: dict[str, dict[int, int]] = {}
+    ending: dict[str, dict[int, int]] = {}
+    for queue, (begin, stop) in spans.items():
+        starting.setdefault(queue.topic, {})[queue.queue_id] = begin
+        ending.setdefault(queue.topic, {})[queue.queue_id] = stop
+    return ScanRequest(
+        wants=lambda topic, queue_id: queue_id in starting.get(topic, {}),
+        starting=OffsetBounds(LATEST, starting),
+        ending=OffsetBounds(LATEST, ending),
+    )

@@ -59,3 +59,16 @@ async def test_what_was_taken_back_while_it_waited_for_long(
     async with DelayedBroker(tmp_path, time, **settings) as broker:
         time.advance(SECOND)
         assert broker.bodies() == [b"n"]
+
+
+async def test_what_is_due_weeks_before_a_start_after_an_early_kill(
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    """Its unit is in the timer log, but the process ended before it noted how far it had come."""
+    broker.send(b"m", TIMER_DELIVER_MS=str(START + 60 * SECOND))
+    time.advance(10)
+    killed = shutil.copytree(broker.root, tmp_path / "killed")
+    time.advance(30 * 24 * HOUR)
+    async with DelayedBroker(killed, time) as again:
+        time.advance(SECOND)
+        assert again.bodies() == [b"m"]

@@ -17,7 +17,7 @@ from tests.durability.base_stores import quick_disk
 from tests.durability.damage import Image
 from tests.fake_time import START, FakeTime
 
-MINUTE = 60_000
+MINUTE, DAY = 60_000, 24 * 3_600_000
 #: 18 units to a file of the timer log.
 SMALL = {"mapped_file_size_timer_log": 1024}
 UNIT = 52
@@ -114,6 +114,31 @@ async def test_a_second_cut_while_the_wheel_is_made_anew(tmp_path: Path) -> None
     again = tmp_path / "again"
     blank(again / "timerwheel")
     assert await delivered(again, time) == list(range(60))
+
+
+async def test_a_second_cut_when_older_units_of_a_slot_have_expired(tmp_path: Path) -> None:
+    """The oldest unit that is left leads to one in a file that was removed."""
+    time = FakeTime()
+    root = tmp_path / "store"
+    async with DelayedBroker(root, time, **SMALL) as broker:
+        for n in range(20):  # more than a file has room for
+            broker.send(b"%d" % n, TIMER_DELIVER_MS=str(START + MINUTE))
+        time.advance(8 * DAY)
+        broker.send(b"20", TIMER_DELAY_SEC="1")
+        time.advance(MINUTE)
+        for n in range(21, 30):
+            broker.send(b"%d" % n, TIMER_DELIVER_MS=str(time.now + MINUTE))
+        time.advance(1)
+        await broker.save()
+        assert not log_file(root, 0).exists()
+        Image.read(root).write(tmp_path / "left")
+    left = tmp_path / "left"
+    (left / "timerwheel").unlink()
+    async with DelayedBroker(left, time, **SMALL):
+        Image.read(left).write(tmp_path / "again")
+    again = tmp_path / "again"
+    blank(again / "timerwheel")
+    assert await delivered(again, time) == list(range(30))
 
 
 async def test_progress_that_another_broker_wrote_is_no_damage(tmp_path: Path) -> None:

@@ -118,8 +118,9 @@ class Case:
         if any(damage.text.startswith("config/topics.json is ") for damage in damages):
             self._deleted |= {topic for topic, _, _ in store.served}
         self._said: list[str] = []
-        # Recovery after a kill enters records again, and no checksum covers the head that says
-        # where one belongs: a wrong one may end a queue early.
+        # Recovery after a kill enters records again, and so does a repair, and no checksum covers
+        # the head that says where one belongs: a wrong one may end a queue early, or take the
+        # place of another.
         self._misleading = "killed" in store.name and any(
             self._is_hit(each.begin, each.begin + HEAD)
             or self._is_hit(each.begin + HEAD + len(each.body), each.end)
@@ -258,7 +259,7 @@ class Case:
             if now is None and hit:
                 if before.begin >= store.commit_log.min_offset:
                     missing.append(place)
-            elif self._misleading and repair is None:
+            elif self._misleading:
                 continue
             elif (
                 now is None

@@ -1,9 +1,10 @@
 """Kills the driver of a stream again and again while messages are stored, and counts what arrived.
 
-    python -m tests.spark.stream_kills --kills 20
+    python -m tests.spark.stream_kills --kills 20 --sink delta
 
-A query copies a store to Parquet files. Its process is killed (SIGKILL) at any moment of a trigger,
-and started again on the same checkpoint. At the end each message has to be there once.
+A query copies a store to Parquet files, or to a table of pocketmq's. Its process is killed
+(SIGKILL) at any moment of a trigger, and started again on the same checkpoint. At the end each
+message has to be there once.
 """
 
 from __future__ import annotations
@@ -33,19 +34,21 @@ QUEUES = 2
 # what is left, and counts: the sink's log says which files are of finished triggers.
 DRIVER = """
 import sys, threading
-from pocketmq.spark import session
+from pocketmq.spark import session, table_sink
 
-store, target = sys.argv[1:]
+store, target, sink = sys.argv[1:]
 spark = session(master="local[2]", short_lived=True)
 query = (
     spark.readStream.format("rocketmq")
     .schema("topic string, queueId int, queueOffset bigint, body binary")
     .options(startingOffsets="earliest", maxOffsetsPerTrigger="5000", minPartitions="2")
     .load(store)
-    .writeStream.format("parquet")
-    .option("checkpointLocation", target + "/checkpoint")
-    .start(target + "/rows")
+    .writeStream.option("checkpointLocation", target + "/checkpoint")
 )
+if sink == "files":
+    query = query.format("parquet").start(target + "/rows")
+else:
+    query = query.foreachBatch(table_sink(target + "/rows", sink)).start()
 
 def tell():
     while query.lastProgress is None and not query.awaitTermination(1):
@@ -56,7 +59,11 @@ threading.Thread(target=tell, daemon=True).start()
 sys.stdin.read()
 query.processAllAvailable()
 query.stop()
-rows = spark.read.parquet(target + "/rows")
+files = [target + "/rows"]
+if sink == "delta":
+    from deltalake import DeltaTable
+    files = DeltaTable(target + "/rows").file_uris()
+rows = spark.read.parquet(*files)
 print(rows.count(), rows.distinct().count(), flush=True)
 """
 
@@ -70,7 +77,7 @@ class Outcome(NamedTuple):
     kills: int
 
 
-def run(directory: Path, kills: int, seed: int = 1) -> Outcome:
+def run(directory: Path, kills: int, seed: int = 1, sink: str = "files") -> Outcome:
     """Kill a query so many times, each time after it has gone on by some triggers."""
     chance = random.Random(seed)
     done = threading.Event()
@@ -90,24 +97,24 @@ def run(directory: Path, kills: int, seed: int = 1) -> Outcome:
         writer.start()
         try:
             for number in range(kills):
-                with running_driver(directory) as driver:
+                with running_driver(directory, sink) as driver:
                     await_trigger(driver)
                     time.sleep(chance.random() * 1.5)
                 print(f"killed {number + 1} of {kills}; {sent} sent", flush=True)
         finally:
             done.set()
             writer.join()
-        with running_driver(directory) as driver:
+        with running_driver(directory, sink) as driver:
             counts = driver.communicate()[0].splitlines()[-1]
     rows, distinct = map(int, counts.split())
     return Outcome(sent, rows, distinct, kills)
 
 
 @contextmanager
-def running_driver(directory: Path) -> Iterator[subprocess.Popen[str]]:
+def running_driver(directory: Path, sink: str) -> Iterator[subprocess.Popen[str]]:
     """Run the driver. At the end it is killed, with its Java process and its workers."""
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(directory / "store"), str(directory / "copy")],
+        [sys.executable, "-c", DRIVER, str(directory / "store"), str(directory / "copy"), sink],
         cwd=PROJECT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -135,9 +142,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.stream_kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sink", choices=("files", "parquet", "delta"), default="files")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pocketmq-kills-") as directory:
-        outcome = run(Path(directory), options.kills, options.seed)
+        outcome = run(Path(directory), options.kills, options.seed, options.sink)
     print(outcome)
     return 0 if outcome.sent == outcome.rows == outcome.distinct else 1
 

@@ -16,10 +16,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
 def test_each_message_arrives_once(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="pip install 'pocketmq[tables]'")
     try:
         find_java()
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
-    outcome = run(tmp_path, kills=1)
+    outcome = run(tmp_path, kills=1, sink="delta")
     assert outcome.kills == 1
     assert outcome.sent == outcome.rows == outcome.distinct > 0

@@ -23,8 +23,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from pocketmq.spark.options import OptionError, Options, Use
 from pocketmq.spark.source import RocketMQDataSource
-from pocketmq.spark.stream_offsets import OffsetsError
 from pocketmq.spark.stream_reader import RocketMQStreamReader
+from pocketmq.store.scan.stream_offsets import OffsetsError
 
 SCHEMA = StructType(
     [

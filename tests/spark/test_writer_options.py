@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.options import OptionError
-from pocketmq.spark.writer_options import NAMES, Tls, WriterOptions
+from pocketmq.spark.connection_options import Tls
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.writer_options import NAMES, WriterOptions
 
 
 def parse(**options: str) -> WriterOptions:
@@ -21,10 +22,11 @@ def parse_stream(**options: str) -> WriterOptions:
 
 def test_defaults() -> None:
     options = parse()
-    assert options.namesrv == "a:9876"
+    assert options.connection.namesrv == "a:9876"
     assert (options.topic, options.json_body) == (None, False)
     assert options.group == "pocketmq-spark"
-    assert (options.credentials, options.tls, options.namespace) == (None, None, "")
+    connection = options.connection
+    assert (connection.credentials, connection.tls, options.namespace) == (None, None, "")
     assert options.queue_selector == "hash"
     assert (options.timeout, options.retries) == (60.0, 2)
     assert (options.batch_messages, options.batch_bytes) == (1000, 1024 * 1024)
@@ -58,12 +60,12 @@ def test_every_option_and_names_in_any_case() -> None:
         },
         streaming=False,
     )
-    assert options.namesrv == "a:1;b:2"
+    assert options.connection.namesrv == "a:1;b:2"
     assert (options.topic, options.json_body, options.group) == ("T", True, "g")
-    assert options.credentials is not None
-    assert options.credentials.secret_key == "sk"
-    assert options.credentials.security_token == "st"
-    assert options.tls == Tls("/ca.pem", "/cert.pem", "/key.pem")
+    assert options.connection.credentials is not None
+    assert options.connection.credentials.secret_key == "sk"
+    assert options.connection.credentials.security_token == "st"
+    assert options.connection.tls == Tls("/ca.pem", "/cert.pem", "/key.pem")
     assert (options.namespace, options.queue_selector) == ("ns", "consistent")
     assert (options.timeout, options.retries) == (2.5, 0)
     assert (options.batch_messages, options.batch_bytes) == (10, 100)
@@ -71,13 +73,13 @@ def test_every_option_and_names_in_any_case() -> None:
     assert options.write_id == "2026-11-23:1"
     assert pickle.loads(pickle.dumps(options)) == options  # as tasks get it
     assert "sk" not in repr(options)
-    assert "st" not in repr(options.credentials)
+    assert "st" not in repr(options.connection.credentials)
 
 
 def test_the_environment_of_the_driver_names_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "c:9876")
-    assert WriterOptions.parse({}, streaming=False).namesrv == "c:9876"
-    assert parse().namesrv == "a:9876"
+    assert WriterOptions.parse({}, streaming=False).connection.namesrv == "c:9876"
+    assert parse().connection.namesrv == "a:9876"
     monkeypatch.setenv("NAMESRV_ADDR", "c")
     with pytest.raises(OptionError, match="option NAMESRV_ADDR = 'c'"):
         WriterOptions.parse({}, streaming=False)

@@ -353,6 +353,31 @@ def test_the_directory_that_a_power_failure_brought_back_goes_with_its_topic(ben
     assert elsewhere.exists()
 
 
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_removal_of_queues_that_was_cut_short_is_finished(bench: Any, killed: bool) -> None:
+    """A kill came when the files of the queue were gone, but not its directory."""
+    store = bench.open()
+    for _ in range(3):
+        bench.put(store, "Gone")
+        bench.put(store, "Other")
+    end = store.commit_log.end
+    bench.put(store, "Gone", 1)
+    await store.close()
+    store = bench.open()
+    bench.put(store, "Other")  # a start after a kill looks no further back than this
+    store.settle()
+    killed_one = bench.copy("killed")
+    await store.close()
+    if killed:
+        bench = killed_one
+    bench.queue_file("Gone", 0).unlink()
+    store = bench.open()
+    store.delete_deleted_queues({"Gone": end})
+    assert sorted(path.name for path in (bench.root / "consumequeue" / "Gone").iterdir()) == ["1"]
+    assert bench.put(store, "Gone").queue_offset == 0
+    await store.close()
+
+
 async def test_a_deleted_topic_begins_anew(bench: Any) -> None:
     store = bench.open()
     bench.put(store, body=b"old")

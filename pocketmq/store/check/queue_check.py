@@ -147,14 +147,12 @@ class QueueFiles:
         """Return the entries of some offsets; zeros where there is none."""
         found = np.zeros(len(offsets), ENTRY_DTYPE)
         per_file = self._size // UNIT
-        files = offsets // per_file
+        files, numbers = np.divmod(offsets, per_file)
         for file in np.unique(files).tolist():
             base = file * self._size  # not in numpy: a damaged record may have any offset
             entries = self._entries.of(self._path(base)) if base in self.files else _NOTHING
-            rows = np.flatnonzero(files == file)
-            numbers = offsets[rows] - file * per_file
-            inside = numbers < len(entries)
-            found[rows[inside]] = entries[numbers[inside]]
+            rows = np.flatnonzero((files == file) & (numbers < len(entries)))
+            found[rows] = entries[numbers[rows]]
         return found
 
     def leads_to(self, offset: int, physical: int) -> bool:

@@ -36,13 +36,13 @@ from pocketmq.store.store_lock import ABORT_FILE, is_locked
 from pocketmq.store.timer.timer_index import TimerIndex
 
 _ALL: Final = 1 << 62  # behind every physical offset
-#: The key of each table, and how deep its objects lie in each other, as far as it matters here.
+#: The key of each table, and its type as far as it matters here.
 _SHAPES: Final = {
-    "topics.json": ("topicConfigTable", None),
-    "subscriptionGroup.json": ("subscriptionGroupTable", None),
-    "consumerOffset.json": ("offsetTable", 2),
-    "consumerFilter.json": ("filterDataByTopic", None),
-    "delayOffset.json": ("offsetTable", 1),
+    "topics.json": ("topicConfigTable", dict[str, dict[str, Any]]),
+    "subscriptionGroup.json": ("subscriptionGroupTable", dict[str, dict[str, Any]]),
+    "consumerOffset.json": ("offsetTable", dict[str, dict[int, int]]),
+    "consumerFilter.json": ("filterDataByTopic", dict[str, dict[str, Any]]),
+    "delayOffset.json": ("offsetTable", dict[int, int]),
 }
 
 
@@ -383,20 +383,12 @@ def table_problem(path: Path) -> str:
 
 def _misshapen(name: str, document: Mapping[str, Any]) -> str:
     """Return why a document is not the one that the file of that name holds; nothing if it is."""
-    key, depth = _SHAPES[name]
-    table = document.get(key, {})
-    if depth is None:
-        fits = isinstance(table, dict) and all(isinstance(each, dict) for each in table.values())
-    else:
-        fits = _is_nested(table, depth)
-    return "" if fits else f"its {key} is that of another table"
-
-
-def _is_nested(value: Any, depth: int) -> bool:
-    """Return whether a value is made of objects down to a depth, and of none below that."""
-    if not depth:
-        return not isinstance(value, dict)
-    return isinstance(value, dict) and all(_is_nested(each, depth - 1) for each in value.values())
+    key, kind = _SHAPES[name]
+    try:
+        msgspec.convert(document.get(key, {}), kind, strict=False)
+    except msgspec.ValidationError as error:
+        return f"its {key} is not that of {name}: {error}"
+    return ""
 
 
 def lost_topics(root: Path, queues: Iterable[tuple[str, int]]) -> dict[str, int]:

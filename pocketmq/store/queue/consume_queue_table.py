@@ -376,7 +376,8 @@ class ConsumeQueueTable:
     def delete_deleted(self, deleted: Mapping[str, int]) -> None:
         """Remove what recovery found again of topics that had been deleted: `deleted` has where the
         log ended then, as a physical offset. A queue with messages from behind that is of a topic
-        that was made anew, and has nothing else. Raises OSError."""
+        that was made anew, and has nothing else. If a removal was cut short, there may be an empty
+        directory. Raises OSError."""
         for topic, end in deleted.items():
             for queue_id in sorted(self.queue_ids(topic)):
                 try:
@@ -384,7 +385,10 @@ class ConsumeQueueTable:
                 except StoreError as error:
                     log.error("queue %s/%d is not removed: %s", topic, queue_id, error)
                     continue
-                if queue is not None and 0 <= queue.max_physical <= end:
+                if queue is None:
+                    continue
+                is_left_over = queue.max_physical < 0 and not queue.next_offset
+                if is_left_over or 0 <= queue.max_physical <= end:
                     self._delete_queue(queue)
 
     def _delete_queue(self, queue: ConsumeQueue) -> None:

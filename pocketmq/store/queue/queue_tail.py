@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import MIN_RECORD, RecordError, decode
 from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
@@ -42,26 +42,32 @@ class QueueTail:
         """
         if as_left:
             self._check_last(queue)
-        good = queue.max_offset if as_left else self.good_end(queue, self._log.end)
+        else:
+            self._check_whole(queue)
+        queue.correct_min_offset(self._log.min_offset)
+
+    def _check_whole(self, queue: ConsumeQueue) -> None:
+        """Raise QueueMisfit if its last entries do not lead to its messages, or others follow."""
+        good = self.good_end(queue, self._log.end)
         if good < queue.max_offset:
             raise QueueMisfit(
                 queue.files.directory, 0,
                 f"the entries from {good} to {queue.max_offset} do not lead to their messages",
             )  # fmt: skip
-        if not as_left and self._goes_on(queue):
+        if self._goes_on(queue):
             raise QueueMisfit(
                 queue.files.directory, 0, f"there are entries behind a hole at {queue.max_offset}"
             )
-        queue.correct_min_offset(self._log.min_offset)
 
     def _check_last(self, queue: ConsumeQueue) -> None:
-        """Raise QueueMisfit if the last entry is not as it was left and the one before it
-        does not lead to its message either: then the files may be another queue's. If only the last
-        entry is damaged, reads mend it."""
+        """Raise QueueMisfit if the last entry is not as it was left, and the one before it does not
+        lead to its message: then the files may be another queue's. If only the last entry is
+        damaged, reads mend it."""
         last = queue.max_offset - 1
-        entry, before = queue.entry(last), queue.entry(last - 1)
+        entry = queue.entry(last)
         if entry is None or entry[0] + entry[1] == queue.max_physical:
             return
+        before = queue.entry(last - 1)
         if before is None or not self._leads(queue, last - 1, before):
             raise QueueMisfit(
                 queue.files.directory, 0, "its last entries do not lead to its messages"
@@ -75,12 +81,13 @@ class QueueTail:
         )
 
     def _fits(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
-        physical = entry[0]
+        physical, size, _ = entry
         before = queue.entry(offset - 1)
         if before is not None and before[1] != FILLER_SIZE and before[0] >= physical:
             return False
-        if physical < self._log.min_offset:
-            return True  # it has expired
+        begin = self._log.min_offset
+        if physical < begin:  # it has expired, with its whole file
+            return physical >= 0 and size >= MIN_RECORD and physical + size <= begin
         return self._leads(queue, offset, entry)
 
     def _leads(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:

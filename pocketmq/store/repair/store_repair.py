@@ -184,7 +184,7 @@ class _Repairing:
             if queue.bad:
                 self._put_aside(queue.directory, "its files have gaps or wrong sizes")
         parts = {problem.part for problem in report.problems}
-        if parts & {"commitlog", "index"}:
+        if parts & {"commitlog", "index"} or check.log.torn is not None:
             for path in sorted(_listed(config.index_directory)):
                 self._put_aside(path, "a broker builds the index again")
         rebuilt = parts & {"commitlog", "consumequeue", "checkpoint"} or not report.starts

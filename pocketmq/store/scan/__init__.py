@@ -8,6 +8,7 @@ the disk up:
 - `snapshot` reads the consume queues, `tail` finds records that only the commit log has,
   `topic_table` reads the broker's list of topics;
 - `offsets`, `selection`, `partitioning` and `plan` choose what to read and split it;
+- `stream_offsets` is where a stream or an export stands, by topic, broker and queue;
 - `query` and `stored_messages` offer all that to Python programs (`pocketmq.open_store`).
 """
 

@@ -50,6 +50,21 @@ class RecordsLost(StoreError):
         self.reason = reason
 
 
+class PulledCorrupt(StoreError):
+    """A record that a broker has sent is not what it should be."""
+
+    def __init__(self, broker: str, topic: str, queue_id: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f"{topic}/{broker}/{queue_id}: the record {offset}, or one after it, is corrupt: "
+            f"{reason}. To check the files of the broker, type on its machine: pocketmq store check"
+        )
+        self.broker = broker
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        self.reason = reason
+
+
 def raise_loss(count: int, error: RecordsLost) -> None:
     """Raise `error`: by default, missing records end a scan."""
     raise error

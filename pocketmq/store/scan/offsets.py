@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.scanned_store import ScannedQueue, ScannedStore
@@ -15,7 +15,23 @@ LATEST: Final = -1
 
 # A broker stamps records in the order of the log, but its clock may be set back a little. Searches
 # by time begin this much earlier and end this much later; the records' own times decide.
-_CLOCK_STEP_MS: Final = 60_000
+CLOCK_STEP_MS: Final = 60_000
+
+
+class QueueBounds(Protocol):
+    """A queue with records from `min_offset` up to (not including) `max_offset`."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def max_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +46,7 @@ class OffsetBounds:
     otherwise: int
     by_queue: dict[str, dict[int, int]]
 
-    def of(self, queue: ScannedQueue) -> int:
+    def of(self, queue: QueueBounds) -> int:
         """Return the offset in one queue, not checked."""
         asked = self.by_queue.get(queue.topic, {}).get(queue.queue_id, self.otherwise)
         if asked == EARLIEST:
@@ -43,7 +59,7 @@ UNTIL_LATEST: Final = OffsetBounds(LATEST, {})
 
 
 def resolve(
-    queue: ScannedQueue,
+    queue: QueueBounds,
     starting: OffsetBounds,
     ending: OffsetBounds,
     lose: Callable[[int, RecordsLost], None],
@@ -70,11 +86,11 @@ def stored_within(store: ScannedStore, queue: ScannedQueue, times: Range) -> Ran
     """Return a range of queue offsets outside of which no record was stored within `times` (ms)."""
     start = stop = None
     if times.start is not None:
-        start = store.first_stored_from(queue, times.start - _CLOCK_STEP_MS)
+        start = store.first_stored_from(queue, times.start - CLOCK_STEP_MS)
     if times.stop is not None:
-        stop = store.first_stored_from(queue, times.stop + _CLOCK_STEP_MS)
+        stop = store.first_stored_from(queue, times.stop + CLOCK_STEP_MS)
     return Range(start, stop)
 
 
-def _lost(queue: ScannedQueue, first: int, last: int, reason: str) -> RecordsLost:
+def _lost(queue: QueueBounds, first: int, last: int, reason: str) -> RecordsLost:
     return RecordsLost(queue.topic, queue.queue_id, first, last, reason)

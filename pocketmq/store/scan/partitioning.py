@@ -40,6 +40,19 @@ class PartitionLimits:
     cores: int = 1
     most_records: int | None = None
 
+    def partitions(self, records: int, size: int, usual: int, worth_a_core: int) -> int:
+        """Return how many partitions to make of some records, at least one, that come to a `size`
+        in bytes or other units: of `usual` size, or smaller to keep cores busy, but not smaller
+        than `worth_a_core`."""
+        count = max(
+            self.least,
+            -(-size // usual),
+            min(self.cores, size // worth_a_core),
+            -(-records // self.most_records) if self.most_records else 1,
+            1,
+        )
+        return min(count, records)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -104,14 +117,8 @@ def partitions(wanted: Sequence[Wanted], limits: PartitionLimits) -> list[list[Q
     records = sum(len(part.slice) for part in wanted)
     if not records:
         return []
-    count = max(
-        limits.least,
-        -(-total // SPLIT_BYTES),
-        min(limits.cores, total // WORTH_A_CORE),
-        -(-records // limits.most_records) if limits.most_records else 1,
-        1,
-    )
-    cuts = _cuts(wanted, sizes, min(count, records))
+    count = limits.partitions(records, total, SPLIT_BYTES, WORTH_A_CORE)
+    cuts = _cuts(wanted, sizes, count)
     split: list[list[QueueSlice]] = [[] for _ in range(len(cuts) + 1)]
     for part in wanted:
         for number, piece in enumerate(_pieces(part, cuts)):

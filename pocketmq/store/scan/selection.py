@@ -80,15 +80,15 @@ class Selection:
 
     def rows(self, rows: Rows, topic: str) -> Rows:
         """Return those of `rows` that may be wanted, as far as the consume queue tells."""
-        masks = [
-            self.queue_offset.mask(rows.offset),
-            self.physical_offset.mask(rows.physical),
-            self._tag_mask(rows, topic),
-        ]
+        masks = [self.offsets(rows), self._tag_mask(rows, topic)]
         if (rows.size == FILLER_SIZE).any():  # no record
             masks.append(rows.size != FILLER_SIZE)
         mask = _all(masks)
         return rows if mask is None else rows.take(mask)
+
+    def offsets(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
+        """Return which of `rows` are wanted by their offsets; None for all."""
+        return _all([self.queue_offset.mask(rows.offset), self.physical_offset.mask(rows.physical)])
 
     def heads(self, fields: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
         """Return which records are wanted by their heads; None for all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,20 @@ def broker_name(root: Path) -> str:
             if name and name != topic:
                 return name
     return root.resolve().name
+
+
+def roots_by_broker(
+    roots: Iterable[Path], clash: Callable[[str, Path, Path], Exception]
+) -> dict[str, Path]:
+    """Return stores by the names of their brokers. Raises what `clash` returns for the name of a
+    broker and its two stores, where one has two."""
+    found: dict[str, Path] = {}
+    for root in roots:
+        name = broker_name(root)
+        other = found.setdefault(name, root)
+        if other != root:
+            raise clash(name, root, other)
+    return found
 
 
 def own_names(topics: Iterable[str]) -> set[str]:

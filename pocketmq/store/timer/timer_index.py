@@ -256,8 +256,11 @@ class TimerIndex:
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(flushed, units.begin)):
-            wheel.link(unit.slot, position, 0)
-            self._entered[unit.physical_offset] = position
+            # Before the first checkpoint nobody knows that one so long ago was delivered: it enters
+            # anew.
+            if checkpoint.read_time or unit.slot >= self.read_time:
+                wheel.link(unit.slot, position, 0)
+                self._entered[unit.physical_offset] = position
         waiting = wheel.occupied(self.read_time)
         is_ahead = any(slot.last >= units.end for _, slot in waiting)
         if is_ahead:
@@ -270,9 +273,9 @@ class TimerIndex:
         self.waiting = sum(slot.messages for _, slot in waiting)
 
     def _continues(self, unit: TimerUnit) -> bool:
-        """Return whether a unit leads to an older one of its slot, or is the first."""
-        if unit.previous == NOWHERE:
-            return True
+        """Return whether a unit leads to an older one of its slot, or is the first that is left."""
+        if unit.previous < self._log.begin:
+            return unit.previous >= NOWHERE  # those before it were in a file that expired
         if unit.previous >= self._log.end:
             return False
         previous = self._log.unit(unit.previous)

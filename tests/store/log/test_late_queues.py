@@ -43,6 +43,17 @@ def crash(bench: StoreBench) -> StoreBench:
     return bench.copy("crashed")
 
 
+async def killed_late(bench: StoreBench, quiet: int) -> StoreBench:
+    """A store whose process was killed when it had stored something in Busy. Nothing has happened
+    to the `quiet` messages of Quiet since the last clean stop."""
+    store = bench.open()
+    fill(bench, store, "Quiet", quiet)
+    fill(bench, store, "Busy", 200)
+    await store.close()
+    fill(bench, bench.open(), "Busy", 5)
+    return crash(bench)
+
+
 async def test_a_start_after_a_clean_stop_opens_one_queue(
     bench: StoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,13 +241,7 @@ async def test_the_name_of_a_file_that_never_got_an_entry_is_synced_with_its_fir
 async def test_a_late_queue_that_leads_nowhere_is_refused_after_a_kill(bench: StoreBench) -> None:
     """Its offset would be given again. A process writes an entry after its message, so this is
     damage."""
-    store = bench.open()
-    fill(bench, store, "Quiet", 5)
-    fill(bench, store, "Busy", 200)
-    await store.close()
-    store = bench.open()
-    fill(bench, store, "Busy", 5)
-    bench = crash(bench)
+    bench = await killed_late(bench, 5)
     with bench.queue_file("Quiet", 0).open("r+b") as file:
         file.seek(4 * 20)
         file.write((1 << 40).to_bytes(8, "big"))
@@ -270,13 +275,7 @@ async def test_a_busy_queue_that_leads_nowhere_is_built_again_after_a_kill(
 
 
 async def test_a_late_queue_with_a_hole_is_refused_after_a_kill(bench: StoreBench) -> None:
-    store = bench.open()
-    fill(bench, store, "Quiet", 50)
-    fill(bench, store, "Busy", 200)
-    await store.close()
-    store = bench.open()
-    fill(bench, store, "Busy", 5)
-    bench = crash(bench)
+    bench = await killed_late(bench, 50)
     with bench.queue_file("Quiet", 0, 800).open("r+b") as file:
         file.seek(4 * 20)
         file.write(bytes(3 * 20))

@@ -391,6 +391,28 @@ async def test_a_queue_whose_begin_has_expired(bench: Any) -> None:
     assert bench.open().min_offset("Topic", 0) == low
 
 
+@pytest.mark.parametrize("entry", [(5000, 1 << 30), (-5000, 1 << 30), (5000, 7)])
+async def test_damaged_entries_of_expired_messages_do_not_end_a_queue(
+    bench: Any, entry: tuple[int, int]
+) -> None:
+    """Whoever believes the size in the last of them takes it for a message behind all others."""
+    store = bench.open(mapped_file_size_consume_queue=2000)
+    for _ in range(10):
+        bench.put(store, "Mostly")
+    fill(bench, store, 200)
+    last = bench.put(store, "Mostly")
+    await store.close()
+    bench.segment(0).unlink()
+    (bench.root / "checkpoint").unlink()
+    damaged = struct.pack(">qiq", *entry, 0)
+    patch(bench.queue_file("Mostly", 0), 4 * 20, damaged + bytes(5 * 20))
+    (bench.root / "abort").write_text("1")
+    opened = bench.open(mapped_file_size_consume_queue=2000)
+    found = {r.queue_offset: r.physical_offset for r in bench.read_all(opened, "Mostly")}
+    assert found == {10: last.physical_offset}
+    await opened.close()
+
+
 async def test_messages_of_kinds_that_have_no_place_do_no_harm(bench: Any, caplog: Any) -> None:
     """Inner batches, and topics that are no directory names, are stepped over and counted."""
     store = bench.open()

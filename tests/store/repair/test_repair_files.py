@@ -112,19 +112,27 @@ async def test_directories_and_files_in_the_place_of_the_other(bench: Any) -> No
         bench.open()
 
 
-async def test_a_table_with_the_content_of_another(bench: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("consumerOffset.json", {"1": 2}),
+        ("delayOffset.json", {"T@G": {"0": 1}}),
+        ("delayOffset.json", {"x": 2}),
+    ],
+)
+async def test_a_table_with_the_content_of_another(
+    bench: Any, name: str, table: dict[str, Any]
+) -> None:
     await filled(bench)
     config = bench.root / "config"
     config.mkdir(exist_ok=True)
-    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"1": 2}}))
+    (config / name).write_text(json.dumps({"offsetTable": table}))
     report = check_store(bench.config())
-    assert [(each.part, Path(each.where).name) for each in report.problems] == [
-        ("config", "consumerOffset.json")
-    ]
-    assert "that of another table" in report.problems[0].problem
+    assert [(each.part, Path(each.where).name) for each in report.problems] == [("config", name)]
+    assert f"its offsetTable is not that of {name}: Expected" in report.problems[0].problem
     assert report.starts is False
     repair = repaired(bench)
-    assert (Path(repair.kept) / "config" / "consumerOffset.json").exists()
+    assert (Path(repair.kept) / "config" / name).exists()
 
 
 async def test_topics_that_come_back_with_the_queues_are_entered(bench: Any) -> None:

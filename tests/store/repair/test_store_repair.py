@@ -189,7 +189,9 @@ async def test_an_official_broker_steps_over_padding(bench: Any) -> None:
     assert sys_flag & 0xC == 0xC
 
 
-@pytest.mark.parametrize("field", ["queue offset", "large queue offset", "queue", "topic"])
+@pytest.mark.parametrize(
+    "field", ["queue offset", "large queue offset", "least queue offset", "queue", "topic"]
+)
 async def test_a_record_that_says_it_is_another_message(bench: Any, field: str) -> None:
     """No checksum covers its head, but the entry of its queue leads to it."""
     results = await filled(bench)
@@ -199,6 +201,7 @@ async def test_a_record_that_says_it_is_another_message(bench: Any, field: str) 
     place, content = {
         "queue offset": (27, b"\x03"),
         "large queue offset": (22, b"\x03"),
+        "least queue offset": (20, struct.pack(">q", -(1 << 63))),
         "queue": (15, b"\x01"),
         "topic": (topic_at + FILE - at, b"Tepic"),
     }[field]
@@ -256,6 +259,18 @@ async def test_the_index_is_found_again(bench: Any) -> None:
     found = await store.index.query("Topic", "k7", 10, 0, 1 << 60)
     assert len(found.records) == 1
     await store.close()
+
+
+async def test_the_index_loses_what_the_log_loses(bench: Any) -> None:
+    """Nobody knows that the last message was flushed, and its damaged record still has its head."""
+    last = (await filled(bench))[-1]
+    patch(
+        bench.segment(last.physical_offset // FILE * FILE), last.end_offset % FILE - 40, b"?" * 40
+    )
+    with (bench.root / "checkpoint").open("ab") as file:
+        file.write(b"?")
+    repaired(bench)
+    assert check_store(bench.config()).problems == []
 
 
 async def test_tables(bench: Any) -> None:

@@ -1,9 +1,9 @@
 """Where a stream stands: a queue offset for each queue of each broker.
 
-Spark keeps offsets as JSON in its checkpoint: `{"orders":{"broker-a":{"0":23}}}`, the next offset
-to read by topic, broker name and queue id. Brokers go by their names and not by the paths of their
-stores, because a store can move between two runs of a query. Spark compares offsets as text, so
-the same offsets always make the same text.
+Spark keeps offsets as JSON in its checkpoint, and an export in the commits of its table:
+`{"orders":{"broker-a":{"0":23}}}`, the next offset to read by topic, broker name and queue id.
+Brokers go by their names and not by the paths of their stores, because a store can move between two
+runs. Spark compares offsets as text, so the same offsets always make the same text.
 """
 
 from __future__ import annotations

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark")
-
-from pocketmq.spark.stream_offsets import OffsetsError, StreamQueue, from_json, to_json
+from pocketmq.store.scan.stream_offsets import OffsetsError, StreamQueue, from_json, to_json
 
 QUEUES = st.builds(StreamQueue, st.text(max_size=3), st.text(max_size=3), st.integers(0, 2**31))
 OFFSETS = st.dictionaries(QUEUES, st.integers(0, 2**62), max_size=20)

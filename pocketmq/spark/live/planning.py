@@ -1,0 +1,127 @@
+"""Plans a read from brokers, on the driver: from what is asked for to ranges of offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pocketmq.client.errors import RemotingError
+from pocketmq.message.limits import is_internal_topic
+from pocketmq.spark.by_broker import ByBroker
+from pocketmq.spark.live.errors import BrokersNotRead
+from pocketmq.spark.live.options import LiveOptions
+from pocketmq.spark.live.partition import LiveRange
+from pocketmq.spark.live.queues import Brokers, LiveQueue
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options import Options
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.offsets import CLOCK_STEP_MS, resolve
+from pocketmq.store.scan.query import listed
+from pocketmq.store.scan.selection import Range, Selection
+
+Lose = Callable[[int, RecordsLost], None]
+Wants = Callable[[str, str, int], bool]
+
+
+def live_ranges(
+    options: Options, live: LiveOptions, wants: Wants, selection: Selection, lose: Lose
+) -> list[LiveRange]:
+    """Return what is to be pulled, as the queues are now.
+
+    Args:
+        wants: whether a queue (broker, topic, queue id) is to be read.
+        selection: its offsets and times of storing narrow the ranges.
+        lose: as in `pocketmq.store.scan.offsets.resolve`.
+
+    Raises:
+        OptionError: a broker, topic or queue is named that does not exist.
+        BrokersNotRead: the name servers or brokers did not answer, or refused.
+        OSError: a file of TLS cannot be read.
+    """
+    try:
+        return asyncio.run(_ranges(options, live, wants, selection, lose))
+    except RemotingError as error:
+        what = "cannot plan a read"
+        raise BrokersNotRead(live.connection.namesrv, what, error) from error
+
+
+async def _ranges(
+    options: Options, live: LiveOptions, wants: Wants, selection: Selection, lose: Lose
+) -> list[LiveRange]:
+    async with Brokers(live) as brokers:
+        queues = await queues_asked_for(brokers, options)
+        await check_queues(brokers, queues, options)
+        wanted = [queue for queue in queues if wants(queue.broker, queue.topic, queue.queue_id)]
+        times = selection.store_timestamp
+        within = {queue.name: Range() for queue in wanted}
+        if times.start is not None:
+            begins = await brokers.stored_from(wanted, times.start - CLOCK_STEP_MS)
+            within = {name: Range(begin) for name, begin in begins.items()}
+        if times.stop is not None:
+            ends = await brokers.stored_from(wanted, times.stop + CLOCK_STEP_MS)
+            within = {name: within[name] & Range(None, end) for name, end in ends.items()}
+    ranges = []
+    for queue in wanted:
+        starting, ending = options.starting.of(queue.broker), options.ending.of(queue.broker)
+        found = resolve(queue, starting, ending, named_loss(queue.broker, lose))
+        found &= selection.queue_offset & within[queue.name]
+        bounds = (found.start or 0, found.stop or 0)
+        ranges.append(LiveRange(queue.broker, queue.topic, queue.queue_id, *bounds))
+    return ranges
+
+
+def named_loss(broker: str, lose: Lose) -> Lose:
+    """Return a `lose` whose errors name the broker."""
+
+    def named(count: int, error: RecordsLost) -> None:
+        reason = f"broker {broker}: {error.reason}"
+        lose(count, RecordsLost(error.topic, error.queue_id, error.first, error.last, reason))
+
+    return named
+
+
+async def queues_asked_for(brokers: Brokers, options: Options) -> list[LiveQueue]:
+    """Return the queues of the topics that the options ask for; none of those that do not exist.
+    Raises RemotingError, see `Brokers`."""
+    topics = options.named_topics() or filter(options.wants_topic, await brokers.topics())
+    return await brokers.queues(topics)
+
+
+async def check_queues(brokers: Brokers, queues: Sequence[LiveQueue], options: Options) -> None:
+    """Raise OptionError for brokers, topics and queues that are named but do not exist."""
+    missing = sorted(options.named_topics() - {queue.topic for queue in queues})
+    if missing:
+        option = "subscribe" if options.topics is not None else "assign"
+        known = [topic for topic in await brokers.topics() if not is_internal_topic(topic)]
+        reason = f"no such topic; the topics are: {listed(known)}"
+        raise OptionError(option, missing[0], reason)
+    _check_names(queues, options)
+
+
+def _check_names(queues: Sequence[LiveQueue], options: Options) -> None:
+    """Raise OptionError for brokers and queues that are named but do not exist."""
+    brokers = {queue.broker for queue in queues}
+    topics: dict[str, set[tuple[str, int]]] = {}
+    for queue in queues:
+        topics.setdefault(queue.topic, set()).add((queue.broker, queue.queue_id))
+    assigned: ByBroker[frozenset[int]] = options.queues or ByBroker()
+    for option, named in (
+        ("assign", assigned),
+        ("startingOffsets", options.starting.offsets),
+        ("endingOffsets", options.ending.offsets),
+    ):
+        for topic, broker, queue_ids in named:
+            if broker and broker not in brokers:
+                reason = f"no such broker has a queue; the brokers are: {listed(brokers)}"
+                raise OptionError(option, broker, reason)
+            for queue_id in sorted(queue_ids):
+                where = f"{topic}/{broker}/{queue_id}" if broker else f"{topic}/{queue_id}"
+                its = {
+                    name
+                    for name, number in topics.get(topic, ())
+                    if number == queue_id and broker in ("", name)
+                }
+                if topic in topics and not its:
+                    raise OptionError(option, where, "there is no such queue")
+                if not any(options.wants(name, topic, queue_id) for name in its):
+                    raise OptionError(option, where, "the queue is not read")

@@ -1,0 +1,207 @@
+"""Pulls ranges of queues in one task, one pull ahead of what is taken apart.
+
+There is no thread: the event loop runs while the next answer is waited for, and stands still while
+Spark works on the rows. Meanwhile the answer to the pull ahead arrives in the buffers of the
+kernel. So its time is not measured by a timer of the loop, which would count the time that Spark
+takes, but while it is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pocketmq.client.backoff import backoff, jittered
+from pocketmq.client.consumer.fetch.puller import PullStatus
+from pocketmq.client.errors import BodyError, RemotingError, RemotingTimeout
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.record_pulls import PulledRecords, RecordPuller
+from pocketmq.message.message import MessageQueue
+from pocketmq.spark.live.errors import QueueNotRead
+from pocketmq.spark.live.options import LiveOptions
+from pocketmq.spark.live.partition import LiveRange
+from pocketmq.store.scan.errors import RecordsLost
+
+log = logging.getLogger(__name__)
+
+MOST: Final = 1024
+"""Records asked for in a pull. Brokers have lower limits of their own, also of bytes."""
+_ANSWER_SECONDS: Final = 15.0
+"""How long an answer is waited for before it is asked for again."""
+_DAY: Final = 86_400.0
+_PAUSES: Final = 0.05, 2.0
+_RESET: Final = "OFFSET_RESET"
+_REMOVING: Final = "MESSAGE_WAS_REMOVING"
+
+
+class Pulled(NamedTuple):
+    """What one pull brought of a range: records from `offset` on, up to but without `next_offset`,
+    some of which may be behind the range."""
+
+    range: LiveRange
+    records: bytes
+    offset: int
+    next_offset: int
+
+
+class TaskPulls:
+    """The pulls of one task. Make it, iterate once, and close it.
+
+    Args:
+        lose: called with a number of offsets and an error for records that are gone; may raise.
+
+    Raises (while iterating):
+        QueueNotRead: a broker did not answer within the timeout, or refused.
+        OSError: a file of TLS cannot be read.
+    """
+
+    def __init__(
+        self,
+        ranges: Sequence[LiveRange],
+        options: LiveOptions,
+        lose: Callable[[int, RecordsLost], None],
+    ) -> None:
+        self._ranges = [part for part in ranges if part.start < part.stop]
+        self._options = options
+        self._lose = lose
+
+    def __iter__(self) -> Iterator[Pulled]:
+        if not self._ranges:
+            return
+        with asyncio.Runner() as runner:
+            ahead = runner.run(self._open())
+            try:
+                while (pulled := runner.run(ahead.next())) is not None:
+                    yield pulled
+            finally:
+                runner.run(ahead.close())
+
+    async def _open(self) -> _Ahead:
+        connection = self._options.connection
+        instance = ClientInstance(
+            connection.namesrv, owner="Spark source", **connection.client_options()
+        )
+        await instance.start()
+        return _Ahead(instance, self._ranges, self._options, self._lose)
+
+
+class _Ahead:
+    """One pull under way, or its answer, while the one before is worked on."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        ranges: Sequence[LiveRange],
+        options: LiveOptions,
+        lose: Callable[[int, RecordsLost], None],
+    ) -> None:
+        self._instance = instance
+        self._puller = RecordPuller(instance, options.group)
+        self._timeout = options.timeout
+        self._expression = options.expression
+        self._lose = lose
+        self._left = list(reversed(ranges))
+        self._range = self._left.pop()
+        self._offset = self._range.start
+        self._pull: asyncio.Task[PulledRecords] | None = None
+
+    async def next(self) -> Pulled | None:
+        """Return what the next pull brought; None behind the last range."""
+        while self._offset < self._range.stop or self._left:
+            if self._offset >= self._range.stop:
+                self._range = self._left.pop()
+                self._offset = self._range.start
+            part, offset = self._range, self._offset
+            answer = await self._answered()
+            next_offset = self._following(answer)
+            self._offset = next_offset
+            if answer.status is not PullStatus.FOUND:
+                continue
+            await self._begin()
+            return Pulled(part, answer.records, offset, next_offset)
+        return None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._pull is not None:
+            self._pull.cancel()
+            await asyncio.wait([self._pull])
+        await self._instance.shutdown()
+
+    async def _begin(self) -> None:
+        """Send the next pull, if there is one."""
+        part, offset = self._range, self._offset
+        if offset >= part.stop:
+            if not self._left:
+                return
+            part = self._left[-1]
+            offset = part.start
+        self._pull = self._asked(part, offset)
+        # Long enough for it to be sent; its answer is waited for later.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def _answered(self) -> PulledRecords:
+        """Return the answer to the pull at the place where the task is; ask again, with growing
+        pauses, while its broker is away."""
+        part, offset = self._range, self._offset
+        deadline = time.monotonic() + self._timeout
+        failures = 0
+        while True:
+            try:
+                return await self._one_answer(deadline)
+            except RemotingError as error:
+                failures += 1
+                pause = jittered(backoff(*_PAUSES, failures))
+                if not error.retriable or time.monotonic() + pause > deadline:
+                    raise QueueNotRead(*part[:3], offset, error) from error
+                log.info("the pull of %s at %d is tried again: %s", part, offset, error)
+                await asyncio.sleep(pause)
+                # Perhaps the broker has another address now.
+                with contextlib.suppress(RemotingError):
+                    await self._instance.routes.refresh(part.topic)
+
+    async def _one_answer(self, deadline: float) -> PulledRecords:
+        pull, self._pull = self._pull or self._asked(self._range, self._offset), None
+        left = max(deadline - time.monotonic(), 0.0)
+        done, _ = await asyncio.wait([pull], timeout=min(_ANSWER_SECONDS, left))
+        if not done:
+            pull.cancel()
+            await asyncio.wait([pull])
+            raise RemotingTimeout("the broker does not answer a pull", self._range.broker)
+        return pull.result()
+
+    def _asked(self, part: LiveRange, offset: int) -> asyncio.Task[PulledRecords]:
+        queue = MessageQueue(part.topic, part.broker, part.queue_id)
+        pull = self._puller.pull(queue, offset, self._expression, most=MOST, timeout=_DAY)
+        return asyncio.ensure_future(pull)
+
+    def _following(self, answer: PulledRecords) -> int:
+        """Return the offset where the range goes on; what lies between and is gone is lost."""
+        part, offset, following = self._range, self._offset, answer.next_offset
+        if answer.status is PullStatus.OFFSET_ILLEGAL and answer.reason == _RESET:
+            # An administrator has set the offset of the group. It does not concern this read, and
+            # the next pull is answered as it should be.
+            return offset
+        if following <= offset:
+            if answer.status in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG):
+                why = BodyError(f"the broker answers to go on at {following}", part.broker)
+                raise QueueNotRead(*part[:3], offset, why)
+            self._gone(offset, part.stop, f"the queue ends at {answer.max_offset}")
+            return part.stop
+        if answer.status is PullStatus.FOUND or (
+            answer.status is PullStatus.NO_MATCHED_MSG and answer.reason != _REMOVING
+        ):
+            return following
+        end = min(following, part.stop)
+        self._gone(offset, end, f"the broker has removed them; the next it has is {following}")
+        return following
+
+    def _gone(self, start: int, stop: int, reason: str) -> None:
+        part = self._range
+        reason = f"broker {part.broker}: {reason}"
+        self._lose(stop - start, RecordsLost(part.topic, part.queue_id, start, stop - 1, reason))

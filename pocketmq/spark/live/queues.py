@@ -1,0 +1,115 @@
+"""Where the queues of running brokers begin and end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.errors import BrokerNotFound, TopicNotExist
+from pocketmq.client.route import MASTER_ID
+from pocketmq.message.message import MessageQueue
+from pocketmq.spark.live.options import LiveOptions
+from pocketmq.store.scan.stream_offsets import StreamQueue
+
+_AT_ONCE: Final = 32
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, the last that Python knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveQueue:
+    """A queue of a broker, with records from `min_offset` up to (not including) `max_offset`."""
+
+    broker: str
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def name(self) -> StreamQueue:
+        """What it is called, whatever it holds."""
+        return StreamQueue(self.topic, self.broker, self.queue_id)
+
+
+class Brokers:
+    """The brokers of a cluster as the driver asks them. An async context manager.
+
+    Raises:
+        OSError: a file of TLS cannot be read.
+    """
+
+    def __init__(self, options: LiveOptions) -> None:
+        connection = options.connection
+        self._admin = Admin(
+            namesrv=connection.namesrv, timeout=options.timeout, **connection.client_options()
+        )
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def __aenter__(self) -> Brokers:
+        await self._admin.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._admin.shutdown()
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, RocketMQ's own included. Raises NoNameServer."""
+        return await self._admin.topics()
+
+    async def registered(self) -> frozenset[str]:
+        """Return the names of the brokers that the name server knows. Raises NoNameServer."""
+        info = await self._admin.cluster_info()
+        return frozenset(info.broker_addr_table)
+
+    async def queues(self, topics: Iterable[str]) -> list[LiveQueue]:
+        """Return the queues of topics in order, also those without messages. A topic that does not
+        exist has none.
+
+        Raises:
+            BrokerNotFound: a broker of a topic has no master now.
+            RemotingError: a broker did not answer in time, or refused.
+        """
+        found = await asyncio.gather(*map(self._of_topic, sorted(set(topics))))
+        queues = [queue for part in found for queue in part]
+        return sorted(queues, key=lambda queue: queue.name)
+
+    async def _of_topic(self, topic: str) -> list[LiveQueue]:
+        async with self._gate:
+            try:
+                route = await self._admin.topic_route(topic)
+            except TopicNotExist:
+                return []
+            for data in route.broker_datas:
+                if MASTER_ID not in data.broker_addrs:
+                    raise BrokerNotFound(
+                        data.broker_name,
+                        f"the topic {topic} is on the broker {data.broker_name}, which has no "
+                        "master now: start it, or name the queues of other brokers with the "
+                        "option assign",
+                    )
+            stats = await self._admin.topic_stats(topic)
+        return [
+            LiveQueue(
+                queue.broker_name, topic, queue.queue_id, bounds.min_offset, bounds.max_offset
+            )
+            for queue, bounds in stats.offset_table.items()
+        ]
+
+    async def stored_from(self, queues: Iterable[LiveQueue], time: int) -> dict[StreamQueue, int]:
+        """Return for each queue the offset of the first message stored at a time (ms) or later; the
+        end of the queue if there is none."""
+        # Half a millisecond more: as a float, a time may be a little less than it is.
+        half = timedelta(milliseconds=min(max(time, 0), _LAST_MS), microseconds=500)
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + half
+
+        async def ask(queue: LiveQueue) -> tuple[StreamQueue, int]:
+            async with self._gate:
+                place = MessageQueue(queue.topic, queue.broker, queue.queue_id)
+                return queue.name, await self._admin.offset_at(place, moment)
+
+        return dict(await asyncio.gather(*map(ask, queues)))

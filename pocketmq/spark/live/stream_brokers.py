@@ -1,0 +1,128 @@
+"""The running brokers that a stream reads, and where their queues end now."""
+
+from __future__ import annotations
+
+import asyncio
+import time as clock
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from pocketmq.client.errors import BrokerNotFound, RemotingError
+from pocketmq.spark.live.errors import BrokersNotRead
+from pocketmq.spark.live.options import LiveOptions
+from pocketmq.spark.live.partition import LivePartition, LiveRange
+from pocketmq.spark.live.planning import check_queues, queues_asked_for
+from pocketmq.spark.live.queues import Brokers, LiveQueue
+from pocketmq.spark.live.splitting import split
+from pocketmq.spark.options import Options
+from pocketmq.spark.slice_partition import limits_per_store
+from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
+from pocketmq.store.scan.offsets import LATEST, OffsetBounds, resolve
+from pocketmq.store.scan.stream_offsets import StreamQueue
+
+_LOOK_AGAIN_SECONDS: Final = 0.5
+
+
+class StreamBrokers:
+    """The brokers of one stream, as `StreamQueues` asks for them.
+
+    Attributes:
+        brokers: those that were registered at the last `look`.
+    """
+
+    def __init__(self, options: Options, live: LiveOptions) -> None:
+        self.brokers: frozenset[str] = frozenset()
+        self._options = options
+        self._live = live
+        self._found: dict[StreamQueue, LiveQueue] = {}
+
+    def where(self, broker: str) -> str:
+        """Return what to call a broker in an error."""
+        return f"broker {broker}"
+
+    def missing(self, broker: str) -> BrokersNotRead:
+        """Return the error for a broker that is not registered."""
+        reason = (
+            f"the stream has read from the broker {broker}, which is not registered for "
+            f"{self._live.timeout:g} s. Start it, or set failOnDataLoss to false"
+        )
+        return self._error(reason)
+
+    def check_names(self, lose: Lose) -> None:
+        """Raise OptionError for what is named but does not exist."""
+        try:
+            asyncio.run(self._check_names())
+        except RemotingError as error:
+            raise self._error(error) from error
+
+    def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
+        """Ask the brokers. A name server forgets a broker at once that is stopped, so wait for
+        those that are `expected` within the timeout.
+
+        Raises:
+            BrokersNotRead: the name servers or brokers did not answer, or refused.
+        """
+        try:
+            queues = asyncio.run(self._look(expected))
+        except RemotingError as error:
+            raise self._error(error) from error
+        # A queue without any message is not there yet, as in the files of a broker.
+        self._found = {queue.name: queue for queue in queues if queue.max_offset}
+        return {
+            name: QueueEnds(queue.min_offset, queue.max_offset, queue.max_offset)
+            for name, queue in self._found.items()
+            if self._options.wants(queue.broker, queue.topic, queue.queue_id)
+        }
+
+    def may_recover(self, broker: str) -> bool:
+        """Return False: a broker that answers has recovered."""
+        return False
+
+    def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
+        """Return for each queue the offset of the first message stored at a time (ms) or later."""
+        try:
+            return asyncio.run(self._stored_from(queues, time))
+        except RemotingError as error:
+            raise self._error(error) from error
+
+    def partitions(
+        self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
+    ) -> Iterator[LivePartition]:
+        """Split what is to be read, of queues that the last `look` found."""
+        ranges = []
+        for queue, (begin, stop) in wanted.items():
+            starting = OffsetBounds(LATEST, {queue.topic: {queue.queue_id: begin}})
+            ending = OffsetBounds(LATEST, {queue.topic: {queue.queue_id: stop}})
+            found = resolve(self._found[queue], starting, ending, lose_of(queue.broker, lose))
+            bounds = (found.start or 0, found.stop or 0)
+            ranges.append(LiveRange(queue.broker, queue.topic, queue.queue_id, *bounds))
+        yield from split(ranges, limits_per_store(self._options, 1))
+
+    async def _look(self, expected: Collection[str]) -> list[LiveQueue]:
+        deadline = clock.monotonic() + self._live.timeout
+        async with Brokers(self._live) as brokers:
+            while True:
+                self.brokers = await brokers.registered()
+                left = deadline - clock.monotonic()
+                if set(expected) <= self.brokers or left <= 0:
+                    try:
+                        return await queues_asked_for(brokers, self._options)
+                    except BrokerNotFound:  # its master is away, and a replica is not
+                        if left <= 0:
+                            raise
+                await asyncio.sleep(min(_LOOK_AGAIN_SECONDS, max(left, 0)))
+
+    async def _check_names(self) -> None:
+        async with Brokers(self._live) as brokers:
+            await check_queues(
+                brokers, await queues_asked_for(brokers, self._options), self._options
+            )
+
+    async def _stored_from(
+        self, queues: Iterable[StreamQueue], time: int
+    ) -> Mapping[StreamQueue, int]:
+        async with Brokers(self._live) as brokers:
+            return await brokers.stored_from([self._found[queue] for queue in queues], time)
+
+    def _error(self, why: object) -> BrokersNotRead:
+        return BrokersNotRead(self._live.connection.namesrv, "cannot look at the queues", why)

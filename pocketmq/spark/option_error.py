@@ -1,0 +1,64 @@
+"""The error for an option, and the names of options.
+
+No error shows the value of an option that is a secret, or may have been meant as one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+SECURITY_NAMES: Final = (
+    "accessKey",
+    "secretKey",
+    "securityToken",
+    "tls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+)
+"""The options that say how to be let in by brokers and name servers; see `connection_options`."""
+_SECRET: Final = re.compile("secret|token|password|access.?key", re.IGNORECASE)
+
+
+class OptionError(ValueError):
+    """An option with a value that cannot be meant, or one that does not exist."""
+
+    def __init__(self, name: str, value: str, wanted: str) -> None:
+        super().__init__(f"option {name} = {value!r}: {wanted}")
+        self.name = name
+        self.value = value
+
+
+def shown(name: str, value: str, wanted: str) -> OptionError:
+    """Return the error for an option, without its value if that is, or may have been meant as, a
+    secret."""
+    return OptionError(name, "(hidden)" if _SECRET.search(name) else value, wanted)
+
+
+def by_proper_name(
+    options: Mapping[str, str],
+    names: Sequence[str],
+    error: Callable[[str, str, str], OptionError],
+    kind: str = "option",
+) -> dict[str, str]:
+    """Return the options by their proper names. Raises `error`(name, value, wanted) for one that is
+    not among `names`; `kind` says what it is not."""
+    proper = {name.lower(): name for name in names}
+    known = {}
+    for name, value in options.items():
+        if name.lower() not in proper:
+            near = nearest(name, names)
+            hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
+            raise error(name, value, f"there is no such {kind}; {hint}")
+        known[proper[name.lower()]] = value
+    return known
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that was probably meant; None if none is like it."""
+    by_lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else None

@@ -1,0 +1,199 @@
+"""Makes Arrow record batches of records that a broker has sent, as it stores them.
+
+They are taken apart as those of files are (`reader`), so they give the same rows. What differs is
+how records are found: they lie one after another, and no consume queue says what they should be.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pocketmq.message import properties as names
+from pocketmq.message.record import MIN_RECORD
+from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
+from pocketmq.store.scan.columns import ALL_COLUMNS, Block
+from pocketmq.store.scan.errors import PulledCorrupt
+from pocketmq.store.scan.gather import Places
+from pocketmq.store.scan.heads import Heads
+from pocketmq.store.scan.queue_slice import Rows
+from pocketmq.store.scan.segments import ByteArray
+from pocketmq.store.scan.selection import ALL_RECORDS, Selection
+
+_SIZE: Final = struct.Struct(">i")
+
+
+class PulledQueue(NamedTuple):
+    """The queue that records come from."""
+
+    broker: str
+    topic: str
+    queue_id: int
+
+
+class PulledReader:
+    """Makes record batches of records.
+
+    Args:
+        columns: names of columns, in the order wanted.
+        lose: called with a number and an error for records that are corrupt; may raise.
+        selection: which records.
+        tags: those that are wanted, None for all. (Brokers compare hashes of tags.)
+        decompress: whether bodies are given decompressed.
+        most_inflated: bytes of decompressed bodies in one batch, unless a single body has more.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        lose: Callable[[int, PulledCorrupt], None],
+        *,
+        selection: Selection = ALL_RECORDS,
+        tags: frozenset[str] | None = None,
+        decompress: bool = True,
+        most_inflated: int = MAX_INFLATED,
+    ) -> None:
+        self._columns = list(columns)
+        self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
+        self._lose = lose
+        self._selection = selection
+        self._tags = None if tags is None else pa.array(sorted(tags), pa.string())
+        self._decompress = decompress
+        self._most_inflated = most_inflated
+        self._with_bodies = "body" in self._columns
+
+    def read(
+        self, queue: PulledQueue, answers: Sequence[bytes], start: int, stop: int
+    ) -> Iterator[Any]:
+        """Return the records with queue offsets in [start, stop) as `pyarrow.RecordBatch`es.
+
+        Args:
+            answers: records of the queue, one after another and in order.
+        """
+        buffers: list[ByteArray] = [np.frombuffer(answer, np.uint8) for answer in answers]
+        buffer: list[int] = []
+        offset: list[int] = []
+        length: list[int] = []
+        for number, answer in enumerate(answers):
+            found, whole = _split(answer, offset, length)
+            buffer += [number] * found
+            if not whole:
+                reason = "an answer of the broker does not consist of records"
+                self._lose(1, PulledCorrupt(*queue, start, reason))
+        if not offset:
+            return
+        places = Places(
+            buffers, np.array(buffer, np.intp), np.array(offset, np.int64), np.array(length)
+        )
+        for block in self._blocks(queue, places, start, stop):
+            yield pa.RecordBatch.from_arrays(
+                [block.column(name) for name in self._columns], schema=self._schema
+            )
+
+    def _blocks(
+        self, queue: PulledQueue, records: Places, start: int, stop: int
+    ) -> Iterator[Block]:
+        """Return the records in one block, or in several when they inflate to a lot."""
+        try:
+            block = self._block(queue, records, start, stop)
+        except TooLarge:
+            half = len(records.offset) // 2
+            yield from self._blocks(queue, records.rows(np.arange(half)), start, stop)
+            rest = np.arange(half, len(records.offset))
+            yield from self._blocks(queue, records.rows(rest), start, stop)
+        else:
+            if len(block):
+                yield block
+
+    def _block(self, queue: PulledQueue, records: Places, start: int, stop: int) -> Block:
+        heads = Heads(records)
+        fields, bodies, texts = heads.fields, heads.body, heads.properties
+        losses: list[tuple[int, PulledCorrupt]] = []
+        good = heads.good & (fields["queue_id"] == queue.queue_id)
+        offset = fields["queue_offset"].astype(np.int64)
+        # An official broker that reads ahead in its files may begin before what was asked for.
+        wanted = (offset >= start) & (offset < stop)
+        if not good.all():
+            first = int(offset[good][0]) if good.any() else start
+            reason = "the broker sent something that is no record of this queue"
+            losses.append((int((~good).sum()), PulledCorrupt(*queue, first, reason)))
+        wanted &= good
+        rows = Rows(
+            offset,
+            fields["physical_offset"].astype(np.int64),
+            fields["size"].astype(np.int64),
+            None,
+        )
+        for mask in (self._selection.offsets(rows), self._selection.heads(fields)):
+            if mask is not None:
+                wanted &= mask
+        if not wanted.all():
+            fields, bodies, texts, offset = _chosen(wanted, fields, bodies, texts, offset)
+        block = self._of(queue, offset, fields, texts)
+        if self._tags is not None:
+            tagged = pc.is_in(block.properties.column(names.TAGS), value_set=self._tags)
+            mask = tagged.to_numpy(zero_copy_only=False)
+            if not mask.all():
+                fields, bodies, texts, offset = _chosen(mask, fields, bodies, texts, offset)
+                block = self._of(queue, offset, fields, texts)
+        if self._with_bodies:
+            read = read_bodies(
+                bodies, fields, inflate=self._decompress, most_inflated=self._most_inflated
+            )
+            block.bodies = read.values
+            if read.broken.any():
+                row = int(np.argmax(read.broken))
+                reason = read.reasons.get(row, "the body does not fit its CRC")
+                error = PulledCorrupt(*queue, int(offset[row]), reason)
+                losses.append((int(read.broken.sum()), error))
+                block = block.without(read.broken)
+        # Only now: a block that is too large is made again in halves.
+        for loss in losses:
+            self._lose(*loss)
+        return block
+
+    def _of(
+        self, queue: PulledQueue, offset: npt.NDArray[np.int64], fields: Any, texts: Places
+    ) -> Block:
+        return Block(
+            queue.broker,
+            queue.topic,
+            queue.queue_id,
+            offset,
+            fields,
+            texts,
+            decompress=self._decompress,
+        )
+
+
+def _split(answer: bytes, offset: list[int], length: list[int]) -> tuple[int, bool]:
+    """Append where the records of an answer begin, and their sizes. Return how many there are, and
+    whether they are all there is."""
+    at, end, count = 0, len(answer), 0
+    size_at = _SIZE.unpack_from
+    while end - at >= MIN_RECORD:
+        (size,) = size_at(answer, at)
+        if size < MIN_RECORD or size > end - at:
+            return count, False
+        offset.append(at)
+        length.append(size)
+        count += 1
+        at += size
+    return count, at == end
+
+
+def _chosen(
+    mask: npt.NDArray[np.bool_],
+    fields: npt.NDArray[Any],
+    bodies: Places,
+    texts: Places,
+    offset: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[Any], Places, Places, npt.NDArray[np.int64]]:
+    number = np.flatnonzero(mask)
+    return fields[number], bodies.rows(number), texts.rows(number), offset[number]

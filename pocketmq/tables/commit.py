@@ -1,0 +1,69 @@
+"""What a table's commit says about where its messages came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pocketmq.store.scan.stream_offsets import Offsets, OffsetsError, from_json, to_json
+from pocketmq.tables.errors import TableError
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit. Each names all that the next one must know.
+
+    Attributes:
+        number: of the commit; 0 stands for a table that has none.
+        offsets: the next offset to export, by topic, broker and queue.
+        batches: the last batch of each of Spark's streaming queries, by the query's id.
+        files: names of the Parquet files that came with it, in the directory of the table ...
+        dead_letters: ... and in that of the dead letters.
+        replaced: names of the files that the first of these replace.
+        schema: the columns of a table of plain Parquet files, as base64 of Arrow's IPC format.
+    """
+
+    number: int = 0
+    offsets: dict[str, dict[str, dict[str, int]]] = {}
+    batches: dict[str, int] = {}
+    files: list[str] = []
+    dead_letters: list[str] = []
+    replaced: list[str] = []
+    schema: str = ""
+
+    @property
+    def position(self) -> Offsets:
+        """Return the offsets by queue. Raises TableError."""
+        try:
+            return from_json(self.offsets)
+        except OffsetsError as error:
+            raise TableError(f"the table's last commit is damaged: {error}") from None
+
+    def following(
+        self,
+        *,
+        files: Sequence[str] = (),
+        dead_letters: Sequence[str] = (),
+        replaced: Sequence[str] = (),
+        position: Mapping[Any, int] | None = None,
+        batches: Mapping[str, int] | None = None,
+    ) -> Commit:
+        """Return the next commit, with what has changed."""
+        return Commit(
+            number=self.number + 1,
+            offsets=self.offsets if position is None else to_json(position),
+            batches=self.batches | dict(batches or {}),
+            files=list(files),
+            dead_letters=list(dead_letters),
+            replaced=list(replaced),
+            schema=self.schema,
+        )
+
+
+def decode(text: str | bytes, where: str) -> Commit:
+    """Return the commit that was written as JSON. Raises TableError."""
+    try:
+        return msgspec.json.decode(text, type=Commit)
+    except msgspec.MsgspecError as error:
+        raise TableError(f"{where} is damaged: {error}; restore it from a copy") from None

@@ -1,0 +1,32 @@
+"""What can be wrong with a table, with a schema of bodies, and with a body."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TableError(Exception):
+    """A table that cannot be read or written; the text says why, and what to do."""
+
+
+class TableBusy(TableError):
+    """Another process is writing to the table."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"another process is writing to the table {directory}; wait until it has ended"
+        )
+
+
+class BodySchemaError(ValueError):
+    """A schema of bodies that cannot be used; the text has the place and what is allowed."""
+
+
+class UndecodableBody(Exception):
+    """A message whose body is not what the schema says, where that is to end the export."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(
+            f"the body of {message} cannot be decoded: {reason}; write such messages to the dead "
+            "letters with --on-error dead-letter, or leave them out with --on-error skip"
+        )

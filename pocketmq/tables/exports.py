@@ -1,0 +1,107 @@
+"""Brings what is new in stores into a table, from where the table's last commit ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pocketmq.store.scan.columns import ALL_COLUMNS
+from pocketmq.tables.body_decoder import BodyDecoder
+from pocketmq.tables.message_source import NewMessages
+from pocketmq.tables.table import Table
+from pocketmq.tables.table_writer import OnError, TableWriter, table_schema
+
+#: What a dead letter always has, so that its message is found again.
+_PLACE: Final = ("topic", "queueId", "brokerName", "queueOffset")
+FILE_BYTES: Final = 128 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Exported:
+    """What an export has done so far. `stored` counts the messages that were there to export."""
+
+    stored: int = 0
+    messages: int = 0
+    dead_letters: int = 0
+    skipped: int = 0
+    lost: int = 0
+    commits: int = 0
+    files: int = 0
+
+
+def export(
+    table: Table,
+    stores: Sequence[Path],
+    *,
+    topics: Sequence[str] | None = None,
+    columns: tuple[str, ...],
+    decoder: BodyDecoder | None = None,
+    on_error: OnError = "dead-letter",
+    compression: str = "zstd",
+    file_bytes: int = FILE_BYTES,
+    skip_lost: bool = False,
+    told: Callable[[Exported], None] = lambda _: None,
+) -> Exported:
+    """Bring messages into `table` that it does not have yet, each exactly once.
+
+    There is a commit for every `file_bytes` bytes of Parquet and one at the end. A process that is
+    killed loses what it has not committed, and the next export does that again.
+
+    Args:
+        told: is called after each commit.
+
+    Raises:
+        TableError, StoreError: as `NewMessages` and `Table`.
+        UndecodableBody: where `on_error` is `fail`. What is committed before stays.
+    """
+    read = _columns_to_read(columns, decoder)
+    schema = pa.schema([(name, ALL_COLUMNS[name]) for name in read])
+    position = table.last.position
+    source = NewMessages(stores, topics, read, position, skip_lost=skip_lost)
+    table.widen(table_schema(schema, columns, decoder))
+    done = Exported(stored=source.count)
+
+    def writer() -> TableWriter:
+        return TableWriter(
+            table.directory.path,
+            table.last.number + 1,
+            schema,
+            columns,
+            decoder=decoder,
+            on_error=on_error,
+            compression=compression,
+            file_bytes=file_bytes,
+        )
+
+    def commit(rows: TableWriter) -> None:
+        files, dead = rows.close()
+        table.commit(table.last.following(files=files, dead_letters=dead, position=position))
+        done.messages += rows.messages
+        done.dead_letters += rows.dead_letters
+        done.skipped += rows.skipped
+        done.files += len(files)
+        done.commits += 1
+        done.lost = source.lost
+        told(done)
+
+    open_rows = writer()
+    for queue, offset, batch in source:
+        if batch is not None:
+            open_rows.add(batch)
+        position[queue] = offset
+        if open_rows.is_full:
+            commit(open_rows)
+            open_rows = writer()
+    if position != table.last.position:
+        commit(open_rows)
+    done.lost = source.lost
+    return done
+
+
+def _columns_to_read(columns: Sequence[str], decoder: BodyDecoder | None) -> tuple[str, ...]:
+    more: Sequence[Any] = ("queueOffset",) if decoder is None else (*_PLACE, "body")
+    return (*columns, *(name for name in more if name not in columns))

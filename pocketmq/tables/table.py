@@ -1,0 +1,59 @@
+"""What an export and a streaming job need of a table, whatever its format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, get_args
+
+from pocketmq._extras import require
+from pocketmq.tables.commit import Commit
+from pocketmq.tables.table_directory import TableDirectory
+
+TableFormat = Literal["parquet", "delta"]
+TABLE_FORMATS: Final[tuple[str, ...]] = get_args(TableFormat)
+
+
+class Table(Protocol):
+    """A table that one process writes. A commit adds its files whole, or not at all."""
+
+    directory: TableDirectory
+
+    @property
+    def last(self) -> Commit:
+        """The last commit."""
+
+    def widen(self, schema: Any) -> None:
+        """Make room for rows of `schema`: new columns, and new fields of structs, are added.
+
+        Raises TableError where a column is missing or has another type.
+        """
+
+    def commit(self, commit: Commit) -> None:
+        """Add the staged files that `commit` names, and keep what it says.
+
+        Raises TableError.
+        """
+
+    def compact(self, target: int) -> int:
+        """Join small files to files of about `target` bytes; return how many were joined."""
+
+    def close(self) -> None:
+        """Let other processes write."""
+
+
+def open_table(path: Path, format: TableFormat) -> Table:
+    """Open the table in a directory, which is made when it does not exist.
+
+    Raises:
+        TableBusy, TableError: another process writes to it; it is not a table of this format.
+        MissingExtra: Delta needs `pocketmq[tables]`.
+        OSError: the directory cannot be made or written to.
+    """
+    if format == "delta":
+        require("tables", "the format delta")
+        from pocketmq.tables.delta_table import DeltaTable
+
+        return DeltaTable(path)
+    from pocketmq.tables.parquet_table import ParquetTable
+
+    return ParquetTable(path)

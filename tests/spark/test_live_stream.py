@@ -1,0 +1,171 @@
+"""Streams over running brokers, as Spark's workers call them, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from pocketmq.message.message import Message
+from pocketmq.sync import Producer
+from pocketmq.testing import RocketMQ
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from pocketmq.spark.live.errors import BrokersNotRead
+from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.source import RocketMQDataSource
+from pocketmq.spark.stream_reader import RocketMQStreamReader
+from pocketmq.store.scan.errors import RecordsLost
+
+SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("queueOffset", LongType()),
+        StructField("body", BinaryType()),
+    ]
+)
+Offsets = dict[str, Any]
+
+
+def stream(options: dict[str, str]) -> RocketMQStreamReader:
+    source = RocketMQDataSource({"startingOffsets": "earliest", **options})
+    reader = source.streamReader(SCHEMA)
+    assert isinstance(reader, RocketMQStreamReader), reader.initialOffset()
+    return reader
+
+
+def live(server: RocketMQ, **options: str) -> RocketMQStreamReader:
+    return stream({"namesrv": server.namesrv, **options})
+
+
+def send(server: RocketMQ, count: int, topic: str = "T") -> None:
+    with Producer("tests", namesrv=server.namesrv) as producer:
+        producer.send_batch([Message(topic, b"-") for _ in range(count)])
+
+
+def at(offset: int, topic: str = "T", broker: str = "broker-a") -> Offsets:
+    return {topic: {broker: {"0": offset}}}
+
+
+def latest(reader: RocketMQStreamReader, start: Offsets) -> Offsets:
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+def read(reader: RocketMQStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int]]:
+    return sorted(
+        (row["topic"], row["queueOffset"])
+        for partition in pickle.loads(pickle.dumps(reader.partitions(start, end)))
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    )
+
+
+def rows(offsets: range, topic: str = "T") -> list[tuple[str, int]]:
+    return [(topic, offset) for offset in offsets]
+
+
+@pytest.fixture
+def server(rocketmq: RocketMQ) -> RocketMQ:
+    """A broker with the topics T, which has 5 messages in its one queue, and New without any."""
+    for topic in ("T", "New"):
+        rocketmq.sync.create_topic(topic, queues=1)
+    send(rocketmq, 5)
+    return rocketmq
+
+
+def test_a_query_reads_what_is_there_and_then_what_comes(server: RocketMQ) -> None:
+    reader = live(server)
+    start = reader.initialOffset()
+    assert start == at(0)
+    end = latest(reader, start)
+    assert end == at(5)
+    assert read(reader, start, end) == rows(range(5))
+    assert latest(reader, end) == end
+    send(server, 3)
+    send(server, 2, "New")
+    joined = latest(reader, end)
+    assert joined == at(8) | at(0, "New")
+    assert reader.reportLatestOffset() == at(8) | at(2, "New")
+    assert read(reader, end, joined) == rows(range(5, 8))
+    last = latest(reader, joined)
+    assert read(reader, joined, last) == rows(range(2), "New")
+
+
+def test_a_stream_moves_between_files_and_brokers(server: RocketMQ) -> None:
+    files = stream({"path": str(server.store), "readUnflushed": "true"})
+    end = latest(files, files.initialOffset())
+    send(server, 5)
+    later = latest(live(server), end)
+    assert read(live(server), end, later) == rows(range(5, 10))
+    send(server, 5)
+    assert read(files, later, latest(files, later)) == rows(range(10, 15))
+
+
+def test_where_a_new_query_begins(server: RocketMQ) -> None:
+    server.sync.advance(60)
+    between = server.clock()
+    server.sync.advance(60)
+    send(server, 5)
+
+    def begins(**options: str) -> Offsets:
+        return live(server, **options).initialOffset()
+
+    assert begins(startingOffsets="latest") == at(10)
+    assert begins(startingOffsets='{"T":{"0":3}}') == at(3)
+    assert begins(startingOffsets='{"T":{"broker-a":{"0":-1}}}') == at(10)
+    assert begins(startingTimestamp=str(between)) == at(5)
+    assert begins(startingTimestamp=str(between + 1_000_000)) == at(10)
+    with pytest.raises(RecordsLost, match="T/0: the records 10 to 10 are gone: broker broker-a"):
+        begins(startingOffsets='{"T":{"0":11}}')
+    with pytest.raises(OptionError, match="'X': no such topic"):
+        begins(subscribe="X")
+    with pytest.raises(OptionError, match="readUnflushed = 'true': cannot go with option namesrv"):
+        begins(readUnflushed="true")
+
+
+def test_limits_and_the_end_of_a_run(server: RocketMQ) -> None:
+    reader = live(server, maxOffsetsPerTrigger="2", maxRecordsPerPartition="1")
+    reader.prepareForTriggerAvailableNow()
+    position, ends = reader.initialOffset(), []
+    while (end := latest(reader, position)) != position:
+        send(server, 5)
+        send(server, 5, "New")
+        assert len(reader.partitions(position, end)) == len(read(reader, position, end))
+        ends.append(end)
+        position = end
+    assert ends == [at(2), at(4), at(5)]
+
+
+def test_offsets_that_go_backwards(server: RocketMQ, caplog: pytest.LogCaptureFixture) -> None:
+    text = r"T/0: the records 5 to 8 are gone: broker broker-a: the queue ends at 5, but the stream"
+    with pytest.raises(RecordsLost, match=text):
+        latest(live(server), at(9))
+    lenient = live(server, failOnDataLoss="false")
+    assert latest(lenient, at(9)) == at(5)
+    assert "left out 4 offsets" in caplog.text
+    with pytest.raises(RecordsLost, match="the records 5 to 8 are gone"):
+        live(server).partitions(at(1), at(9))
+    assert read(lenient, at(1), at(9)) == rows(range(1, 5))
+
+
+def test_a_broker_that_is_away(server: RocketMQ, caplog: pytest.LogCaptureFixture) -> None:
+    start = at(2) | at(2, "Elsewhere", "broker-b")
+    with pytest.raises(BrokersNotRead, match=r"from the broker broker-b, which is not registered"):
+        latest(live(server, timeout="0.1"), start)
+    lenient = live(server, timeout="0.1", failOnDataLoss="false")
+    assert latest(lenient, start) == start | at(5)
+    assert "goes on with the others" in caplog.text
+
+
+def test_a_broker_that_restarts_is_waited_for(server: RocketMQ) -> None:
+    reader = live(server)
+    end = latest(reader, at(0))
+    server.sync.restart_broker()
+    assert latest(reader, end) == end
+    send(server, 5)
+    assert read(reader, end, latest(reader, end)) == rows(range(5, 10))
