@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from pocketmq.archive.archive_files import ArchiveFiles, Chunks, PlacedChunk
-from pocketmq.archive.errors import ArchiveError, ObjectDamaged
+from pocketmq.archive.errors import NoArchive, ObjectDamaged
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import Part, read_manifest
 from pocketmq.archive.objects import Objects
@@ -34,16 +34,6 @@ from pocketmq.store.scan.snapshot import place_in
 log = logging.getLogger(__name__)
 
 _READS: Final = 8
-
-
-class NoArchive(ArchiveError):
-    """A URL under which there is no archive."""
-
-    def __init__(self, shown: str) -> None:
-        super().__init__(
-            f"no archive at {shown}: there is no manifest.json in it, nor in a directory of it. "
-            "`pocketmq sync STORE URL` makes one"
-        )
 
 
 class ArchivedQueue:

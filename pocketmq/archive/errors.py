@@ -10,6 +10,16 @@ class ArchiveError(StoreError):
     """Root of all errors of archives."""
 
 
+class NoArchive(ArchiveError):
+    """A URL under which there is no archive."""
+
+    def __init__(self, shown: str) -> None:
+        super().__init__(
+            f"no archive at {shown}: there is no manifest.json in it, nor in a directory of it. "
+            "`pocketmq sync STORE URL` makes one"
+        )
+
+
 class WrongLocation(ArchiveError):
     """A URL that names no place of objects. `shown` is the URL without secrets."""
 

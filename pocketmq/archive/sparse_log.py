@@ -108,8 +108,11 @@ class SparseLog:
 
     def expect(self, physical: Int64Array, size: Int64Array) -> None:
         """Begin to read the blocks of records."""
+        self._expect(self._keys(physical, size))
+
+    def _expect(self, keys: list[tuple[int, int]]) -> None:
         missing: list[tuple[int, int]] = []
-        for key in self._keys(physical, size):
+        for key in keys:
             if key in self._blocks:
                 self._blocks.move_to_end(key)
             else:
@@ -133,9 +136,10 @@ class SparseLog:
         Raises:
             Unreachable: the archive does not answer.
         """
-        self.expect(physical, size)
+        keys = self._keys(physical, size)
+        self._expect(keys)
         bad: dict[tuple[int, int], Unreadable] = {}
-        for key in self._keys(physical, size):
+        for key in keys:
             error = self._blocks[key].exception()
             if isinstance(error, Unreadable):
                 bad[key] = error
@@ -164,13 +168,11 @@ class SparseLog:
         """Return the blocks of records, in order."""
         number, first, last = self._places(physical, size)
         found: dict[tuple[int, int], None] = {}
-        rows = zip(number.tolist(), first.tolist(), last.tolist(), strict=True)
-        before = -1, -1, -1
-        for row in rows:
-            if row == before:  # nearly always
-                continue
-            before = row
-            part, begin, end = row
+        # Most records lie in the block of the one before.
+        places = np.stack((number, first, last), axis=1)
+        new = np.ones(len(places), bool)
+        new[1:] = (places[1:] != places[:-1]).any(axis=1)
+        for part, begin, end in places[new].tolist():
             for block in range(begin, end + 1):
                 found[part, block] = None
         return list(found)

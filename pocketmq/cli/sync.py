@@ -66,16 +66,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Upload, and perhaps verify."""
-    from pocketmq.archive.errors import ObjectDamaged, Unreachable, WrongLocation
-
     try:
         return _sync(options)
-    except WrongLocation as error:
-        return complain(str(error), ExitCode.USAGE)
-    except Unreachable as error:
-        return complain(str(error), ExitCode.UNAVAILABLE)
-    except ObjectDamaged as error:
-        return complain(str(error), ExitCode.STORE_CORRUPT)
     except StoreError as error:
         return complain(str(error), exit_code_of(error))
     except OSError as error:

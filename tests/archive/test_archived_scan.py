@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.archive.archived_store import NoArchive, brokers_under
-from pocketmq.archive.errors import ArchiveError
+from pocketmq.archive.archived_store import brokers_under
+from pocketmq.archive.errors import ArchiveError, NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import Manifest, read_manifest
 from pocketmq.archive.objects import Objects
