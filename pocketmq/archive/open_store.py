@@ -56,6 +56,8 @@ def open_store(directory: Path | str) -> StoredMessages:
         raise TypeError(f"directory is {directory!r}: need a str or a Path")
     if isinstance(directory, str) and is_remote(directory):
         return StoredMessages(directory, archives_at(Location(directory)))
+    if isinstance(directory, str):
+        directory = directory.removeprefix("file://")
     root = Path(directory).expanduser().absolute()
     if is_archive(root):
         return StoredMessages(root, archives_at(Location(str(root))))

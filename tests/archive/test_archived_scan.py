@@ -49,6 +49,7 @@ def test_an_archive_of_an_official_store_gives_the_rows_of_the_store(
     expected = rows(root, **options)
     assert expected
     assert rows(place, **options) == expected
+    assert rows(f"file://{place}", **options) == expected
     assert open_store(place).topics == open_store(root).topics
 
 
