@@ -2,6 +2,7 @@
 # pocketmq/_lazy.py reads it at run time. Names that few programs need go to a sub-module.
 
 from pocketmq._version import __version__ as __version__
+from pocketmq.archive.open_store import open_store as open_store
 from pocketmq.client.admin import Admin as Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage as ConsumedMessage
 from pocketmq.client.consumer.consumed_message import ReconsumeLater as ReconsumeLater
@@ -26,7 +27,6 @@ from pocketmq.client.producer.transaction import TransactionState as Transaction
 from pocketmq.message.message import Message as Message
 from pocketmq.message.message import MessageExt as MessageExt
 from pocketmq.message.message import MessageQueue as MessageQueue
-from pocketmq.store.open_store import open_store as open_store
 
 from . import codes as codes
 from . import embedded as embedded

@@ -50,6 +50,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Stored files": {
         "store": "look for damage in a store, and mend it",
         "export": "write the messages of a store to a Parquet file",
+        "sync": "archive a store in S3 or another place, bit by bit",
         "query": "run Spark SQL over the messages of a store",
         "spark-pack": "write pocketmq to a file for spark-submit",
     },
@@ -67,6 +68,7 @@ EXTRAS: Final = {
     "serve": "server",
     "store": "server",
     "export": "arrow",
+    "sync": "arrow",
     "query": "spark",
     "demo": "demo",
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pocketmq.message.message import MessageQueue
+from pocketmq.store.local_path import is_remote
 
 #: Where to begin reading: an end of the queues, or a store time.
 Start: TypeAlias = Literal["begin", "end"] | dt.datetime
@@ -114,6 +115,11 @@ def directory(text: str) -> Path:
             f"{text!r} is not a directory of this machine: copy or mount the store first"
         )
     return Path(text).expanduser()
+
+
+def store_or_url(text: str) -> Path | str:
+    """A directory of this machine, or the URL of archives."""
+    return text if is_remote(text) else Path(text.removeprefix("file://")).expanduser()
 
 
 def setting(text: str) -> tuple[str, str]:

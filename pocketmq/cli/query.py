@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
-from pocketmq.cli.options import count, directory
+from pocketmq.cli.options import count, store_or_url
 from pocketmq.cli.output import complain
 from pocketmq.cli.standard_files import discard_output
-from pocketmq.cli.stored_files import exit_code_of, snapshot_of
+from pocketmq.cli.stored_files import exit_code_of, stores_at
 from pocketmq.remoting.service import ExitCode
-from pocketmq.store.errors import StoreCorrupt, StoreError
+from pocketmq.store.errors import StoreError
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from pocketmq.store.scan.snapshot import StoreSnapshot
+    from pocketmq.store.scan.scanned_store import ScannedStore
 
 SHOWN_ROWS: Final = 100
 _SHOWN_CHARACTERS: Final = 60
@@ -38,9 +38,10 @@ _JSON_SHUFFLED: Final = 64
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 _DESCRIPTION: Final = (
-    "Runs Spark SQL over the files of a store as they are; no broker is needed, and one may "
-    "be writing to it. Each topic is a table; names with other characters than letters, digits and "
-    "_ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Topics whose names "
+    "Runs Spark SQL over the files of a store, or an archive of one, as they are; no broker is "
+    "needed, and one may be writing to it. Each topic is a table; names with other characters than "
+    "letters, digits and _ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. "
+    "Topics whose names "
     "differ only by upper and lower case, which Spark does not tell apart, are not available as "
     "tables. Columns: "
     "topic, queueId, brokerName, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), "
@@ -55,11 +56,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument("sql", metavar="SQL", help="one statement")
     parser.add_argument(
         "--store",
-        type=directory,
+        type=store_or_url,
         action="append",
         required=True,
         metavar="DIR",
-        help="the store of a broker; given again, the stores of several are read as one",
+        help="the store of a broker, or the URL or directory of archives (see pocketmq sync); "
+        "given again, several are read as one",
     )
     parser.add_argument(
         "--json", action="store_true", help="print a JSON object a line, not a table"
@@ -86,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         # Stores are looked at before Spark starts: that takes seconds.
-        stores = [snapshot_of(root) for root in options.store]
+        stores = [store for place in options.store for store in stores_at(place)]
         # Errors are printed here, in a line; Spark would log each with its stack before.
         log_level = "ERROR" if options.verbose else "OFF"
         spark = session("pocketmq query", config={"spark.log.level": log_level})
@@ -123,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     # The latter where rows come a partition at a time, as for JSON.
     except (PySparkException, Py4JJavaError) as error:
         text = _plain(error)
-        corrupt = text.startswith(StoreCorrupt.__name__)
+        corrupt = text.startswith(("StoreCorrupt", "ObjectDamaged"))
         return complain(text, ExitCode.STORE_CORRUPT if corrupt else ExitCode.FAILURE)
     finally:
         spark.stop()
@@ -134,12 +136,12 @@ class _EnoughSeen(Exception):
     """Nobody reads the output any more."""
 
 
-def _topics(stores: Iterable[StoreSnapshot]) -> set[str]:
+def _topics(stores: Iterable[ScannedStore]) -> set[str]:
     """The topics that have messages."""
     return {topic for store in stores for topic, _ in store.queues}
 
 
-def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
+def _bytes(stores: Iterable[ScannedStore], topic: str) -> int:
     """Of the messages of a topic as they are stored, estimated."""
     from pocketmq.store.scan.partitioning import Wanted
 
@@ -148,14 +150,14 @@ def _bytes(stores: Iterable[StoreSnapshot], topic: str) -> int:
         for queue in store.queues.values():
             if queue.topic == topic:
                 with contextlib.suppress(FileNotFoundError):  # expired since
-                    total += Wanted(queue, queue.slice(store.root)).bytes()
+                    total += Wanted(queue, queue.slice()).bytes()
     return total
 
 
 def create_views(
     spark: SparkSession,
     options: argparse.Namespace,
-    stores: Sequence[StoreSnapshot],
+    stores: Sequence[ScannedStore],
     *,
     columns: Iterable[str] | None = None,
     json_bytes: int = JSON_BYTES,
@@ -169,7 +171,6 @@ def create_views(
     `json_bytes` of messages.
     """
     from pocketmq.spark.schema import ddl_of
-    from pocketmq.store.scan.topic_table import configured_queues
 
     statement = options.sql.lower()
     everything = statement.lstrip().startswith(("show", "desc"))
@@ -178,7 +179,7 @@ def create_views(
     for topic in sorted(_topics(stores)):
         named.setdefault(topic.lower(), []).append(topic)
     stored = set(named)
-    for topic in sorted(set().union(*(configured_queues(store.root) for store in stores))):
+    for topic in sorted(set().union(*(store.configured for store in stores))):
         named.setdefault(topic.lower(), [topic])
     for name, alike in named.items():
         mentions = statement.count(name)
@@ -199,7 +200,9 @@ def create_views(
         if options.json:
             reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // json_bytes))
         # As JSON, since a directory may have a comma in its name.
-        paths = [str(root.expanduser().absolute()) for root in options.store]
+        paths = [
+            place if isinstance(place, str) else str(place.absolute()) for place in options.store
+        ]
         if columns is not None:
             reader.schema(ddl_of(columns))
         reader.option("paths", msgspec.json.encode(paths).decode())
@@ -292,7 +295,7 @@ def _shorter(text: str) -> str:
 def _plain(error: PySparkException | Py4JJavaError) -> str:
     """What Spark says in a line or two; of an error of ours in a worker, only that."""
     text = str(error)
-    ours = re.search(r"^pocketmq\.store\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
+    ours = re.search(r"^pocketmq\.(?:store|archive)\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
     if ours:
         return ours[1]
     causes = re.findall(r"^Caused by: [\w.$]+: (.*)$", text, re.MULTILINE)

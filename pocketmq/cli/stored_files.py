@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
+    from pocketmq.store.scan.scanned_store import ScannedStore
     from pocketmq.store.scan.snapshot import StoreSnapshot
 
 
@@ -30,13 +32,27 @@ def snapshot_of(root: Path) -> StoreSnapshot:
         raise UnreadableStore(error) from None
 
 
+def stores_at(place: Path | str) -> Sequence[ScannedStore]:
+    """The store in a directory, or the archives under a URL or in a directory, as they are now.
+    Raises StoreError."""
+    from pocketmq.archive.archived_store import brokers_under
+    from pocketmq.archive.location import Location, is_archive
+
+    if isinstance(place, Path) and not is_archive(place):
+        return [snapshot_of(place)]
+    return [broker.look() for broker in brokers_under(Location(str(place)))]
+
+
 def exit_code_of(error: StoreError) -> ExitCode:
     """The exit code of a command that a store ended: it is damaged, not there, or has lost what
-    was asked for."""
+    was asked for. So with an archive."""
+    from pocketmq.archive.errors import NoArchive, ObjectDamaged, Unreachable, WrongLocation
     from pocketmq.store.scan.errors import NoStore, NoTopic
 
-    if isinstance(error, StoreCorrupt):
+    if isinstance(error, StoreCorrupt | ObjectDamaged):
         return ExitCode.STORE_CORRUPT
-    if isinstance(error, NoStore | NoTopic | UnreadableStore):
+    if isinstance(error, NoStore | NoTopic | UnreadableStore | NoArchive | Unreachable):
         return ExitCode.UNAVAILABLE
+    if isinstance(error, WrongLocation):
+        return ExitCode.USAGE
     return ExitCode.FAILURE

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pocketmq.archive.archived_store import brokers_under
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
 from pocketmq.spark.option_error import OptionError
 from pocketmq.spark.options import Options
@@ -21,11 +22,12 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
 from pocketmq.store.scan.queue_listing import QueueChoice
-from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.scanned_store import ScannedStore
+from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import broker_name, configured_queues
+from pocketmq.store.scan.topic_table import broker_name
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -61,11 +63,11 @@ class RocketMQReader(DataSourceReader):
         from pocketmq.spark.live.planning import live_ranges
         from pocketmq.spark.live.splitting import split
 
-        if self._options.roots:
+        if self._options.reads_stores:
             return hybrid_partitions(
                 self._options,
                 live,
-                undisturbed(lambda: [self._snapshot(root) for root in self._options.roots]),
+                undisturbed(self._stores),
                 self._wants,
                 self._selection(),
                 self._lose,
@@ -74,20 +76,35 @@ class RocketMQReader(DataSourceReader):
         return split(ranges, limits_per_store(self._options, 1))
 
     def _planned(self) -> Sequence[InputPartition]:
-        options = self._options
-        stores = [self._snapshot(root) for root in options.roots]
+        options, stores = self._options, self._stores()
         check_names(stores, options, self._lose)
         limits = limits_per_store(options, len(stores))
         return [
-            SlicePartition(store.root, slices)
+            SlicePartition(store.files, slices)
             for store in stores
             for slices in plan(store, self._request(store.broker_name), limits, self._lose)
         ]
 
+    def _stores(self) -> list[ScannedStore]:
+        """Return all stores and archives with the queues that are asked for."""
+        stores: list[ScannedStore] = [self._snapshot(root) for root in self._options.roots]
+        for location in self._options.archives:
+            stores += [
+                broker.look(self._choice, self._left_out) for broker in brokers_under(location)
+            ]
+        return stores
+
     def _snapshot(self, root: Path) -> StoreSnapshot:
         """Return a store with the queues that are asked for."""
-        wants = self._request(broker_name(root)).wants
-        return take_snapshot(root, QueueChoice(wants, self._options.wants_topic))
+        return take_snapshot(root, self._choice(broker_name(root)))
+
+    def _choice(self, broker: str) -> QueueChoice:
+        """Return the queues of a broker that are asked for."""
+        return QueueChoice(self._request(broker).wants, self._options.wants_topic)
+
+    @property
+    def _left_out(self) -> Callable[[Unreadable], None] | None:
+        return None if self._options.fail_on_data_loss else leave_out
 
     def _request(self, broker: str) -> ScanRequest:
         """Return what is asked of the store of one broker."""
@@ -135,13 +152,18 @@ class PushdownReader(RocketMQReader):
         return rest
 
 
+def leave_out(error: Unreadable) -> None:
+    """Log that a part of an archive cannot be read."""
+    log.warning("left out a part of an archive: %s", error)
+
+
 def check_names(
-    stores: Sequence[StoreSnapshot], options: Options, lose: Callable[[int, RecordsLost], None]
+    stores: Sequence[ScannedStore], options: Options, lose: Callable[[int, RecordsLost], None]
 ) -> None:
     """Raise OptionError for brokers, topics and queues that are named but do not exist; `lose`
     records that are asked for of queues without any."""
     # A queue without messages has no files: only the broker's table tells that it is there.
-    configured = [configured_queues(store.root) for store in stores]
+    configured = [store.configured for store in stores]
     option = "subscribe" if options.topics is not None else "assign"
     for topic in sorted(options.named_topics().difference(*configured)):
         if any(store.listing.ids(topic) for store in stores):
@@ -186,7 +208,7 @@ def check_names(
                     lose(offset, RecordsLost(topic, queue_id, 0, offset - 1, reason))
 
 
-def _is_of(store: StoreSnapshot, broker: str) -> bool:
+def _is_of(store: ScannedStore, broker: str) -> bool:
     return broker in (ALL_BROKERS, store.broker_name)
 
 

@@ -39,11 +39,11 @@ def shown(name: str, value: str, wanted: str) -> OptionError:
     return OptionError(name, "(hidden)" if _SECRET.search(name) else value, wanted)
 
 
-def two_of_one(broker: str, root: Path, other: Path) -> OptionError:
+def two_of_one(broker: str, place: Path | str, other: Path | str) -> OptionError:
     """Return the error for two stores of one broker, where offsets go by the broker's name."""
     return OptionError(
         "path",
-        str(root),
+        str(place),
         f"this is a store of the broker {broker}, like {other}; offsets are kept by the broker's "
         "name, so name one of the two",
     )

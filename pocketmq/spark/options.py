@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from pocketmq.archive.errors import WrongLocation
+from pocketmq.archive.location import Location, is_archive
 from pocketmq.message.limits import is_internal_topic
 from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
 from pocketmq.spark.live.options import LIVE_NAMES, LiveOptions
 from pocketmq.spark.option_error import OptionError, by_proper_name, shown
-from pocketmq.store.local_path import ONLY_LOCAL, is_remote
+from pocketmq.store.local_path import is_remote
 from pocketmq.store.scan.offsets import EARLIEST, LATEST
 from pocketmq.store.scan.selection import Range
 
@@ -72,8 +74,8 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
 }
 _NO_STORE: Final = (
-    "the directory of a store is needed: load(DIR); or the option namesrv, to read from running "
-    "brokers"
+    "the directory of a store is needed, or the URL of an archive: load(DIR); or the option "
+    "namesrv, to read from running brokers"
 )
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 
@@ -91,7 +93,7 @@ class Options:
     """What a user asks for.
 
     Attributes:
-        roots: of the stores to read as one; none if only brokers are asked.
+        roots, archives: of the stores to read as one; none if only brokers are asked.
         live: how brokers are asked; None if only stores are read.
         topics: those subscribed by name; None when all are read that the other two allow.
         topic_pattern: topics whose whole name matches.
@@ -108,6 +110,7 @@ class Options:
     """
 
     roots: tuple[Path, ...]
+    archives: tuple[Location, ...]
     live: LiveOptions | None
     topics: frozenset[str] | None
     topic_pattern: re.Pattern[str] | None
@@ -127,6 +130,11 @@ class Options:
     max_trigger_delay: float
     read_unflushed: bool
     parallelism: int
+
+    @property
+    def reads_stores(self) -> bool:
+        """Whether any store or archive is read."""
+        return bool(self.roots or self.archives)
 
     @classmethod
     def parse(
@@ -158,8 +166,11 @@ class Options:
                 given["minOffsetsPerTrigger"],
                 f"need at most maxOffsetsPerTrigger, which is {most}",
             )
+        only_brokers = live is not None and not any(map(given.__contains__, _PATHS))
+        roots, archives = ((), ()) if only_brokers else text.stores()
         return cls(
-            roots=() if live and not any(map(given.__contains__, _PATHS)) else text.roots(),
+            roots=roots,
+            archives=archives,
             live=live,
             topics=text.topics("subscribe"),
             topic_pattern=text.pattern("subscribePattern"),
@@ -244,15 +255,21 @@ class _Reader:
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
 
-    def roots(self) -> tuple[Path, ...]:
-        """Directories, from `load(A)`, `load("A,B")`, `load(["A", "B"])` or a glob. Each
-        once, by whatever names: a store that is read twice has every message twice."""
+    def stores(self) -> tuple[tuple[Path, ...], tuple[Location, ...]]:
+        """Directories of stores, and archives, from `load(A)`, `load("A,B")`, `load(["A", "B"])` or
+        a glob. Each once, by whatever names: a store that is read twice has every message twice."""
         roots: dict[Path, Path] = {}
-        for root in self._places():
-            roots.setdefault(root.resolve(), root)
-        return tuple(roots.values())
+        archives: dict[Location, Location] = {}
+        for place in self._places():
+            if isinstance(place, Path) and is_archive(place):
+                place = Location(str(place.resolve()))
+            if isinstance(place, Path):
+                roots.setdefault(place.resolve(), place)
+            else:
+                archives.setdefault(place, place)
+        return tuple(roots.values()), tuple(archives.values())
 
-    def _places(self) -> Iterator[Path]:
+    def _places(self) -> Iterator[Path | Location]:
         name = "paths" if "path" not in self._given and "paths" in self._given else "path"
         given = self._given.get(name, "")
         places = self._json(name, list) if name == "paths" else given.split(",")
@@ -263,7 +280,8 @@ class _Reader:
             if not place:  # as a path it would be the current directory
                 raise self._error(name, "one of the directories has no name")
             if is_remote(place):
-                raise self._error(name, ONLY_LOCAL)
+                yield self._location(name, place)
+                continue
             if place.startswith("file:"):
                 place = unquote(urlsplit(place).path)
             place = str(Path(place).expanduser())
@@ -275,6 +293,12 @@ class _Reader:
             if not found:
                 raise self._error(name, f"nothing matches {place}")
             yield from found
+
+    def _location(self, name: str, url: str) -> Location:
+        try:
+            return Location(url)
+        except WrongLocation as error:
+            raise OptionError(name, error.shown, error.reason) from None
 
     def topics(self, name: str) -> frozenset[str] | None:
         if name not in self._given:

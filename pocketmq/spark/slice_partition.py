@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.options import Options
-from pocketmq.store.scan.errors import NotVisible
 from pocketmq.store.scan.offsets import LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.store_files import StoreFiles
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
 
 class SlicePartition(InputPartition):
     """Slices of queues of one store."""
 
-    def __init__(self, root: Path, slices: Sequence[QueueSlice]) -> None:
-        self.root = root
+    def __init__(self, files: StoreFiles, slices: Sequence[QueueSlice]) -> None:
+        self.files = files.needed_for(slices)
         self.slices = tuple(slices)
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{s.topic}/{s.queue_id} {s.start}..{s.stop}" for s in self.slices)
-        return f"SlicePartition({self.root}: {ranges})"
+        return f"SlicePartition({self.files}: {ranges})"
 
 
 def limits_per_store(options: Options, stores: int) -> PartitionLimits:
@@ -67,10 +66,9 @@ def read_slices(
     """
     if not isinstance(partition, SlicePartition):
         return  # what Spark makes up when there are no partitions
-    if not (partition.root / "commitlog").is_dir():
-        raise NotVisible(partition.root)
+    partition.files.check_visible()
     reader = SliceReader(
-        partition.root,
+        partition.files,
         schema.names,
         selection=selection,
         decompress=options.decompress,

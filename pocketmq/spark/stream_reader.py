@@ -272,7 +272,7 @@ def _queues(options: Options) -> StreamQueues:
     if options.live is None:
         return StreamStores(options)
     # Imported on use: reading files takes no package of the client.
-    if options.roots:
+    if options.reads_stores:
         from pocketmq.spark.live.stream_hybrid import StreamHybrid
 
         return StreamHybrid(options, options.live)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from pocketmq.spark.batch_reader import check_names
+from pocketmq.archive.archived_store import ArchivedBroker, brokers_under
+from pocketmq.spark.batch_reader import check_names, leave_out
 from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
 from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
-from pocketmq.store.scan.offsets import first_stored_from
 from pocketmq.store.scan.plan import plan
 from pocketmq.store.scan.queue_listing import QueueChoice
-from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.scanned_store import ScannedStore
+from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import StreamQueue
 from pocketmq.store.scan.topic_table import roots_by_broker
@@ -23,44 +23,60 @@ from pocketmq.store.store_lock import may_recover
 
 
 class StreamStores:
-    """The stores of one stream. Each broker has one.
+    """The stores and archives of one stream. Each broker has one.
 
     Attributes:
-        roots: by the broker's name.
         snapshots: by the broker's name, as of the last `look`.
 
     Raises:
-        OptionError: two stores have the same broker.
+        OptionError: two have the same broker.
+        NoArchive: there is no archive under a URL.
+        ArchiveError: an archive cannot be read.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self.roots = roots_by_broker(options.roots, two_of_one)
-        self.snapshots: dict[str, StoreSnapshot] = {}
-        self._followed = {name: self._follow(name, root) for name, root in self.roots.items()}
+        self._places = {name: str(root) for name, root in self.roots.items()}
+        self._looks: dict[str, Callable[[], ScannedStore]] = {
+            name: FollowedStore(root, self._choice(name)).look for name, root in self.roots.items()
+        }
+        self.snapshots: dict[str, ScannedStore] = {}
+        for location in options.archives:
+            for archive in brokers_under(location):
+                self._add(archive, archive.look(self._choice, self._left_out).broker_name)
 
-    def _follow(self, broker: str, root: Path) -> FollowedStore:
+    def _add(self, archive: ArchivedBroker, name: str) -> None:
+        if name in self._places:
+            raise two_of_one(name, archive.shown, self._places[name])
+        self._places[name] = archive.shown
+        self._looks[name] = lambda: archive.look(self._choice, self._left_out)
+
+    def _choice(self, broker: str) -> QueueChoice:
         options = self._options
-        choice = QueueChoice(
+        return QueueChoice(
             lambda topic, queue_id: options.wants(broker, topic, queue_id), options.wants_topic
         )
-        return FollowedStore(root, choice)
+
+    @property
+    def _left_out(self) -> Callable[[Unreadable], None] | None:
+        return None if self._options.fail_on_data_loss else leave_out
 
     @property
     def brokers(self) -> Collection[str]:
         """The brokers whose stores these are."""
-        return self.roots.keys()
+        return self._places.keys()
 
     def where(self, broker: str) -> str:
         """Return what to call a broker in an error."""
-        root = self.roots.get(broker)
-        return f"broker {broker}" if root is None else f"broker {broker} ({root})"
+        place = self._places.get(broker)
+        return f"broker {broker}" if place is None else f"broker {broker} ({place})"
 
     def missing(self, broker: str) -> OptionError:
         """Return the error for a broker whose store is none of these."""
         return OptionError(
             "path",
-            ",".join(map(str, self._options.roots)),
+            ",".join(map(str, (*self._options.roots, *self._options.archives))),
             f"the stream has read from the broker {broker}, and none of the stores is its; add its "
             "store, or set failOnDataLoss to false",
         )
@@ -72,24 +88,29 @@ class StreamStores:
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
         """Take a snapshot of every store; return the queues that the options ask for.
 
-        `expected` makes no difference: a store is there, or not. Raises NoStore.
+        `expected` makes no difference: a store is there, or not. Raises NoStore, ArchiveError.
         """
-        self.snapshots = {
-            broker: undisturbed(store.look) for broker, store in self._followed.items()
-        }
+        self.snapshots = {broker: undisturbed(look) for broker, look in self._looks.items()}
         return {
             queue: ends for broker in self.snapshots for queue, ends in self._ends(broker).items()
         }
 
     def _ends(self, broker: str) -> dict[StreamQueue, QueueEnds]:
         store = self.snapshots[broker]
-        flushed = FlushedEnds(store)
+        offered = {name: queue.max_offset for name, queue in store.queues.items()}
+        # What is archived was flushed before.
+        if isinstance(store, StoreSnapshot) and not self._options.read_unflushed:
+            flushed = FlushedEnds(store)
+            offered = {
+                name: flushed.of(queue)
+                for name, queue in store.queues.items()
+                if self._options.wants(broker, *name)
+            }
         ends = {}
         for (topic, queue_id), queue in sorted(store.queues.items()):
             if self._options.wants(broker, topic, queue_id):
-                stored = queue.max_offset
-                offered = stored if self._options.read_unflushed else flushed.of(queue)
-                found = QueueEnds(queue.min_offset, offered, stored)
+                end = offered[topic, queue_id]
+                found = QueueEnds(queue.min_offset, end, queue.max_offset)
                 ends[StreamQueue(topic, broker, queue_id)] = found
         return ends
 
@@ -104,7 +125,7 @@ class StreamStores:
         for queue in queues:
             store = self.snapshots[queue.broker]
             snapshot = store.queues[queue.topic, queue.queue_id]
-            found[queue] = first_stored_from(store, snapshot, time)
+            found[queue] = store.first_stored_from(snapshot, time)
         return found
 
     def partitions(
@@ -118,4 +139,4 @@ class StreamStores:
         for broker, spans in by_broker.items():
             store = self.snapshots[broker]
             for slices in plan(store, request_of(spans), limits, lose_of(broker, lose)):
-                yield SlicePartition(store.root, slices)
+                yield SlicePartition(store.files, slices)

@@ -29,7 +29,7 @@ class StoreLocked(StoreError):
 class StoreCorrupt(StoreError):
     """Data that must be whole is not. `path` and `offset` (bytes within the file) say where."""
 
-    def __init__(self, path: Path, offset: int, reason: str) -> None:
+    def __init__(self, path: Path | str, offset: int, reason: str) -> None:
         super().__init__(f"{path} at byte {offset}: {reason}")
         self.path = path
         self.offset = offset

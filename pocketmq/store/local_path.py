@@ -1,4 +1,4 @@
-"""Paths that users give: a store must be on a local or mounted file system."""
+"""Paths that users give: directories, or URLs of archives."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 from typing import Final
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
-#: To be said of a path for which `is_remote` is true.
-ONLY_LOCAL: Final = "only local paths can be read; copy the store to a disk or mount it"
 
 
 def is_remote(path: str) -> bool:

@@ -17,6 +17,7 @@ from pocketmq.store.scan.query import application_topics, listed, topics_of
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue
 from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import roots_by_broker
@@ -105,7 +106,9 @@ class NewMessages:
         for broker, (root, parts, moved) in self._plans.items():
             for queue, offset in moved.items():
                 yield Progress(queue, offset, None)
-            reader = SliceReader(root, self._columns, fail_on_data_loss=not self._skip_lost)
+            reader = SliceReader(
+                LocalFiles(root), self._columns, fail_on_data_loss=not self._skip_lost
+            )
             for part in parts:
                 queue = StreamQueue(part.topic, broker, part.queue_id)
                 for batch in reader.read(part):

@@ -11,7 +11,7 @@ import pytest
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoStore, NotVisible, RecordsLost
-from pocketmq.store.scan.segments import Mappings, Segment
+from pocketmq.store.scan.segments import MappedSegment, Mappings
 from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
 
 pytest.importorskip("pyspark")
@@ -326,7 +326,7 @@ def test_files_that_go_while_partitions_are_planned(
     first = min((root / "commitlog").iterdir())
     map_file = Mappings.bytes_of
 
-    def bytes_of(self: Mappings, segment: Segment) -> Any:
+    def bytes_of(self: Mappings, segment: MappedSegment) -> Any:
         if segment.path == first:
             first.unlink(missing_ok=True)
         return map_file(self, segment)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from pocketmq.message.message import Message
 from pocketmq.sync import Producer
 from pocketmq.testing import RocketMQ
+from tests.spark.kept_history import kept
 from tests.store.made_store import comparable, rows_of
 
 pytest.importorskip("pyspark")
@@ -254,17 +254,18 @@ def test_a_broker_that_refuses_is_not_asked_again(rocketmq: RocketMQ) -> None:
         rows_of(reader.read(partitions[0]))
 
 
-def test_files_and_brokers_together(rocketmq: RocketMQ, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["copy", "archive"])
+def test_files_and_brokers_together(rocketmq: RocketMQ, tmp_path: Path, kind: str) -> None:
     rocketmq.sync.create_topic("T", queues=2)
     send(rocketmq, 300)
-    shutil.copytree(rocketmq.store, tmp_path / "copy")
+    rocketmq.sync.restart_broker()  # only what is flushed is archived
+    path = kept(rocketmq.store, tmp_path, kind)
     rocketmq.sync.advance(1000)
     middle = rocketmq.clock()
     rocketmq.sync.advance(1000)
     send(rocketmq, 200)
     send(rocketmq, 50, "New")
     expected = of_files(rocketmq)
-    path = str(tmp_path / "copy")
     asked = source(rocketmq, path=path)
     partitions = asked.reader(BODY).partitions()
     of_brokers = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.spark.stream_reader import RocketMQStreamReader
 from pocketmq.store.scan.errors import RecordsLost
+from tests.spark.kept_history import kept
 
 SCHEMA = StructType(
     [
@@ -110,13 +110,14 @@ def test_a_stream_moves_between_files_and_brokers(server: RocketMQ) -> None:
     assert read(files, later, latest(files, later)) == rows(range(10, 15))
 
 
-@pytest.fixture
-def history(server: RocketMQ, tmp_path: Path) -> str:
-    """A copy of the store with the first 5 messages of T. Then the broker gets 5 more."""
-    shutil.copytree(server.store, tmp_path / "copy")
+@pytest.fixture(params=["copy", "archive"])
+def history(server: RocketMQ, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The store with the first 5 messages of T, elsewhere. Then the broker gets 5 more."""
+    server.sync.restart_broker()  # only what is flushed is archived
+    place = kept(server.store, tmp_path, request.param)
     server.sync.advance(60)
     send(server, 5)
-    return str(tmp_path / "copy")
+    return place
 
 
 def test_history_from_files_and_the_rest_from_brokers(server: RocketMQ, history: str) -> None:

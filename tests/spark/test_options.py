@@ -200,10 +200,13 @@ def test_a_directory_with_a_wildcard_in_its_name(tmp_path: Path) -> None:
     assert Options.parse({"path": f"{tmp_path}/store[0-9]"}).roots == (tmp_path / "store1",)
 
 
-@pytest.mark.parametrize("path", ["s3a://bucket/store", "hdfs://host/store, /store", "S3://b/*"])
-def test_only_local_paths_are_read(path: str) -> None:
-    with pytest.raises(OptionError, match="only local paths can be read; copy the store to a disk"):
-        parse(path=path)
+def test_urls_name_archives() -> None:
+    options = parse(path="s3a://bucket/a, /store, S3A://bucket/a/")
+    assert options.roots == (Path("/store"),)
+    assert [str(archive) for archive in options.archives] == ["s3a://bucket/a"]
+    with pytest.raises(OptionError, match="names no bucket") as raised:
+        parse(path="s3:///a?secret=hush")
+    assert "hush" not in str(raised.value)
 
 
 def streamed(**options: str) -> Options:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from pocketmq.archive.open_store import open_store
 from pocketmq.store.errors import StoreClosed, StoreCorrupt
-from pocketmq.store.open_store import open_store
 from tests.store.conftest import StoreBench
 from tests.store.made_store import (
     NOW,
@@ -200,8 +200,6 @@ def test_no_store(orders: Path, tmp_path: Path) -> None:
     file = orders / "commitlog" / f"{0:020d}"
     with pytest.raises(NoStore, match="it is a file"):
         open_store(file)
-    with pytest.raises(ValueError, match="'s3a://bucket/store': only local paths can be read"):
-        open_store("s3a://bucket/store")
     with pytest.raises(TypeError, match="directory is None"):
         open_store(None)  # type: ignore[arg-type]
 
@@ -249,7 +247,7 @@ def test_without_pyarrow_the_error_says_what_to_install() -> None:
     program = (
         "import sys\n"
         "sys.modules['pyarrow'] = None\n"
-        "from pocketmq.store.open_store import open_store\n"
+        "from pocketmq.archive.open_store import open_store\n"
         "open_store('.')\n"
     )
     ended = subprocess.run(

@@ -21,12 +21,11 @@ from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
 from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.offsets import CLOCK_STEP_MS, first_stored_from
+from pocketmq.store.scan.offsets import CLOCK_STEP_MS
 from pocketmq.store.scan.plan import plan
+from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import StreamQueue
-from pocketmq.store.scan.topic_table import roots_by_broker
 
 Span = tuple[int, int]
 Wants = Callable[[str, str, int], bool]
@@ -35,7 +34,7 @@ Wants = Callable[[str, str, int], bool]
 def hybrid_partitions(
     options: Options,
     live: LiveOptions,
-    stores: Sequence[StoreSnapshot],
+    stores: Sequence[ScannedStore],
     wants: Wants,
     selection: Selection,
     lose: Lose,
@@ -47,8 +46,11 @@ def hybrid_partitions(
 
     Raises what `live_ranges` raises; OptionError also for two stores of one broker.
     """
-    roots_by_broker([store.root for store in stores], two_of_one)
-    of_broker = {store.broker_name: store for store in stores}
+    of_broker: dict[str, ScannedStore] = {}
+    for store in stores:
+        other = of_broker.setdefault(store.broker_name, store)
+        if other is not store:
+            raise two_of_one(store.broker_name, str(store.files), str(other.files))
     times = selection.store_timestamp
     seen = look(options, live, wants, times)
     known = together(seen.queues, of_broker)
@@ -74,7 +76,7 @@ def hybrid_partitions(
         ]
     limits = limits_per_store(options, max(len(from_files) + bool(from_brokers), 1))
     partitions: list[InputPartition] = [
-        SlicePartition(of_broker[broker].root, slices)
+        SlicePartition(of_broker[broker].files, slices)
         for broker, spans in from_files.items()
         for slices in plan(of_broker[broker], request_of(spans), limits, named_loss(broker, lose))
     ]
@@ -101,7 +103,7 @@ def check_together(known: Mapping[StreamQueue, LiveQueue], options: Options) -> 
 
 
 def together(
-    queues: Iterable[LiveQueue], stores: Mapping[str, StoreSnapshot]
+    queues: Iterable[LiveQueue], stores: Mapping[str, ScannedStore]
 ) -> dict[StreamQueue, LiveQueue]:
     """Return the queues with what brokers and files have of them, taken together."""
     known = {queue.name: queue for queue in queues}
@@ -120,7 +122,7 @@ def together(
     return known
 
 
-def _held(name: StreamQueue, stores: Mapping[str, StoreSnapshot]) -> Span:
+def _held(name: StreamQueue, stores: Mapping[str, ScannedStore]) -> Span:
     """Return what files have of a queue."""
     store = stores.get(name.broker)
     found = None if store is None else store.queues.get((name.topic, name.queue_id))
@@ -131,7 +133,7 @@ def _stored_from(
     name: StreamQueue,
     time: int | None,
     step: int,
-    stores: Mapping[str, StoreSnapshot],
+    stores: Mapping[str, ScannedStore],
     seen: Seen,
     at_brokers: dict[StreamQueue, int],
 ) -> int | None:
@@ -141,7 +143,7 @@ def _stored_from(
     first, end = _held(name, stores)
     if first < end:
         store = stores[name.broker]
-        at = first_stored_from(store, store.queues[name.topic, name.queue_id], time + step)
+        at = store.first_stored_from(store.queues[name.topic, name.queue_id], time + step)
         older = any(q.name == name and q.min_offset < first for q in seen.queues)
         if at < end and not (older and at == first):
             return at

@@ -79,7 +79,7 @@ async def _look(options: Options, live: LiveOptions, wants: Wants, times: Range)
     ends: dict[StreamQueue, int] = {}
     async with Brokers(live) as brokers:
         queues = await queues_asked_for(brokers, options)
-        if not options.roots:
+        if not options.reads_stores:
             await check_topics(brokers, queues, options)
         wanted = [queue for queue in queues if wants(queue.broker, queue.topic, queue.queue_id)]
         if times.start is not None:

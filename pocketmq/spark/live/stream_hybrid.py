@@ -68,9 +68,9 @@ class StreamHybrid:
         Raises what the `look`s of both raise.
         """
         self._held = self._stores.look()
-        waited_for = {*expected, *(self._stores.roots.keys() - self._away)}
+        waited_for = {*expected, *(set(self._stores.brokers) - self._away)}
         self._asked = self._brokers.look(waited_for)
-        away = self._stores.roots.keys() - self._brokers.brokers
+        away = set(self._stores.brokers) - self._brokers.brokers
         for broker in sorted(away - self._away):
             if self._options.fail_on_data_loss:
                 raise self.missing(broker)

@@ -145,8 +145,8 @@ class QueueDump:
     def __iter__(self) -> Iterator[Record | Unreadable]:
         """A record shares the mapping of its file. Raises OSError."""
         lost: list[RecordsLost] = []
-        part = self._queue.slice(self._store.root).cut(*self._span)
-        for rows in part.rows(lambda _, error: lost.append(error)):
+        part = self._queue.slice().cut(*self._span)
+        for rows in part.rows(self._queue.segments, lambda _, error: lost.append(error)):
             yield from map(_of_loss, lost)
             lost.clear()
             yield from self._of_rows(rows)

@@ -24,6 +24,7 @@ from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.tail import take_snapshot
 
 __all__ = ["ALL_COLUMNS", "COLUMNS", "ScanRequest", "scan"]
@@ -51,7 +52,7 @@ def scan(
         lambda: plan(take_snapshot(root, QueueChoice(request.wants)), request, PartitionLimits())
     )
     # After planning, so that the reader finds every file that the plan speaks of.
-    reader = SliceReader(root, columns, selection=request.selection)
+    reader = SliceReader(LocalFiles(root), columns, selection=request.selection)
     for partition in partitions:
         for part in partition:
             yield from reader.read(part)

@@ -21,7 +21,7 @@ class NoStore(StoreError):
 class NoTopic(StoreError):
     """A topic that the store does not have. `known` lists the topics that it has."""
 
-    def __init__(self, root: Path, topic: str, known: str) -> None:
+    def __init__(self, root: Path | str, topic: str, known: str) -> None:
         super().__init__(f"no topic {topic!r} in the store {root}; its topics: {known}")
         self.root = root
         self.topic = topic

@@ -12,7 +12,6 @@ power failure within the seconds after its broker was killed.
 from __future__ import annotations
 
 from pocketmq.store.log.checkpoint import FlushedUpTo, read_flushed
-from pocketmq.store.scan.offsets import first_stored_from
 from pocketmq.store.scan.snapshot import QueueSnapshot, State, StoreSnapshot
 
 
@@ -37,7 +36,7 @@ class FlushedEnds:
             return queue.max_offset
         offset, timestamp = self._flushed
         if offset is None:
-            return first_stored_from(self._store, queue, timestamp + 1)
+            return self._store.first_stored_from(queue, timestamp + 1)
         if queue.max_physical() <= offset:  # nearly always, and a search is slow
             return queue.max_offset
         return queue.first_from(offset)

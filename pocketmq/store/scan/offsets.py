@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import numpy as np
-
 from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.scanned_store import ScannedQueue, ScannedStore
 from pocketmq.store.scan.selection import Range
-from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -84,32 +82,14 @@ def resolve(
     return Range(start, max(start, min(stop, high)))
 
 
-def stored_within(store: StoreSnapshot, queue: QueueSnapshot, times: Range) -> Range:
+def stored_within(store: ScannedStore, queue: ScannedQueue, times: Range) -> Range:
     """Return a range of queue offsets outside of which no record was stored within `times` (ms)."""
     start = stop = None
     if times.start is not None:
-        start = first_stored_from(store, queue, times.start - CLOCK_STEP_MS)
+        start = store.first_stored_from(queue, times.start - CLOCK_STEP_MS)
     if times.stop is not None:
-        stop = first_stored_from(store, queue, times.stop + CLOCK_STEP_MS)
+        stop = store.first_stored_from(queue, times.stop + CLOCK_STEP_MS)
     return Range(start, stop)
-
-
-def first_stored_from(store: StoreSnapshot, queue: QueueSnapshot, timestamp: int) -> int:
-    """Return the queue offset of the first record stored at `timestamp` or later."""
-    low, high = queue.min_offset, queue.known_end
-    while low < high:
-        middle = (low + high) // 2
-        offset = queue.after_fillers(middle)
-        place = store.place(queue.entry(offset)[0]) if offset < queue.known_end else None
-        if place is None or place.store_timestamp >= timestamp:
-            high = middle
-        else:
-            low = middle + 1
-    if low < queue.known_end:
-        return low
-    tail = queue.tail
-    at = int(np.searchsorted(tail.store_timestamp, timestamp))
-    return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
 
 
 def _lost(queue: QueueBounds, first: int, last: int, reason: str) -> RecordsLost:

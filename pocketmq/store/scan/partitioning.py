@@ -16,7 +16,7 @@ import numpy as np
 
 from pocketmq.store.queue.entry_array import EntryArray
 from pocketmq.store.scan.queue_slice import FILLER_SIZE, QueueSlice
-from pocketmq.store.scan.snapshot import QueueSnapshot
+from pocketmq.store.scan.scanned_store import ScannedQueue
 
 SPLIT_BYTES: Final = 128 * 1024 * 1024
 """A partition holds about this much, unless more partitions are asked for."""
@@ -58,7 +58,7 @@ class PartitionLimits:
 class Wanted:
     """A range of a queue that is to be read."""
 
-    queue: QueueSnapshot
+    queue: ScannedQueue
     slice: QueueSlice
 
     def entry(self, number: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class Wanted:
         part = self.slice
         if part.stop > part.known_end:
             return None
-        return self.queue.last.array(part.start, part.stop)
+        return self.queue.entries(part.start, part.stop)
 
 
 def partitions(wanted: Sequence[Wanted], limits: PartitionLimits) -> list[list[QueueSlice]]:

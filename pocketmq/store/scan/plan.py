@@ -20,8 +20,8 @@ from pocketmq.store.scan.offsets import (
 )
 from pocketmq.store.scan.partitioning import PartitionLimits, Wanted, partitions
 from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
-from pocketmq.store.scan.snapshot import StoreSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ScanRequest:
 
 
 def plan(
-    store: StoreSnapshot,
+    store: ScannedStore,
     request: ScanRequest,
     limits: PartitionLimits,
     lose: Callable[[int, RecordsLost], None] = raise_loss,
@@ -56,6 +56,6 @@ def plan(
             found = resolve(queue, request.starting, request.ending, lose)
             found &= request.selection.queue_offset
             found &= stored_within(store, queue, request.selection.store_timestamp)
-            part = queue.slice(store.root).cut(found.start or 0, found.stop or 0)
+            part = queue.slice().cut(found.start or 0, found.stop or 0)
             wanted.append(Wanted(queue, part))
     return partitions(wanted, limits)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import pyarrow as pa
@@ -21,11 +20,10 @@ from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
-from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.scanned_store import ScannedStore
+from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import configured_queues, own_names
+from pocketmq.store.scan.topic_table import own_names
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +32,11 @@ _SHOWN_NAMES: Final = 20
 
 #: Topic → queue id → queue offset.
 Offsets = Mapping[str, Mapping[int, int]]
+
+
+#: Returns some stores as they are now, with the queues that are chosen. What is called with the
+#: error of each part of them that cannot be read; when None, the error is raised.
+TakeStores = Callable[[QueueChoice, Callable[[Unreadable], None] | None], Sequence[ScannedStore]]
 
 
 class QueryOptions(TypedDict, total=False):
@@ -85,43 +88,52 @@ class Query:
         self._decompress = decompress
         self._fail_on_data_loss = fail_on_data_loss
 
-    def scan(self, root: Path) -> Scan:
-        """Plan the read against the store at `root` as it is now.
+    def scan(self, take: TakeStores) -> Scan:
+        """Plan the read against some stores.
+
+        Args:
+            take: returns the stores as they are now, with the queues that are chosen.
 
         Raises:
-            NoStore, NoTopic: there is no such store, or no such topic in it.
+            NoTopic: none of the stores has such a topic.
             ValueError: an offset is given for a queue that does not exist or is not read.
             RecordsLost: an offset is given that the queue does not have.
         """
-        slices = undisturbed(lambda: self._plan(root))
-        reader = SliceReader(
-            root,
-            self._read_columns,
-            selection=self._selection,
-            decompress=self._decompress,
-            fail_on_data_loss=self._fail_on_data_loss,
-        )
-        return Scan(slices, reader, self.columns, self._tags)
+        return Scan(undisturbed(lambda: list(self._planned(take))), self.columns, self._tags)
 
-    def _plan(self, root: Path) -> list[QueueSlice]:
-        store = take_snapshot(root, QueueChoice(self._wants, self._wants_topic))
-        for topic in sorted(set(self._topics or ()) - topics_of(store)):
-            raise NoTopic(root, topic, listed(application_topics(store)))
+    def _planned(self, take: TakeStores) -> Iterator[tuple[SliceReader, list[QueueSlice]]]:
+        lose_part = None if self._fail_on_data_loss else _log_part
+        stores = take(QueueChoice(self._wants, self._wants_topic), lose_part)
+        for topic in sorted(set(self._topics or ()).difference(*map(topics_of, stores))):
+            known: set[str] = set().union(*map(application_topics, stores))
+            raise NoTopic(_names_of(stores), topic, listed(known))
         for name, bounds in (("start_offsets", self._starting), ("end_offsets", self._ending)):
             for topic, offsets in bounds.by_queue.items():
                 for queue_id in offsets:
-                    self._check_queue(store, name, topic, queue_id)
+                    self._check_queue(stores, name, topic, queue_id)
         request = ScanRequest(self._wants, self._starting, self._ending, self._selection)
         lose = raise_loss if self._fail_on_data_loss else _log_loss
-        partitions = plan(store, request, PartitionLimits(), lose)
-        return [part for partition in partitions for part in partition]
+        for store in stores:
+            for slices in plan(store, request, PartitionLimits(), lose):
+                reader = SliceReader(
+                    store.files.needed_for(slices),
+                    self._read_columns,
+                    selection=self._selection,
+                    decompress=self._decompress,
+                    fail_on_data_loss=self._fail_on_data_loss,
+                )
+                yield reader, slices
 
-    def _check_queue(self, store: StoreSnapshot, name: str, topic: str, queue_id: int) -> None:
-        if (topic, queue_id) not in store.listing:
-            queues = listed(f"{topic}/{number}" for topic, number in store.listing)
+    def _check_queue(
+        self, stores: Sequence[ScannedStore], name: str, topic: str, queue_id: int
+    ) -> None:
+        if not any((topic, queue_id) in store.listing for store in stores):
+            queues = listed(
+                f"{topic}/{number}" for store in stores for topic, number in store.listing
+            )
             raise ValueError(
                 f"{name} names the queue {topic}/{queue_id}, which has no messages in the store "
-                f"{store.root}; queues with messages: {queues}"
+                f"{_names_of(stores)}; queues with messages: {queues}"
             )
         if not self._wants(topic, queue_id):
             raise ValueError(f"{name} names the queue {topic}/{queue_id}, which is not read")
@@ -155,19 +167,17 @@ class Scan:
 
     def __init__(
         self,
-        slices: Iterable[QueueSlice],
-        reader: SliceReader,
+        parts: Iterable[tuple[SliceReader, list[QueueSlice]]],
         columns: tuple[str, ...],
         tags: tuple[str, ...] | None,
     ) -> None:
         self.schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
-        self._slices = slices
-        self._reader = reader
+        self._parts = parts
         self._tags = None if tags is None else pa.array(tags, pa.string())
 
     def __iter__(self) -> Iterator[Any]:
-        for part in self._slices:
-            for batch in self._reader.read(part):
+        for reader, part in ((reader, part) for reader, slices in self._parts for part in slices):
+            for batch in reader.read(part):
                 if self._tags is not None:
                     batch = batch.filter(pc.is_in(batch.column("tags"), self._tags))
                     batch = batch.select(self.schema.names)
@@ -175,17 +185,25 @@ class Scan:
                     yield batch
 
 
-def topics_of(store: StoreSnapshot) -> set[str]:
+def _names_of(stores: Iterable[ScannedStore]) -> str:
+    return ", ".join(str(store.files) for store in stores)
+
+
+def topics_of(store: ScannedStore) -> set[str]:
     """Return the topics that have messages, and those that the broker has listed in its file."""
-    return store.listing.topics() | configured_queues(store.root).keys()
+    return store.listing.topics() | store.configured.keys()
 
 
-def application_topics(store: StoreSnapshot) -> list[str]:
+def application_topics(store: ScannedStore) -> list[str]:
     """Return the topics that applications use or may use, sorted: those that are read when none is
     named, and those without a message that the broker did not make for itself."""
-    stored, listed = store.listing.topics(), configured_queues(store.root).keys()
+    stored, listed = store.listing.topics(), store.configured.keys()
     known = stored | (listed - own_names(listed))
     return sorted(topic for topic in known if not is_internal_topic(topic))
+
+
+def _log_part(error: Unreadable) -> None:
+    log.warning("left out a part: %s", error)
 
 
 def _log_loss(count: int, error: RecordsLost) -> None:

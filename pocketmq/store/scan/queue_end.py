@@ -67,7 +67,7 @@ class LastEntries:
 NO_ENTRIES: Final = LastEntries(0, b"")
 
 
-def last_entries(path: Path, size: int, *, gapless: bool) -> LastEntries:
+def last_entries(path: Path | str, size: int, *, gapless: bool) -> LastEntries:
     """Return the last entries of the run with which a file begins; `size` is the file's bytes.
 
     The offsets are counted from the begin of the file. In a `gapless` file nothing follows an empty
@@ -97,7 +97,7 @@ def last_entries(path: Path, size: int, *, gapless: bool) -> LastEntries:
         return LastEntries(begin + count, content[: count * UNIT])
 
 
-def next_entries(path: Path, number: int) -> bytes:
+def next_entries(path: Path | str, number: int) -> bytes:
     """Return some entries of a gapless file from the one with this number on. If they fill 4 KB,
     there may be more. Raises OSError."""
     with _opened(path) as fd:
@@ -129,7 +129,7 @@ def _data_end(fd: int, size: int) -> int:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _opened(path: Path | str) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd

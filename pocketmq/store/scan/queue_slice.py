@@ -13,10 +13,13 @@ import numpy as np
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.entry_array import EntryArray, entry_array
 from pocketmq.store.scan.errors import RecordsLost, raise_loss
-from pocketmq.store.scan.segments import Int64Array, Segment, Segments
+from pocketmq.store.scan.segments import Int64Array, Segment, Segments, Unreadable
 
 FILLER_SIZE: Final = 0x7FFFFFFF
 """Size in entries that stand for no record."""
+
+
+NO_ROWS: Final = entry_array(memoryview(b""))
 
 
 class Rows(NamedTuple):
@@ -60,14 +63,13 @@ NO_TAIL: Final = Tail(*(np.empty(0, np.int64) for _ in range(4)))
 
 @dataclass(frozen=True, slots=True)
 class QueueSlice:
-    """The records [start, stop) of one queue of the store at `root`. Small, and can be pickled.
+    """The records [start, stop) of one queue of a store. Small, and can be pickled.
 
     Attributes:
         known_end: records before this queue offset are found through the consume queue ...
         tail: ... and those from it on are here.
     """
 
-    root: Path
     topic: str
     queue_id: int
     start: int
@@ -93,29 +95,26 @@ class QueueSlice:
         start = max(start, self.start)
         stop = max(min(stop, self.stop), start)
         tail = self.tail.cut(start, stop)
-        return QueueSlice(self.root, self.topic, self.queue_id, start, stop, self.known_end, tail)
+        return QueueSlice(self.topic, self.queue_id, start, stop, self.known_end, tail)
 
-    def entry_place(self, offset: int) -> tuple[Path, int]:
-        """Return the consume-queue file, and the byte in it, of the entry of a queue offset."""
-        directory = queue_directory(self.root, self.topic, self.queue_id)
-        segment = Segments(directory).find(offset * UNIT)
-        if segment is None:
-            return directory, offset * UNIT
-        return segment.path, offset * UNIT - segment.base
+    def rows(
+        self, segments: Segments, lose: Callable[[int, RecordsLost], None] = raise_loss
+    ) -> Iterator[Rows]:
+        """Its records: one piece per part of the consume queue (`segments`), then the tail.
 
-    def rows(self, lose: Callable[[int, RecordsLost], None] = raise_loss) -> Iterator[Rows]:
-        """Its records: one piece per file of the consume queue, then the tail.
-
-        `lose` is called for each file of the consume queue that is gone; it may raise.
+        `lose` is called for each part of the consume queue that is gone or cannot be read; it may
+        raise.
         """
         start, stop = self.start, min(self.stop, self.known_end)
-        segments = Segments(queue_directory(self.root, self.topic, self.queue_id))
         while start < stop:
-            entries = _entries_from(segments, start)[: stop - start]
+            reason = f"no file in {segments.where}"
+            try:
+                entries = _entries_from(segments, start)[: stop - start]
+            except Unreadable as error:
+                entries, reason = NO_ROWS, str(error)
             if not len(entries):
                 bases = (segment.base // UNIT for segment in segments.all)
                 behind = min((base for base in bases if start < base < stop), default=stop)
-                reason = f"no file in {segments.directory}"
                 lost = RecordsLost(self.topic, self.queue_id, start, behind - 1, reason)
                 lose(behind - start, lost)
                 start = behind
@@ -137,7 +136,7 @@ def _entries_from(segments: Segments, offset: int) -> EntryArray:
     if segment is not None:
         with contextlib.suppress(FileNotFoundError):  # removed since it was listed
             return entries_of(segment)[offset - segment.base // UNIT :]
-    return entry_array(memoryview(b""))
+    return NO_ROWS
 
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:

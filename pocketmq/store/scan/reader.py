@@ -8,8 +8,8 @@ decompressed; then each column that was asked for is made, and nothing else is r
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,10 +25,10 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.gather import NO_PLACES, Places
 from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.queue_slice import QueueSlice, Rows
-from pocketmq.store.scan.segments import Segments
+from pocketmq.store.scan.segments import Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.snapshot import LIGHT_QUEUE_PREFIX
-from pocketmq.store.scan.topic_table import broker_name
+from pocketmq.store.scan.store_files import StoreFiles, entry_place
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,13 @@ BLOCK_BYTES: Final = 4 * 1024 * 1024
 _BLOCK_ROWS: Final = 16_384
 _FIRST_ROWS: Final = 256
 """The first block is small: a LIMIT is often done with it."""
+
+_AHEAD: Final = 4
+"""Blocks that are being read while an earlier one is taken apart."""
+
+_READ_SHARE: Final = 8
+"""How many times the bytes of its records a block may have to read. Records of many queues lie
+between each other, and small blocks are slow to take apart."""
 
 _NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
@@ -46,7 +53,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 class SliceReader:
-    """Reads slices of the store at `root`.
+    """Reads slices of the store in `files`.
 
     Args:
         columns: names of columns, in the order wanted.
@@ -63,7 +70,7 @@ class SliceReader:
 
     def __init__(
         self,
-        root: Path,
+        files: StoreFiles,
         columns: Sequence[str],
         *,
         selection: Selection = ALL_RECORDS,
@@ -74,8 +81,9 @@ class SliceReader:
         self.skipped = 0
         self._columns = list(columns)
         self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
-        self._log = Segments(root / "commitlog")
-        self._broker_name = broker_name(root) if "brokerName" in columns else ""
+        self._files = files
+        self._log = files.log()
+        self._broker_name = files.broker_name if "brokerName" in columns else ""
         self._selection = selection
         self._decompress = decompress
         self._strict = fail_on_data_loss
@@ -88,13 +96,9 @@ class SliceReader:
         """Return the records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
         skipped = self.skipped
         self._first_loss = None
-        limit = _FIRST_ROWS
-        for rows in wanted.rows(self._lose):
-            chosen = self._selection.rows(rows, wanted.topic)
-            for part in _parts(chosen, limit):
-                for block in self._blocks(wanted, part):
-                    yield self._batch(block)
-                limit = _BLOCK_ROWS
+        for part in self._ahead(self._parts(wanted)):
+            for block in self._blocks(wanted, part):
+                yield self._batch(block)
         if self.skipped > skipped:
             log.warning(
                 "%s/%d: left out %d records; the first: %s",
@@ -103,6 +107,31 @@ class SliceReader:
                 self.skipped - skipped,
                 self._first_loss,
             )
+
+    def _parts(self, wanted: QueueSlice) -> Iterator[Rows]:
+        """Return the wanted rows, as many together as make a block."""
+        limit = _FIRST_ROWS
+        segments = self._files.queue(wanted.topic, wanted.queue_id)
+        for rows in wanted.rows(segments, self._lose):
+            chosen = self._selection.rows(rows, wanted.topic)
+            cost: Int64Array = chosen.size
+            if self._with_heads:
+                read = self._log.source.cost(chosen.physical, chosen.size)
+                cost = np.maximum(cost, read // _READ_SHARE)
+            for part in _parts(chosen, cost, limit):
+                yield part
+                limit = _BLOCK_ROWS
+
+    def _ahead(self, parts: Iterator[Rows]) -> Iterator[Rows]:
+        """Return the same parts, but begin to read some of them early."""
+        coming: deque[Rows] = deque()
+        for part in parts:
+            if self._with_heads:
+                self._log.source.expect(part.physical, part.size)
+            coming.append(part)
+            if len(coming) > _AHEAD:
+                yield coming.popleft()
+        yield from coming
 
     def _batch(self, block: Block) -> Any:
         return pa.RecordBatch.from_arrays(
@@ -127,6 +156,10 @@ class SliceReader:
         records, rows = self._locate(wanted, rows)
         if not self._with_heads:
             return self._of_entries(wanted, rows)
+        unread = self._log.source.fetch(rows.physical, rows.size)
+        if unread is not None:
+            self._lose(int(unread.rows.sum()), unread.error)
+            rows, records = rows.take(~unread.rows), records.rows(np.flatnonzero(~unread.rows))
         heads = Heads(records)
         fields, bodies, texts = heads.fields, heads.body, heads.properties
         good = heads.good & (fields["physical_offset"] == rows.physical)
@@ -186,7 +219,7 @@ class SliceReader:
                 records, inside = locate(self._log, left.physical, left.size)
                 break
             except FileNotFoundError:  # removed since it was listed
-                self._log = Segments(self._log.directory)
+                self._log = self._files.log()
         if gone.any():
             first, last = rows.offset[gone][[0, -1]].tolist()
             reason = f"the commit log begins at {self._log.begin}"
@@ -197,7 +230,7 @@ class SliceReader:
             row = int(np.argmin(inside))
             physical, size = int(rows.physical[row]), int(rows.size[row])
             reason = f"an entry for {size} bytes at {physical}, where no record can be"
-            path, at = wanted.entry_place(int(rows.offset[row]))
+            path, at = entry_place(self._files, wanted, int(rows.offset[row]))
             self._lose(int((~inside).sum()), StoreCorrupt(path, at, reason))
             rows = rows.take(inside)
         return records, rows
@@ -236,9 +269,10 @@ def _why(view: memoryview, at: int) -> str:
     return f"the record of {record.topic}/{record.queue_id} offset {record.queue_offset}"
 
 
-def _parts(rows: Rows, limit: int) -> Iterator[Rows]:
-    """`rows` in pieces of at most `BLOCK_BYTES` (or one record); the first has `limit` rows."""
-    before = np.cumsum(rows.size) - rows.size
+def _parts(rows: Rows, cost: Int64Array, limit: int) -> Iterator[Rows]:
+    """`rows` in pieces that cost at most `BLOCK_BYTES` (or one record); the first has `limit`
+    rows."""
+    before = np.cumsum(cost) - cost
     start = 0
     while start < len(rows.offset):
         stop = int(np.searchsorted(before, before[start] + BLOCK_BYTES, side="left"))

@@ -1,4 +1,5 @@
-"""The files of a commit log or a consume queue, mapped read-only: the scan's only way to the disk.
+"""The parts of a commit log or a consume queue. Those of a store are files, mapped read-only: the
+scan's only way to the disk. Those of an archive are elsewhere (`pocketmq.archive`).
 
 A scan never changes a store, and takes files as it finds them: of any size, the last one cut
 short, the first ones expired. What it has mapped stays readable when a broker removes the file.
@@ -11,13 +12,15 @@ import os
 import re
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from pocketmq.store.errors import StoreError
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -51,7 +54,7 @@ class Mappings:
         # collected.
         self._recent: OrderedDict[tuple[Path, str, int], ByteArray] = OrderedDict()
 
-    def bytes_of(self, segment: Segment) -> ByteArray:
+    def bytes_of(self, segment: MappedSegment) -> ByteArray:
         """Return the content of a file. Raises FileNotFoundError."""
         key = segment.directory, segment.name, segment.size
         found = self._recent.get(key)
@@ -66,7 +69,71 @@ class Mappings:
         return found
 
 
-class Segment:
+class Segment(Protocol):
+    """One part.
+
+    Attributes:
+        base: the offset of its first byte within the run.
+        size: bytes when the run was listed.
+    """
+
+    @property
+    def base(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def path(self) -> Path | str:
+        """Where it lies: a file, or the URL of an object."""
+
+    @property
+    def bytes(self) -> ByteArray:
+        """The content. Raises FileNotFoundError, or Unreadable."""
+
+    @property
+    def view(self) -> memoryview:
+        """The content as a memoryview."""
+
+
+class Unreadable(StoreError):
+    """A part that was there when a scan was planned, and cannot be read."""
+
+
+class Unread(NamedTuple):
+    """Rows whose records cannot be read, as a mask, and why."""
+
+    rows: npt.NDArray[np.bool_]
+    error: Unreadable
+
+
+class ByteSource(Protocol):
+    """Brings in the bytes of records before they are looked at."""
+
+    def cost(self, physical: Int64Array, size: Int64Array) -> Int64Array:
+        """Return for each record (physical offset and size) how many bytes have to be read."""
+
+    def expect(self, physical: Int64Array, size: Int64Array) -> None:
+        """Begin to read records that will be fetched soon."""
+
+    def fetch(self, physical: Int64Array, size: Int64Array) -> Unread | None:
+        """Wait until records can be looked at; return those that never can."""
+
+
+class _MappedSource:
+    """Of mapped files, which bring in their bytes by themselves."""
+
+    def cost(self, physical: Int64Array, size: Int64Array) -> Int64Array:
+        return size
+
+    def expect(self, physical: Int64Array, size: Int64Array) -> None:
+        pass
+
+    def fetch(self, physical: Int64Array, size: Int64Array) -> None:
+        return None
+
+
+class MappedSegment:
     """One file.
 
     Attributes:
@@ -101,20 +168,21 @@ class Segment:
 
 
 class Segments:
-    """The files of one directory in order; a missing directory is a run of none.
+    """The parts of one run in order.
 
-    Runs that are used together share their `mappings`.
+    Args:
+        where: a directory, or a URL.
     """
 
-    def __init__(self, directory: Path, mappings: Mappings | None = None) -> None:
-        self.directory = directory
-        mappings = mappings or Mappings()
-        # One of 0 bytes was created when the process ended.
-        self.all = [
-            Segment(directory, name, size, mappings)
-            for name, size in sorted(_listed(directory))
-            if size
-        ]
+    def __init__(
+        self,
+        where: Path | str,
+        segments: Sequence[Segment],
+        source: ByteSource = _MappedSource(),  # noqa: B008 it has no state
+    ) -> None:
+        self.where = where
+        self.all = segments
+        self.source = source
         self._bases = [segment.base for segment in self.all]
 
     @property
@@ -139,6 +207,21 @@ class Segments:
             return None
         segment = self.all[index]
         return segment if offset < segment.base + segment.size else None
+
+
+def mapped(directory: Path, mappings: Mappings | None = None) -> Segments:
+    """Return the files of one directory; a missing directory is a run of none.
+
+    Runs that are used together share their `mappings`.
+    """
+    mappings = mappings or Mappings()
+    # One of 0 bytes was created when the process ended.
+    files = [
+        MappedSegment(directory, name, size, mappings)
+        for name, size in sorted(_listed(directory))
+        if size
+    ]
+    return Segments(directory, files)
 
 
 def _listed(directory: Path) -> Iterator[tuple[str, int]]:

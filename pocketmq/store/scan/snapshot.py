@@ -24,6 +24,7 @@ from pocketmq.message.record import MIN_RECORD
 from pocketmq.message.sysflag import BORN_HOST_V6
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.log.checkpoint import read_entered
+from pocketmq.store.queue.entry_array import EntryArray
 from pocketmq.store.scan.errors import NoStore
 from pocketmq.store.scan.queue_end import NO_ENTRIES, fills, last_entries, next_entries
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
@@ -35,8 +36,10 @@ from pocketmq.store.scan.queue_slice import (
     entries_of,
     queue_directory,
 )
-from pocketmq.store.scan.segments import Mappings, Segments
-from pocketmq.store.scan.topic_table import broker_name
+from pocketmq.store.scan.scanned_store import ScannedQueue
+from pocketmq.store.scan.segments import Mappings, Segments, mapped
+from pocketmq.store.scan.store_files import LocalFiles
+from pocketmq.store.scan.topic_table import configured_queues
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
 log = logging.getLogger(__name__)
@@ -99,6 +102,10 @@ class QueueSnapshot:
         entry = entries_of(segment)[offset - segment.base // UNIT]
         return int(entry["physical"]), int(entry["size"])
 
+    def entries(self, start: int, stop: int) -> EntryArray | None:
+        """Return the entries of [start, stop) if they are in memory."""
+        return self.last.array(start, stop)
+
     def max_physical(self) -> int:
         """Return the physical offset behind the record of the last entry; -1 without entries."""
         for offset in range(self.known_end - 1, self.min_offset - 1, -1):
@@ -120,10 +127,9 @@ class QueueSnapshot:
             offsets, True, key=lambda offset: self._is_from(offset, physical)
         )
 
-    def slice(self, root: Path) -> QueueSlice:
+    def slice(self) -> QueueSlice:
         """Everything there is of it."""
         return QueueSlice(
-            root,
             self.topic,
             self.queue_id,
             self.min_offset,
@@ -226,30 +232,51 @@ class StoreSnapshot:
             name: self._read_queue(*name, known.get(name))
             for name in self.listing.chosen(self.choice)
         }
-        self.log = Segments(root / "commitlog", self._mappings)
+        self.log = mapped(root / "commitlog", self._mappings)
         if before and before.log.begin != self.log.begin:
             self.queues = {name: self._read_queue(*name) for name in self.queues}
         for queue in self.queues.values():
             self._trim(queue)
 
     @cached_property
+    def files(self) -> LocalFiles:
+        """Where readers find what a plan speaks of."""
+        return LocalFiles(self.root)
+
+    @property
     def broker_name(self) -> str:
         """The name of the broker."""
-        return broker_name(self.root)
+        return self.files.broker_name
+
+    @cached_property
+    def configured(self) -> dict[str, int]:
+        """How many queues the broker has of each topic, also of those without messages."""
+        return configured_queues(self.root)
+
+    def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
+        """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
+        low, high = queue.min_offset, queue.known_end
+        while low < high:
+            middle = (low + high) // 2
+            offset = queue.after_fillers(middle)
+            place = self.place(queue.entry(offset)[0]) if offset < queue.known_end else None
+            if place is None or place.store_timestamp >= timestamp:
+                high = middle
+            else:
+                low = middle + 1
+        if low < queue.known_end:
+            return low
+        tail = queue.tail
+        at = int(np.searchsorted(tail.store_timestamp, timestamp))
+        return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
 
     def place(self, physical: int) -> Place | None:
         """Return what the record at `physical` says of itself; None where there can be none."""
-        segment = self.log.find(physical)
-        if segment is None or physical - segment.base > segment.size - MIN_RECORD:
-            return None
-        queue_id, queue_offset, own, sys_flag, time_v4, time_v6 = _PLACE.unpack_from(
-            segment.view, physical - segment.base
-        )
-        return Place(queue_id, queue_offset, own, time_v6 if sys_flag & BORN_HOST_V6 else time_v4)
+        return place_in(self.log, physical)
 
     def queue_segments(self, topic: str, queue_id: int) -> Segments:
         """Return the files of a consume queue."""
-        return Segments(queue_directory(self.root, topic, queue_id), self._mappings)
+        return mapped(queue_directory(self.root, topic, queue_id), self._mappings)
 
     def _read_queue(
         self, topic: str, queue_id: int, before: QueueSnapshot | None = None
@@ -290,6 +317,17 @@ class StoreSnapshot:
         return queue.topic.startswith(LIGHT_QUEUE_PREFIX) or (
             place.queue_id == queue.queue_id and place.queue_offset == offset
         )
+
+
+def place_in(log: Segments, physical: int) -> Place | None:
+    """Return what the record at `physical` says of itself; None where there can be none."""
+    segment = log.find(physical)
+    if segment is None or physical - segment.base > segment.size - MIN_RECORD:
+        return None
+    queue_id, queue_offset, own, sys_flag, time_v4, time_v6 = _PLACE.unpack_from(
+        segment.view, physical - segment.base
+    )
+    return Place(queue_id, queue_offset, own, time_v6 if sys_flag & BORN_HOST_V6 else time_v4)
 
 
 def check_store(root: Path) -> None:

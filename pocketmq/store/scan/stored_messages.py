@@ -1,4 +1,4 @@
-"""The messages of one store, as a Python program reads them: tables, frames, or batches."""
+"""The messages of stores, as a Python program reads them: tables, frames, or batches."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from pocketmq.store.errors import StoreClosed
-from pocketmq.store.local_path import ONLY_LOCAL, is_remote
-from pocketmq.store.scan.query import Query, QueryOptions, Scan, application_topics
+from pocketmq.store.scan.query import (
+    Query,
+    QueryOptions,
+    Scan,
+    TakeStores,
+    application_topics,
+)
 from pocketmq.store.scan.queue_listing import NO_QUEUE
 from pocketmq.store.scan.segments import undisturbed
-from pocketmq.store.scan.snapshot import check_store
-from pocketmq.store.scan.tail import take_snapshot
 
 
 class StoredMessages:
-    """The messages of one store; make it with `pocketmq.open_store`.
+    """The messages of a store or of archives; make it with `pocketmq.open_store`.
 
     Each call sees the messages that are stored when it is made. `batches`, `to_arrow`, `to_pandas`
     and `to_polars` take the same options:
@@ -49,14 +52,10 @@ class StoredMessages:
         StoreClosed: `close` was called.
     """
 
-    def __init__(self, directory: Path | str) -> None:
-        """Raises NoStore, or ValueError for a URL."""
-        if not isinstance(directory, str | Path):
-            raise TypeError(f"directory is {directory!r}: need a str or a Path")
-        if isinstance(directory, str) and is_remote(directory):
-            raise ValueError(f"directory is {directory!r}: {ONLY_LOCAL}")
-        self.directory = Path(directory).expanduser().absolute()
-        check_store(self.directory)
+    def __init__(self, directory: Path | str, take: TakeStores) -> None:
+        """`directory`, or a URL, is where the stores lie that `take` returns as they are now."""
+        self.directory = directory
+        self._take = take
         self._closed = False
 
     def __enter__(self) -> StoredMessages:
@@ -77,8 +76,8 @@ class StoredMessages:
         the two that bear the names of the broker and its cluster.
         """
         self._check_open()
-        store = undisturbed(lambda: take_snapshot(self.directory, NO_QUEUE))
-        return application_topics(store)
+        stores = undisturbed(lambda: self._take(NO_QUEUE, None))
+        return sorted(set().union(*map(application_topics, stores)))
 
     def batches(
         self, topic: str | Iterable[str] | None = None, **options: Unpack[QueryOptions]
@@ -124,7 +123,7 @@ class StoredMessages:
 
     def _scan(self, topic: str | Iterable[str] | None, **options: Unpack[QueryOptions]) -> Scan:
         self._check_open()
-        return Query(topic, **options).scan(self.directory)
+        return Query(topic, **options).scan(self._take)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -138,7 +138,7 @@ class TailSearch:
             if at is not None:
                 log.warning(
                     "%s: no record can be read at physical offset %d (%s); going on at %d",
-                    self._log.directory,
+                    self._log.where,
                     end,
                     reason,
                     at,

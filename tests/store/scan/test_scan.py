@@ -99,18 +99,20 @@ def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
 
 def test_compressed_bodies_can_be_left_as_they_are(tmp_path: Path) -> None:
     from pocketmq.store.scan.reader import SliceReader
+    from pocketmq.store.scan.store_files import LocalFiles
     from pocketmq.store.scan.tail import take_snapshot
 
     store = MadeStore(tmp_path)
     packed = compress(b"again and " * 100, CompressionType.LZ4)
     store.put(body=packed, sys_flag=0x101)
     root = store.write()
-    part = take_snapshot(root).queues["T", 0].slice(root)
-    (row,) = rows_of(SliceReader(root, ["body", "sysFlag"], decompress=False).read(part))
+    part = take_snapshot(root).queues["T", 0].slice()
+    files = LocalFiles(root)
+    (row,) = rows_of(SliceReader(files, ["body", "sysFlag"], decompress=False).read(part))
     assert row == {"body": packed, "sysFlag": 0x101}
-    (row,) = rows_of(SliceReader(root, ["body", "sysFlag"]).read(part))
+    (row,) = rows_of(SliceReader(files, ["body", "sysFlag"]).read(part))
     assert row == {"body": b"again and " * 100, "sysFlag": 0x100}
-    (row,) = rows_of(SliceReader(root, ["sysFlag"]).read(part))
+    (row,) = rows_of(SliceReader(files, ["sysFlag"]).read(part))
     assert row == {"sysFlag": 0x100}
 
 

@@ -12,7 +12,7 @@ from pocketmq.message.properties import decode
 from pocketmq.store.scan.columns import KEYS_TYPE, PROPERTIES_TYPE
 from pocketmq.store.scan.gather import Places
 from pocketmq.store.scan.property_table import PropertyTable, split_keys
-from pocketmq.store.scan.segments import Segments
+from pocketmq.store.scan.segments import mapped
 
 names = st.sampled_from(["a", "KEYS", "TAGS", "a name of many characters"])
 values = st.sampled_from(["", "x", "two words", " k1  k2 ", "标签", "a value of many characters"])
@@ -86,7 +86,7 @@ def test_gathering_from_several_buffers(contents: list[list[bytes]], data: st.Da
 def test_segments_are_told_by_their_names(tmp_path) -> None:  # type: ignore[no-untyped-def]
     for name, size in ((f"{100:020d}", 50), (f"{150:020d}", 20), (f"{170:020d}", 0), ("notes", 9)):
         (tmp_path / name).write_bytes(bytes(size))
-    segments = Segments(tmp_path)
+    segments = mapped(tmp_path)
     assert [segment.base for segment in segments.all] == [100, 150]
     assert (segments.begin, segments.end) == (100, 170)
     assert segments.indexes(np.array([99, 100, 149, 150, 169, 500])).tolist() == [
@@ -97,7 +97,7 @@ def test_segments_are_told_by_their_names(tmp_path) -> None:  # type: ignore[no-
     found = segments.find(149)
     assert found is not None
     assert found.base == 100
-    assert Segments(tmp_path / "none").all == []
+    assert mapped(tmp_path / "none").all == []
 
 
 def test_a_map_array_has_the_type_that_spark_expects() -> None:

@@ -16,8 +16,9 @@ from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
-from pocketmq.store.scan.segments import Mappings, Segment
+from pocketmq.store.scan.segments import MappedSegment, Mappings
 from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.tail import take_snapshot
 from tests.store.made_store import NOW, MadeStore, held_open, rows_of
 
@@ -50,7 +51,7 @@ def before_reading(
             pending.pop()()
         return open_file(file, *arguments, **named)
 
-    def bytes_of(self: Mappings, segment: Segment) -> Any:
+    def bytes_of(self: Mappings, segment: MappedSegment) -> Any:
         if pending and segment.path == path:
             pending.pop()()
         return map_file(self, segment)
@@ -62,8 +63,8 @@ def before_reading(
 def test_the_first_file_of_the_log_goes_between_planning_and_reading(tmp_path: Path) -> None:
     root = filled(tmp_path)
     wanted = planned(root)
-    reader = SliceReader(root, ["queueOffset"], fail_on_data_loss=False)
-    strict = SliceReader(root, ["queueOffset"])
+    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
+    strict = SliceReader(LocalFiles(root), ["queueOffset"])
     files(root, "commitlog")[0].unlink()
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     left = len(rows)
@@ -77,7 +78,7 @@ def test_the_first_file_of_the_log_goes_between_planning_and_reading(tmp_path: P
 def test_all_files_of_the_log_but_the_last_go(tmp_path: Path) -> None:
     root = filled(tmp_path)
     wanted = planned(root)
-    reader = SliceReader(root, ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
     for path in files(root, "commitlog")[:-1]:
         path.unlink()
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
@@ -93,12 +94,12 @@ def test_the_rest_of_a_queue_is_read_behind_a_file_that_went(tmp_path: Path) -> 
     assert others
     kept = int(others[0].name) // 20
     first.unlink()
-    reader = SliceReader(root, ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     assert rows == list(range(kept, 600))
     assert reader.skipped == kept
     with pytest.raises(RecordsLost, match=f"records 0 to {kept - 1} are gone"):
-        rows_of(SliceReader(root, ["queueOffset"]).read(wanted))
+        rows_of(SliceReader(LocalFiles(root), ["queueOffset"]).read(wanted))
 
 
 def test_a_file_of_a_queue_goes_after_it_was_listed(
@@ -109,7 +110,7 @@ def test_a_file_of_a_queue_goes_after_it_was_listed(
     first, second, *_ = files(root, "consumequeue/T/0")
     kept = int(second.name) // 20
     before_reading(monkeypatch, first, first.unlink)
-    reader = SliceReader(root, ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     assert rows == list(range(kept, 600))
     assert reader.skipped == kept

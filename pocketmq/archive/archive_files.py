@@ -1,0 +1,102 @@
+"""The archive of one broker as the source of a scan's bytes. Small, and can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pocketmq.archive.location import Location
+from pocketmq.archive.manifest import Part
+from pocketmq.archive.objects import Objects
+from pocketmq.archive.queue_index import Chunk, FetchedChunks, QueueChunk
+from pocketmq.archive.sparse_log import log_of
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.segments import Segments
+
+
+class PlacedChunk(NamedTuple):
+    """A chunk, and the part that it belongs to."""
+
+    part: Part
+    chunk: Chunk
+
+    @property
+    def stop(self) -> int:
+        """The queue offset behind its last entry."""
+        return self.chunk.first + self.chunk.entries
+
+
+Chunks = Mapping[tuple[str, int], tuple[PlacedChunk, ...]]
+
+
+class ArchiveFiles:
+    """What some slices need of an archive: parts of the log, and chunks of queues.
+
+    Args:
+        location: where archives lie.
+        folder: the broker's folder there; the empty text if `location` is that folder.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        folder: str,
+        broker_name: str,
+        parts: tuple[Part, ...],
+        chunks: Chunks,
+    ) -> None:
+        self._location = location
+        self._folder = folder
+        self._broker_name = broker_name
+        self._parts = parts
+        self._chunks = chunks
+
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+        return self._broker_name
+
+    def log(self) -> Segments:
+        """Return the parts of the log."""
+        return log_of(self._opened[0], self._parts)
+
+    def queue(self, topic: str, queue_id: int) -> Segments:
+        """Return the chunks of a queue."""
+        objects, fetched = self._opened
+        chunks = self._chunks.get((topic, queue_id), ())
+        return Segments(
+            objects.url("queues"),
+            [QueueChunk(fetched, part.queues.name, chunk) for part, chunk in chunks],
+        )
+
+    def check_visible(self) -> None:
+        """Do nothing: what cannot be reached says so when it is read."""
+
+    def needed_for(self, slices: Iterable[QueueSlice]) -> ArchiveFiles:
+        """Return what the readers of these slices need of it."""
+        chunks: dict[tuple[str, int], tuple[PlacedChunk, ...]] = {}
+        for part in slices:
+            key = part.topic, part.queue_id
+            needed = (
+                placed
+                for placed in self._chunks.get(key, ())
+                if placed.chunk.first < part.stop and part.start < placed.stop
+            )
+            chunks[key] = tuple(dict.fromkeys((*chunks.get(key, ()), *needed)))
+        names = {placed.part.log.name for each in chunks.values() for placed in each}
+        parts = tuple(part for part in self._parts if part.log.name in names)
+        return ArchiveFiles(self._location, self._folder, self._broker_name, parts, chunks)
+
+    def __str__(self) -> str:
+        return f"{self._location}/{self._folder}" if self._folder else str(self._location)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # connections stay behind
+        parts = self._location, self._folder, self._broker_name, self._parts, self._chunks
+        return ArchiveFiles, parts
+
+    @cached_property
+    def _opened(self) -> tuple[Objects, FetchedChunks]:
+        objects = self._location.open()
+        objects = objects.under(self._folder) if self._folder else objects
+        return objects, FetchedChunks(objects)

@@ -1,0 +1,299 @@
+"""The archive of one broker as a plan sees it.
+
+A plan needs no entries: the directories say where the chunks of each queue lie, and within a chunk
+the records are taken to be of one size. So partitions are cut at about the right places of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from pocketmq.archive.archive_files import ArchiveFiles, Chunks, PlacedChunk
+from pocketmq.archive.errors import NoArchive, ObjectDamaged
+from pocketmq.archive.location import Location
+from pocketmq.archive.manifest import Part, read_manifest
+from pocketmq.archive.objects import Objects
+from pocketmq.archive.queue_index import Directory, decode_directory
+from pocketmq.message.checksum import crc32
+from pocketmq.message.record import HEAD_SIZE
+from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.scan.query import TakeStores
+from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
+from pocketmq.store.scan.queue_slice import FILLER_SIZE, NO_TAIL, QueueSlice, Tail, entries_of
+from pocketmq.store.scan.scanned_store import ScannedQueue
+from pocketmq.store.scan.segments import Segments, Unreadable
+from pocketmq.store.scan.snapshot import place_in
+
+log = logging.getLogger(__name__)
+
+_READS: Final = 8
+
+
+class ArchivedQueue:
+    """One queue of an archive."""
+
+    tail: Tail = NO_TAIL
+
+    def __init__(self, topic: str, queue_id: int, chunks: tuple[PlacedChunk, ...]) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.chunks = chunks
+        self._firsts = [placed.chunk.first for placed in chunks]
+        self.min_offset = chunks[0].chunk.first
+        self.known_end = chunks[-1].stop
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last record."""
+        return self.known_end
+
+    def entry(self, offset: int) -> tuple[int, int]:
+        """Return about the physical offset and size of the record at a queue offset."""
+        at = max(bisect_right(self._firsts, offset) - 1, 0)
+        part, chunk = self.chunks[at]
+        end = part.end
+        if at + 1 < len(self.chunks) and self.chunks[at + 1].part is part:
+            end = self.chunks[at + 1].chunk.physical
+        share = min(offset - chunk.first, chunk.entries) / chunk.entries
+        size = max(chunk.bytes // chunk.entries, 1)
+        return chunk.physical + int((end - chunk.physical) * share), size
+
+    def entries(self, start: int, stop: int) -> EntryArray | None:
+        """Return None: the entries are not in memory."""
+        return None
+
+    def after_fillers(self, offset: int) -> int:
+        """Return the lowest offset ≥ `offset` that a chunk has, or `known_end`."""
+        at = bisect_right(self._firsts, offset) - 1
+        if at >= 0 and offset < self.chunks[at].stop:
+            return offset
+        return self._firsts[at + 1] if at + 1 < len(self._firsts) else self.known_end
+
+    def max_physical(self) -> int:
+        """Return a physical offset behind the record of the last entry."""
+        return self.chunks[-1].part.end
+
+    def slice(self) -> QueueSlice:
+        """Return everything there is of it."""
+        return QueueSlice(
+            self.topic, self.queue_id, self.min_offset, self.max_offset, self.known_end, NO_TAIL
+        )
+
+
+class ArchivedQueues:
+    """The queues of an archive, by topic and queue id."""
+
+    def __init__(self, names: Iterable[tuple[str, int]]) -> None:
+        self._names = sorted(names)
+        self._ids: dict[str, set[int]] = {}
+        for topic, queue_id in self._names:
+            self._ids.setdefault(topic, set()).add(queue_id)
+
+    def ids(self, topic: str) -> set[int]:
+        """Return the ids of the queues of a topic."""
+        return self._ids.get(topic, set())
+
+    def topics(self) -> set[str]:
+        """Return the topics that have queues."""
+        return set(self._ids)
+
+    def __contains__(self, queue: tuple[str, int]) -> bool:
+        topic, queue_id = queue
+        return queue_id in self.ids(topic)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self._names)
+
+
+class ArchivedStore:
+    """An archive as its manifest was at one moment."""
+
+    def __init__(
+        self, files: ArchiveFiles, chunks: Chunks, configured: dict[str, int], choice: QueueChoice
+    ) -> None:
+        self.files = files
+        self.configured = configured
+        self.listing = ArchivedQueues(chunks)
+        self._queues = {
+            name: ArchivedQueue(*name, chunks[name])
+            for name in self.listing
+            if choice.topic(name[0]) and choice.queue(*name)
+        }
+
+    @property
+    def queues(self) -> Mapping[tuple[str, int], ArchivedQueue]:
+        """Those that were asked for."""
+        return self._queues
+
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+        return self.files.broker_name
+
+    def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
+        """Return the queue offset of the first record stored at `timestamp` (ms) or later.
+
+        Raises:
+            ArchiveError: what is needed to find out cannot be read.
+        """
+        found = self._queues[queue.topic, queue.queue_id]
+        at = bisect_left(found.chunks, timestamp, key=lambda placed: placed.chunk.stored)
+        if at == 0:
+            return found.min_offset
+        before = found.chunks[at - 1]
+        files = self.files.needed_for([found.slice().cut(before.chunk.first, before.stop)])
+        (segment,) = files.queue(found.topic, found.queue_id).all
+        entries = entries_of(segment)
+        parts = files.log()
+        offset = bisect_left(
+            range(len(entries)), True, key=lambda row: _is_from(parts, entries[row], timestamp)
+        )
+        return found.after_fillers(before.chunk.first + offset)
+
+
+def _is_from(parts: Segments, entry: EntryArray, timestamp: int) -> bool:
+    """Return whether the record of an entry was stored at `timestamp` or later."""
+    if entry["size"] == FILLER_SIZE:
+        return False
+    physical = np.array([entry["physical"]], np.int64)
+    unread = parts.source.fetch(physical, np.array([HEAD_SIZE], np.int64))
+    if unread is not None:
+        raise unread.error
+    place = place_in(parts, int(physical[0]))
+    return place is None or place.store_timestamp >= timestamp
+
+
+class ArchivedBroker:
+    """The archive of one broker. Each look reads the manifest, and what is new of the directories.
+
+    Attributes:
+        name: of the broker, as of the last look.
+        shown: the URL, without what may be secret.
+    """
+
+    def __init__(self, location: Location, folder: str = "") -> None:
+        self._location = location
+        self._folder = folder
+        self.shown = f"{location.shown}/{folder}" if folder else location.shown
+        self._directories: dict[str, Directory] = {}
+        self.name = ""
+
+    def look(
+        self,
+        choose: Callable[[str], QueueChoice] = lambda _: EVERY_QUEUE,
+        lose: Callable[[Unreadable], None] | None = None,
+    ) -> ArchivedStore:
+        """Return the archive as it is now.
+
+        Args:
+            choose: returns the queues that are wanted, by the name of the broker.
+            lose: is called with the error of each part whose directory cannot be read, which is
+                left out. It is raised when None.
+
+        Raises:
+            NoArchive: there is none.
+            ArchiveError: it cannot be read.
+        """
+        objects = self._location.open()
+        if self._folder:
+            objects = objects.under(self._folder)
+        manifest = read_manifest(objects)
+        if manifest is None:
+            raise NoArchive(objects.shown)
+        self.name = manifest.broker_name
+        self._read_directories(objects, manifest.parts, lose)
+        chunks = _placed(manifest.parts, self._directories)
+        files = ArchiveFiles(
+            self._location, self._folder, manifest.broker_name, manifest.parts, chunks
+        )
+        return ArchivedStore(files, chunks, manifest.topics, choose(manifest.broker_name))
+
+    def _read_directories(
+        self,
+        objects: Objects,
+        parts: Iterable[Part],
+        lose: Callable[[Unreadable], None] | None,
+    ) -> None:
+        known, self._directories = self._directories, {}
+
+        def read(part: Part) -> Directory | Unreadable:
+            if part.queues.name in known:
+                return known[part.queues.name]
+            try:
+                return _read_directory(objects, part)
+            except Unreadable as error:
+                return error
+
+        parts = tuple(parts)
+        with ThreadPoolExecutor(_READS, "directories") as reads:
+            for part, found in zip(parts, reads.map(read, parts), strict=True):
+                if not isinstance(found, Unreadable):
+                    self._directories[part.queues.name] = found
+                elif lose is None:
+                    raise found
+                else:
+                    lose(found)
+
+
+def brokers_under(location: Location) -> list[ArchivedBroker]:
+    """Return the archives of brokers that lie under a URL, or the one that lies there.
+
+    Raises:
+        NoArchive: there is none.
+        ArchiveError: it cannot be read.
+    """
+    objects = location.open()
+    if objects.size("manifest.json") is not None:
+        return [ArchivedBroker(location)]
+    folders = [name for name in objects.folders() if objects.size(f"{name}/manifest.json")]
+    if not folders:
+        raise NoArchive(location.shown)
+    return [ArchivedBroker(location, folder) for folder in folders]
+
+
+def archives_at(location: Location) -> TakeStores:
+    """Return what takes the archives under a URL as they are now.
+
+    Raises:
+        NoArchive: there is none.
+        ArchiveError: it cannot be read.
+    """
+    brokers = brokers_under(location)
+    return lambda choice, lose: [broker.look(lambda _: choice, lose) for broker in brokers]
+
+
+def _read_directory(objects: Objects, part: Part) -> Directory:
+    stored = part.queues
+    url = objects.url(stored.name)
+    with objects.opened(stored.name) as file:
+        if file.size() != stored.size:
+            raise ObjectDamaged(url, f"it has {file.size()} bytes; {stored.size} were uploaded")
+        content = file.read_at(stored.size - part.directory_at, part.directory_at)
+    if crc32(content) != part.directory_crc:
+        raise ObjectDamaged(url, "its directory has a wrong checksum")
+    try:
+        return decode_directory(content)
+    except msgspec.DecodeError as error:
+        raise ObjectDamaged(url, f"its directory cannot be read: {error}") from None
+
+
+def _placed(parts: Iterable[Part], directories: Mapping[str, Directory]) -> Chunks:
+    """Return the chunks of all queues, in order. A queue that began anew, because its topic had
+    been deleted, has only what came after that."""
+    found: dict[tuple[str, int], list[PlacedChunk]] = {}
+    for part in parts:
+        for topic, queues in directories.get(part.queues.name, {}).items():
+            for queue_id, chunks in queues.items():
+                placed = found.setdefault((topic, queue_id), [])
+                for chunk in chunks:
+                    if placed and chunk.first < placed[-1].stop:
+                        placed.clear()
+                    placed.append(PlacedChunk(part, chunk))
+    return {name: tuple(placed) for name, placed in found.items()}

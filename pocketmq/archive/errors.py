@@ -1,0 +1,64 @@
+"""Errors of archives. Each names the object, without the secrets that its URL may have."""
+
+from __future__ import annotations
+
+from pocketmq.store.errors import StoreError
+from pocketmq.store.scan.segments import Unreadable
+
+
+class ArchiveError(StoreError):
+    """Root of all errors of archives."""
+
+
+class NoArchive(ArchiveError):
+    """A URL under which there is no archive."""
+
+    def __init__(self, shown: str) -> None:
+        super().__init__(
+            f"no archive at {shown}: there is no manifest.json in it, nor in a directory of it. "
+            "`pocketmq sync STORE URL` makes one"
+        )
+
+
+class WrongLocation(ArchiveError):
+    """A URL that names no place of objects. `shown` is the URL without secrets."""
+
+    def __init__(self, shown: str, reason: str) -> None:
+        super().__init__(f"{shown} {reason}")
+        self.shown = shown
+        self.reason = reason
+
+
+class Unreachable(ArchiveError):
+    """A place of objects that does not answer, does not exist, or refuses."""
+
+
+class ObjectMissing(ArchiveError, Unreadable):
+    """An object that is not there."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"{url} is missing")
+        self.url = url
+
+
+class ObjectDamaged(ArchiveError, Unreadable):
+    """An object that is not what the manifest says."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"{url} is damaged: {reason}. Type `pocketmq sync STORE URL --verify` to see what else "
+            "is; remove the object and the broker's manifest.json to upload it again"
+        )
+        self.url = url
+        self.reason = reason
+
+
+class WrongManifest(ArchiveError):
+    """A manifest that this version cannot read."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} {reason}")
+
+
+class OtherStore(ArchiveError):
+    """The archive has messages that the store does not have at that place."""

@@ -1,0 +1,155 @@
+"""URLs of archives: `s3://`, `gs://`, `hdfs://`, `file://`, and what else PyArrow opens.
+
+Credentials and endpoints come from the environment of the cloud's own tools, or from the URL. No
+error and no log line shows what may be secret in a URL: its user, its password and its query.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pyarrow import ArrowException, fs
+
+from pocketmq.archive.errors import Unreachable, WrongLocation
+from pocketmq.archive.manifest import NAME
+from pocketmq.archive.objects import Objects, why
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_S3: Final = ("s3", "s3a", "s3n")
+# Arguments of S3FileSystem that a URL may have, and how their texts are read.
+_S3_OPTIONS: Final[Mapping[str, Any]] = {
+    "region": str,
+    "scheme": str,
+    "endpoint_override": str,
+    "anonymous": lambda text: text.lower() == "true",
+    "force_virtual_addressing": lambda text: text.lower() == "true",
+    "connect_timeout": float,
+    "role_arn": str,
+    "external_id": str,
+    "tls_ca_file_path": str,
+}
+_KNOWN: Final = "s3://, gs://, abfs://, hdfs:// and file://"
+
+
+class Location:
+    """A URL under which archives lie. Small, and can be pickled.
+
+    Attributes:
+        shown: the URL without what may be secret.
+
+    Raises:
+        WrongLocation: it is no URL that names a place, or PyArrow has no such scheme.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        match = _SCHEME.match(url)
+        if match is None:
+            self._scheme = "file"
+            self.shown = Path(url).expanduser().absolute().as_posix()
+            return
+        self._scheme = match[1].lower()
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        self.shown = f"{self._scheme}://{host}{parts.path.rstrip('/')}"
+        if self._scheme != "file" and not (host or self._scheme == "hdfs"):
+            raise WrongLocation(self.shown, f"names no bucket: write {self._scheme}://BUCKET/PATH")
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __repr__(self) -> str:
+        return f"Location({self.shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Location) and self.shown == other.shown
+
+    def __hash__(self) -> int:
+        return hash(self.shown)
+
+    def open(self, environment: Mapping[str, str] = os.environ) -> Objects:
+        """Return what lies there. Nothing is asked of a server, except by the library to find out
+        a region.
+
+        Raises:
+            WrongLocation, Unreachable: it cannot be opened; the text says why.
+        """
+        try:
+            system, path = self._opened(environment)
+        except (ArrowException, OSError, ValueError, TypeError) as error:
+            raise self._refused(error) from None
+        return Objects(system, path.rstrip("/"), self.shown)
+
+    def _opened(self, environment: Mapping[str, str]) -> tuple[Any, str]:
+        if self._scheme in _S3:
+            return self._s3(environment)
+        if self._scheme == "file":
+            path = self.shown
+            if _SCHEME.match(self._url):
+                parts = urlsplit(self._url)
+                if parts.netloc not in ("", "localhost"):
+                    raise WrongLocation(
+                        self.shown, f"names the machine {parts.netloc}: write file:///PATH"
+                    )
+                path = unquote(parts.path)
+            return fs.LocalFileSystem(), path
+        system, path = fs.FileSystem.from_uri(self._url)
+        return system, path
+
+    def _s3(self, environment: Mapping[str, str]) -> tuple[Any, str]:
+        parts = urlsplit(self._url)
+        options: dict[str, Any] = {}
+        for name, text in parse_qsl(parts.query, keep_blank_values=True):
+            if name not in _S3_OPTIONS:
+                raise WrongLocation(
+                    self.shown,
+                    f"has the parameter {name!r}, which does not exist; there are "
+                    f"{', '.join(_S3_OPTIONS)}",
+                )
+            options[name] = _S3_OPTIONS[name](text)
+        if parts.username:
+            options["access_key"] = unquote(parts.username)
+            options["secret_key"] = unquote(parts.password or "")
+        for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+            endpoint = environment.get(name)
+            if endpoint and "endpoint_override" not in options:
+                scheme, _, host = endpoint.rpartition("://")
+                options["endpoint_override"] = host.rstrip("/")
+                options.setdefault("scheme", scheme or "https")
+        region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+        if region:
+            options.setdefault("region", region)
+        elif "endpoint_override" in options:  # else the library would ask Amazon
+            options.setdefault("region", "us-east-1")
+        bucket = parts.netloc.rpartition("@")[2]
+        if "region" not in options:
+            options["region"] = fs.resolve_s3_region(bucket)
+        # A small object is then one request instead of three.
+        return fs.S3FileSystem(**options, allow_delayed_open=True), bucket + unquote(parts.path)
+
+    def _refused(self, error: Exception) -> Exception:
+        if isinstance(error, WrongLocation):
+            return error
+        text = str(error)
+        if "Unrecognized filesystem type" in text or isinstance(error, NotImplementedError):
+            return WrongLocation(self.shown, f"cannot be opened by PyArrow, which opens {_KNOWN}")
+        if isinstance(error, OSError):
+            return Unreachable(f"{self.shown}: {why(error)}")
+        return WrongLocation(self.shown, f"cannot be opened: {_without(text, self._url)}")
+
+
+def is_archive(directory: Path) -> bool:
+    """Return whether a local directory holds archives, and no store."""
+    if (directory / "commitlog").is_dir():
+        return False
+    return (directory / NAME).is_file() or any(directory.glob(f"*/{NAME}"))
+
+
+def _without(text: str, url: str) -> str:
+    """Return a text of PyArrow, which may quote the whole URL, without it."""
+    return text.replace(url, "the URL") if url in text else text

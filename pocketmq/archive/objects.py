@@ -1,0 +1,154 @@
+"""Reads and writes the objects under one URL. Everything that asks a server is in here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyarrow import ArrowException, fs
+
+from pocketmq.archive.errors import ObjectMissing, Unreachable
+
+# What PyArrow's texts say, and what it means for people.
+_REASONS: Final = (
+    ("NO_SUCH_BUCKET", "there is no such bucket"),
+    ("does not exist in bucket", "it does not exist"),
+    ("ACCESS_DENIED", "access is refused; check the credentials and what they may do"),
+    ("HTTP status 403", "access is refused; check the credentials and what they may do"),
+    ("INVALID_ACCESS_KEY_ID", "the access key is not known there; check the credentials"),
+    ("INVALID_CLIENT_TOKEN_ID", "the access key is not known there; check the credentials"),
+    ("SIGNATURE_DOES_NOT_MATCH", "the secret key is wrong; check the credentials"),
+    ("EXPIRED_TOKEN", "the credentials have expired"),
+    ("MISSING_AUTHENTICATION_TOKEN", "there are no credentials"),
+    ("NETWORK_CONNECTION", "no server answers; check the endpoint and the network"),
+    ("Couldn't connect", "no server answers; check the endpoint and the network"),
+    ("Unable to load libhdfs", "Hadoop's libhdfs is missing; set HADOOP_HOME and CLASSPATH"),
+    ("Unable to load libjvm", "Java is missing, which HDFS needs; set JAVA_HOME"),
+)
+# A rename replaces a file at once; object stores show an object when it is whole.
+_RENAMING: Final = ("local", "hdfs")
+
+
+class Objects:
+    """The objects under one URL, by their names (paths below it).
+
+    Args:
+        system: a `pyarrow.fs.FileSystem`.
+        path: where in it.
+        shown: the URL, as errors show it.
+
+    Raises:
+        Unreachable: by all methods; no server answers, or it refuses.
+    """
+
+    def __init__(self, system: Any, path: str, shown: str) -> None:
+        self._system = system
+        self._path = path
+        self.shown = shown
+
+    def under(self, name: str) -> Objects:
+        """Return those of a folder."""
+        return Objects(self._system, f"{self._path}/{name}", f"{self.shown}/{name}")
+
+    def url(self, name: str) -> str:
+        """Return the URL of an object, as errors show it."""
+        return f"{self.shown}/{name}"
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders, in order; none if there is nothing."""
+        selector = fs.FileSelector(self._path, allow_not_found=True)
+        with self._asking(""):
+            found = self._system.get_file_info(selector)
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+
+    def size(self, name: str) -> int | None:
+        """Return how many bytes an object has; None if it is missing."""
+        with self._asking(name):
+            info = self._system.get_file_info(f"{self._path}/{name}")
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def read(self, name: str) -> bytes:
+        """Return a whole small object. Raises ObjectMissing."""
+        with self._asking(name), self._system.open_input_file(f"{self._path}/{name}") as file:
+            content: bytes = file.read()
+        return content
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[Any]:
+        """Return an object as a `pyarrow.NativeFile` whose `read_at` may be called by several
+        threads. Raises ObjectMissing."""
+        with self._asking(name), self._system.open_input_file(f"{self._path}/{name}") as file:
+            yield file
+
+    def open(self, name: str) -> Any:
+        """As `opened`, for files that stay open."""
+        with self._asking(name):
+            return self._system.open_input_file(f"{self._path}/{name}")
+
+    def read_range(self, file: Any, name: str, at: int, count: int) -> Any:
+        """Return `count` bytes (or fewer, at the end) of an object that `open` has opened."""
+        with self._asking(name):
+            return file.read_at(count, at)
+
+    @contextlib.contextmanager
+    def written(self, name: str) -> Iterator[Any]:
+        """Return a stream that writes an object. After an error it is not there, or not whole."""
+        path = f"{self._path}/{name}"
+        with self._asking(name):
+            self._make_folder(path)
+            stream = self._system.open_output_stream(path)
+        try:
+            with self._asking(name):
+                yield stream
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error counts
+                stream.close()
+            raise
+        with self._asking(name):
+            stream.close()
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a small object, which takes the place of an older one at once."""
+        if self._system.type_name not in _RENAMING:
+            with self.written(name) as stream:
+                stream.write(content)
+            return
+        with self.written(f"{name}.new") as stream:
+            stream.write(content)
+        with self._asking(name):
+            path = f"{self._path}/{name}"
+            if self._system.type_name == "hdfs":  # its rename replaces nothing
+                with contextlib.suppress(FileNotFoundError):
+                    self._system.delete_file(path)
+            self._system.move(f"{path}.new", path)
+
+    def delete(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        with self._asking(name), contextlib.suppress(FileNotFoundError):
+            self._system.delete_file(f"{self._path}/{name}")
+
+    def _make_folder(self, path: str) -> None:
+        if self._system.type_name in _RENAMING:
+            self._system.create_dir(path.rpartition("/")[0], recursive=True)
+
+    @contextlib.contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise ObjectMissing(self.url(name)) from None
+        except (OSError, ArrowException) as error:
+            where = self.url(name) if name else self.shown
+            raise Unreachable(f"{where}: {why(error)}") from None
+
+
+def why(error: Exception) -> str:
+    """Return what an error of PyArrow means."""
+    text = str(error)
+    for mark, reason in _REASONS:
+        if mark in text:
+            return reason
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return text

@@ -1,0 +1,90 @@
+"""What a plan has to know of a store: a snapshot of its files, or the manifest of an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.scan.queue_slice import QueueSlice, Tail
+from pocketmq.store.scan.store_files import StoreFiles
+
+
+class ScannedQueue(Protocol):
+    """One queue. Its records are those of the entries [min_offset, known_end), then the tail."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def known_end(self) -> int: ...
+
+    @property
+    def tail(self) -> Tail: ...
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last record."""
+
+    def entry(self, offset: int) -> tuple[int, int]:
+        """Return about the physical offset and size that an entry has."""
+
+    def entries(self, start: int, stop: int) -> EntryArray | None:
+        """Return the entries of [start, stop) if they are in memory."""
+
+    def after_fillers(self, offset: int) -> int:
+        """Return the lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
+
+    def max_physical(self) -> int:
+        """Return the physical offset behind the record of the last entry; -1 without entries."""
+
+    def slice(self) -> QueueSlice:
+        """Return everything there is of it."""
+
+
+class Queues(Protocol):
+    """Which queues there are, by topic and queue id."""
+
+    def ids(self, topic: str) -> set[int]:
+        """Return the ids of the queues of a topic."""
+
+    def topics(self) -> set[str]:
+        """Return the topics that have queues."""
+
+    def __contains__(self, queue: tuple[str, int]) -> bool: ...
+
+    def __iter__(self) -> Iterator[tuple[str, int]]: ...
+
+
+class ScannedStore(Protocol):
+    """A store as it was at one moment.
+
+    Attributes:
+        queues: those that were asked for, by topic and queue id.
+        listing: all queues.
+        configured: how many queues the broker has of each topic.
+    """
+
+    @property
+    def files(self) -> StoreFiles: ...
+
+    @property
+    def broker_name(self) -> str: ...
+
+    @property
+    def queues(self) -> Mapping[tuple[str, int], ScannedQueue]: ...
+
+    @property
+    def listing(self) -> Queues: ...
+
+    @property
+    def configured(self) -> dict[str, int]: ...
+
+    def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
+        """Return the queue offset of the first record stored at `timestamp` (ms) or later."""

@@ -1,0 +1,76 @@
+"""Where the bytes of a store come from: what a reader of planned slices has to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.scan.errors import NotVisible
+from pocketmq.store.scan.queue_slice import QueueSlice, queue_directory
+from pocketmq.store.scan.segments import Segments, mapped
+from pocketmq.store.scan.topic_table import broker_name
+
+
+class StoreFiles(Protocol):
+    """A store, or an archive of one. Can be pickled; its text is the directory or the URL."""
+
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+
+    def log(self) -> Segments:
+        """Return the parts of the commit log, as they are now."""
+
+    def queue(self, topic: str, queue_id: int) -> Segments:
+        """Return the parts of a consume queue, as they are now."""
+
+    def check_visible(self) -> None:
+        """Raise NotVisible if this machine does not have it."""
+
+    def needed_for(self, slices: Iterable[QueueSlice]) -> StoreFiles:
+        """Return what the readers of these slices need of it."""
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """The store in the directory `root`."""
+
+    root: Path
+
+    @cached_property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+        return broker_name(self.root)
+
+    def log(self) -> Segments:
+        """Return the files of the commit log, as they are now."""
+        return mapped(self.root / "commitlog")
+
+    def queue(self, topic: str, queue_id: int) -> Segments:
+        """Return the files of a consume queue, as they are now."""
+        return mapped(queue_directory(self.root, topic, queue_id))
+
+    def check_visible(self) -> None:
+        """Raise NotVisible if this machine does not have it."""
+        if not (self.root / "commitlog").is_dir():
+            raise NotVisible(self.root)
+
+    def needed_for(self, slices: Iterable[QueueSlice]) -> LocalFiles:
+        """Return the same: it is small."""
+        return self
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+
+def entry_place(files: StoreFiles, part: QueueSlice, offset: int) -> tuple[Path | str, int]:
+    """Return the part of the consume queue, and the byte in it, of the entry of a queue offset."""
+    segments = files.queue(part.topic, part.queue_id)
+    segment = segments.find(offset * UNIT)
+    if segment is None:
+        return segments.where, offset * UNIT
+    return segment.path, offset * UNIT - segment.base

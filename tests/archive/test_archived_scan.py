@@ -1,0 +1,280 @@
+"""Scans of archives: what they give, what they read, and what they say about damage."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.archive.archived_store import brokers_under
+from pocketmq.archive.errors import ArchiveError, NoArchive
+from pocketmq.archive.location import Location
+from pocketmq.archive.manifest import Manifest, read_manifest
+from pocketmq.archive.objects import Objects
+from pocketmq.archive.open_store import open_store
+from pocketmq.archive.sync import sync
+from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.scan import ALL_COLUMNS
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.reader import SliceReader
+from tests.archive.conftest import Bucket, fill
+from tests.store.made_store import NOW, MadeStore, rows_of, unpack_golden
+
+Make = Callable[..., MadeStore]
+
+
+def synced(root: Path, place: str, **options: Any) -> None:
+    sync(root, Location(place).open(), everything=True, clock=lambda: NOW, **options)
+
+
+def rows(place: Path | str, **options: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = open_store(place).to_arrow(**options).to_pylist()
+    return sorted(found, key=lambda row: row["physicalOffset"])
+
+
+@pytest.mark.parametrize("name", ["clean", "killed"])
+def test_an_archive_of_an_official_store_gives_the_rows_of_the_store(
+    tmp_path: Path, name: str
+) -> None:
+    root = unpack_golden(name, tmp_path / "store")
+    place = str(tmp_path / "archives")
+    synced(root, place)
+    options = {"columns": list(ALL_COLUMNS), "include_system_topics": True}
+    expected = rows(root, **options)
+    assert expected
+    assert rows(place, **options) == expected
+    assert rows(f"file://{place}", **options) == expected
+    assert open_store(place).topics == open_store(root).topics
+
+
+def test_an_archive_in_s3_gives_the_rows_of_the_store(made: Make, bucket: Bucket) -> None:
+    store = made()
+    store.write()
+    place = f"s3a://{bucket.name}/archives"
+    synced(store.root, place)
+    assert rows(place) == rows(store.root)
+    assert rows(f"{place}/broker-a", topic="paid", tags="tag1", columns=["physicalOffset"]) == rows(
+        store.root, topic="paid", tags="tag1", columns=["physicalOffset"]
+    )
+
+
+def test_a_stored_message_is_found_by_its_time(made: Make, tmp_path: Path) -> None:
+    store = made(0)
+    for _ in range(50):
+        fill(store, 4)
+        store.now += 60_000
+    store.write()
+    place = str(tmp_path / "archives")
+    synced(store.root, place)
+    (archive,) = (broker.look() for broker in brokers_under(Location(place)))
+    times = {"start_time": NOW + 10 * 60_000, "end_time": NOW + 20 * 60_000}
+    assert rows(place, **times) == rows(store.root, **times)
+    for queue in archive.queues.values():
+        for row in rows(store.root, topic=queue.topic):
+            if row["queueId"] == queue.queue_id:
+                stored = round(row["storeTimestamp"].timestamp() * 1000)
+                assert archive.first_stored_from(queue, stored) == row["queueOffset"]
+
+
+def test_archives_of_several_brokers_are_read_as_one(made: Make, tmp_path: Path) -> None:
+    place = str(tmp_path / "archives")
+    for name in ("broker-a", "broker-b"):
+        store = made(name=name)
+        store.write()
+        synced(store.root, place)
+    found = rows(place, columns=["brokerName", "physicalOffset"])
+    assert len(found) == 200
+    assert {row["brokerName"] for row in found} == {"broker-a", "broker-b"}
+
+
+def test_a_queue_that_began_anew_has_what_came_after(made: Make, tmp_path: Path) -> None:
+    store = made()
+    store.write()
+    place = str(tmp_path / "archives")
+    synced(store.root, place)
+    for queue_id in (0, 1):
+        store.next_offsets["paid", queue_id] = 0
+        store.entries["paid", queue_id].clear()
+    fill(store, 100)
+    store.write()
+    synced(store.root, place)
+    assert len(rows(place, topic="paid")) == 34
+    assert rows(place) == rows(store.root)
+
+
+class Counting:
+    """A file system that notes the ranges that are read."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+        self.read: dict[str, list[tuple[int, int]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._system, name)
+
+    def open_input_file(self, path: str) -> Any:
+        file = self._system.open_input_file(path)
+        ranges = self.read.setdefault(path.rpartition("/")[2], [])
+        return CountingFile(file, ranges)
+
+
+class CountingFile:
+    def __init__(self, file: Any, ranges: list[tuple[int, int]]) -> None:
+        self._file = file
+        self._ranges = ranges
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Any:
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read_at(self, count: int, at: int) -> Any:
+        self._ranges.append((at, at + count))
+        return self._file.read_at(count, at)
+
+
+def test_only_the_blocks_that_are_needed_are_read(tmp_path: Path) -> None:
+    from pyarrow import fs
+
+    from pocketmq.archive.sparse_log import BLOCK, log_of
+
+    store = MadeStore(tmp_path / "broker-a", segment_size=8 * 1024 * 1024)
+    places = [store.put(body=bytes(1000)) for _ in range(7000)]
+    store.write()
+    synced(store.root, str(tmp_path / "archives"))
+    counting = Counting(fs.LocalFileSystem())
+    objects = Objects(counting, str(tmp_path / "archives" / "broker-a"), "shown")
+    manifest = read_manifest(objects)
+    assert manifest is not None
+    import numpy as np
+
+    parts = log_of(objects, manifest.parts)
+    wanted = np.array([places[10], places[6000]], np.int64)
+    assert parts.source.fetch(wanted, np.array([1000, 1000], np.int64)) is None
+    (ranges,) = (found for found in counting.read.values() if found)
+    first, second = (place // BLOCK * BLOCK for place in wanted.tolist())
+    assert sorted(ranges) == [(first, first + BLOCK), (second, second + BLOCK)]
+    segment = parts.find(places[6000])
+    assert segment is not None
+    content = (store.root / "commitlog" / f"{0:020}").read_bytes()
+    assert bytes(segment.view[places[6000] :][:1000]) == content[places[6000] :][:1000]
+
+
+def test_memory_is_given_back_and_read_again(tmp_path: Path) -> None:
+    import numpy as np
+
+    from pocketmq.archive.sparse_log import BLOCK, log_of
+
+    store = MadeStore(tmp_path / "broker-a", segment_size=8 * 1024 * 1024)
+    places = np.array([store.put(body=bytes([n % 251]) * 1000) for n in range(7000)], np.int64)
+    content = store.write()
+    synced(store.root, str(tmp_path / "archives"))
+    objects = Location(str(tmp_path / "archives" / "broker-a")).open()
+    manifest = read_manifest(objects)
+    assert manifest is not None
+    parts = log_of(objects, manifest.parts, kept=2 * BLOCK)
+    whole = (content / "commitlog" / f"{0:020}").read_bytes()
+    (segment,) = parts.all
+    for chosen in (places[:50], places[-50:], places[:50]):
+        assert parts.source.fetch(chosen, np.full(50, 1000, np.int64)) is None
+        begin, end = int(chosen[0]), int(chosen[-1]) + 1000
+        assert bytes(segment.view[begin:end]) == whole[begin:end]
+    parts.source.expect(places[3000:3300], np.full(300, 1000, np.int64))
+    assert not any(segment.view[: BLOCK // 2])
+
+
+def test_a_plan_covers_every_record_once(made: Make, tmp_path: Path) -> None:
+    store = made(500)
+    store.write()
+    place = str(tmp_path / "archives")
+    synced(store.root, place)
+    (archive,) = (broker.look() for broker in brokers_under(Location(place)))
+    found = []
+    partitions = plan(archive, ScanRequest(), PartitionLimits(least=7))
+    for slices in partitions:
+        files = pickle.loads(pickle.dumps(archive.files.needed_for(slices)))
+        reader = SliceReader(files, ["topic", "queueId", "queueOffset", "body"])
+        for part in slices:
+            found += rows_of(reader.read(part))
+    assert len(partitions) >= 7
+    assert len(found) == 500
+    assert {row["body"] for row in found} == {b"message %d" % number for number in range(500)}
+
+
+@pytest.fixture
+def archived(made: Make, tmp_path: Path) -> tuple[Path, Manifest]:
+    store = made(200)
+    store.write()
+    place = tmp_path / "archives"
+    synced(store.root, str(place))
+    manifest = read_manifest(Location(str(place / "broker-a")).open())
+    assert manifest is not None
+    return place, manifest
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    path.write_bytes(bytes(byte ^ 0xFF for byte in path.read_bytes()))
+
+
+@pytest.mark.parametrize("kind", ["log", "queues"])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (Path.unlink, "is missing"),
+        (cut, r"it has \d+ bytes; \d+ were uploaded"),
+        (flip, "checksum|but found"),
+    ],
+)
+def test_damage_is_named_or_left_out(
+    archived: tuple[Path, Manifest],
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    damage: Callable[[Path], None],
+    reason: str,
+) -> None:
+    place, manifest = archived
+    part = manifest.parts[2]
+    name = part.log.name if kind == "log" else part.queues.name
+    damage(place / "broker-a" / name)
+    with pytest.raises((ArchiveError, StoreCorrupt, RecordsLost), match=reason) as raised:
+        rows(place)
+    assert f"{place}/broker-a/{name}" in str(raised.value)
+    left = rows(place, fail_on_data_loss=False)
+    assert len(left) == 200 - part.messages
+    assert re.search(rf"left out .*{re.escape(name)}", caplog.text)
+
+
+def test_entries_that_are_damaged_are_named(archived: tuple[Path, Manifest]) -> None:
+    place, manifest = archived
+    name = manifest.parts[1].queues.name
+    path = place / "broker-a" / name
+    path.write_bytes(b"\xff" + path.read_bytes()[1:])
+    with pytest.raises(RecordsLost, match=f"{name} is damaged: the entries at byte 0"):
+        rows(place)
+
+
+def test_no_archive(tmp_path: Path, bucket: Bucket) -> None:
+    bucket.put("other/file", b"")
+    with pytest.raises(NoArchive, match=f"no archive at s3://{bucket.name}/other"):
+        open_store(f"s3://{bucket.name}/other")
+
+
+def test_a_part_that_never_arrived_is_not_seen(archived: tuple[Path, Manifest]) -> None:
+    place, _ = archived
+    (place / "broker-a" / "log" / "half").write_bytes(b"half")
+    (place / "broker-b" / "log").mkdir(parents=True)
+    assert len(rows(place)) == 200
