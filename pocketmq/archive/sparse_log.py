@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from mmap import MADV_DONTNEED, MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +32,6 @@ REQUESTS: Final = 8
 KEPT: Final = 256 * 1024 * 1024
 """Bytes in memory. A partition is planned for half of this: all queues of it are read from one copy
 of its range."""
-_LARGE: Final = 2 * 1024 * 1024
 _NORESERVE: Final = 0x4000  # of Linux: most of a mapping is never written to
 
 
@@ -70,12 +69,6 @@ class LogPart:
         if len(content) != end - begin:
             raise ObjectDamaged(self.path, f"it ends at byte {begin + len(content)}")
         self._bytes[begin:end] = np.frombuffer(content, np.uint8)
-
-    def prepare(self, begin: int, end: int) -> None:
-        """Ask for large pages for a range that is about to be read, if it fills any: faults of
-        small pages are most of what a copy into a new mapping costs the kernel."""
-        if end - begin >= _LARGE and self._map is not None:
-            self._map.madvise(MADV_HUGEPAGE, begin, end - begin)
 
     def forget(self, block: int) -> None:
         """Give back the memory of a block."""
@@ -167,7 +160,6 @@ class SparseLog:
         part.bytes  # noqa: B018 the mapping is made by this thread
         begin = block * BLOCK
         end = min(begin + len(run) * BLOCK, part.size)
-        part.prepare(begin, end)
         read = self._reads.submit(part.read, begin, end)
         for key in run:
             self._blocks[key] = read
