@@ -8,6 +8,7 @@ before they are needed. The blocks that were not used for longest are given back
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ REQUESTS: Final = 8
 KEPT: Final = 256 * 1024 * 1024
 """Bytes in memory. A partition is planned for half of this: all queues of it are read from one copy
 of its range."""
-_NORESERVE: Final = 0x4000  # of Linux: most of a mapping is never written to
+# Most of a mapping is never written to; elsewhere the system does not reserve memory.
+_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0
 
 
 class LogPart:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pocketmq.archive.location import Location
+from pocketmq.archive.sync import sync
 from pocketmq.cli import main
 from pocketmq.cli import query as query_command
 from pocketmq.cli.command_parser import CommandParser
@@ -70,15 +72,17 @@ def test_a_topic_is_a_table(golden_clean: Path) -> None:
 
 
 @pytest.mark.spark
-def test_json_lines_and_odd_names(tmp_path: Path) -> None:
+def test_json_lines_and_odd_names_of_a_store_and_an_archive(tmp_path: Path) -> None:
     for name in ("one", "two"):
         store = MadeStore(tmp_path / name)
         store.put("my-topic|x", body=b"text", properties={"KEYS": "a b", "own": "1"})
         store.put("my-topic|x", body=b"\xff\x00")
         store.write()
     sql = "SELECT body, keys, properties, queueOffset, storeSize FROM `my-topic|x` ORDER BY 4"
-    arguments = ("--json", "--metadata", "--store", tmp_path / "one")
-    ended = query(sql, *arguments, "--store", tmp_path / "two")
+    archives = f"file://{tmp_path}/archives"
+    sync(tmp_path / "two", Location(archives).open(), everything=True, clock=lambda: NOW)
+    arguments = ("--json", "--metadata", "--store", archives)
+    ended = query(sql, *arguments, "--store", tmp_path / "one")
     assert ended.returncode == ExitCode.OK, ended.stderr
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [row["queueOffset"] for row in rows] == [0, 0, 1, 1]
