@@ -331,6 +331,8 @@ class Recovery:
         """Remember the entries from `begin` on, which are about to be cut off: when the store turns
         out to be damaged, only they know which messages were in the damage."""
         known = self._kept.get(queue)
+        if known is not None and queue.max_offset < known[0]:
+            return  # this recovery has entered what is there, and not yet all of it
         behind = queue.max_offset if known is None else known[0]
         size = (behind - begin) * CONSUME_QUEUE_UNIT
         if size > self._keep_most:

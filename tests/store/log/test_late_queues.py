@@ -300,3 +300,23 @@ async def test_a_queue_with_a_hole_is_built_again_when_the_checkpoint_is_damaged
         file.seek(4 * 20)
         file.write(bytes(3 * 20))
     assert len(bench.bodies(bench.open(), "Quiet")) == 50
+
+
+async def test_a_start_that_is_refused_leaves_no_wrong_entries(bench: StoreBench) -> None:
+    """It walks twice, and has begun to build the queue from what is left when it is refused."""
+    store = bench.open()
+    fill(bench, store, "Quiet", 15)
+    await store.close()
+    store = bench.open()
+    stored = [bench.put(store, "Quiet", body=b"%05d" % n + b"." * 100) for n in range(15, 50)]
+    fill(bench, store, "Busy", 5)
+    bench = crash(bench)
+    good = bench.bodies(bench.copy("good").open(), "Quiet")
+    bench.queue_file("Quiet", 0).unlink()
+    with bench.segment().open("r+b") as log:
+        log.seek(stored[3].physical_offset + 95)
+        log.write(b"?")
+    with pytest.raises(StoreCorrupt, match="the file is damaged"):
+        bench.open()
+    repair_store(bench.config())
+    assert bench.bodies(bench.open(), "Quiet") == [body for body in good if body[:5] != b"00018"]
