@@ -143,6 +143,12 @@ class StoreCheck:
             parts=self._parts, problems=self._problems,
         )  # fmt: skip
 
+    def refusal(self, state: State) -> str:
+        """Return why a broker would not start, without a look at anything else; nothing if it
+        would."""
+        flushed, _ = self._checkpoint(state)
+        return self._refusal(state, ours=flushed is not None)
+
     def _add(self, part: str, where: Path | str, problem: str, **more: object) -> None:
         self._problems.append(
             msgspec.convert(

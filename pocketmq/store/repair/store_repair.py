@@ -192,7 +192,7 @@ class _Repairing:
         # Messages that wait may be among those that are lost.
         if (
             "timers" in parts
-            or _is_about_timers(report, config.root)
+            or _is_about_timers(report.refusal, config.root)
             or self._has_lost_timed()
             or (rebuilt and self._timers_are_refused(crashed=crashed))
         ):
@@ -481,9 +481,9 @@ class _Repairing:
         """Return whether a start would refuse the timers, now that it gets as far as these."""
         if self._dry_run:
             return False
-        check = StoreCheck(self._config, lambda size: None, self._clock)
-        report = check.run(State.CRASHED if crashed else State.CLEAN)
-        return _is_about_timers(report, self._config.root)
+        check = StoreCheck(self._config, clock=self._clock)
+        refusal = check.refusal(State.CRASHED if crashed else State.CLEAN)
+        return _is_about_timers(refusal, self._config.root)
 
     def _rebuild_timers(self) -> None:
         """Build the timers from the whole log."""
@@ -532,10 +532,10 @@ def _without_message(check: StoreCheck) -> Iterator[LostMessage]:
             )  # fmt: skip
 
 
-def _is_about_timers(report: Report, root: Path) -> bool:
+def _is_about_timers(refusal: str, root: Path) -> bool:
     """Return whether the timers are why a broker would not start."""
     names = (root / "timerwheel", root / "timerlog", root / "config" / "timercheck")
-    return not report.starts and report.refusal.startswith(tuple(map(str, names)))
+    return refusal.startswith(tuple(map(str, names)))
 
 
 def _with_place(record: Record, entry: LostMessage) -> bytes:
