@@ -89,10 +89,13 @@ async def power_cuts(
 async def failing_disks(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
     chance = random.Random(seed)
     faults: list[str] = []
+    happened = 0
     for _ in range(count):
-        faults += await try_fault(root, drawn_fault(chance), chance, sync=sync)
+        failed, wrong = await try_fault(root, drawn_fault(chance), chance, sync=sync)
+        happened += failed > 0
+        faults += wrong
         shutil.rmtree(root, ignore_errors=True)
-    return f"{count} faults", faults
+    return f"{count} faults, {happened} of which came", faults
 
 
 async def damages(root: Path, seed: int, first: int, count: int) -> tuple[str, list[str]]:
