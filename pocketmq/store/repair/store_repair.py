@@ -127,6 +127,12 @@ class _Misnamed(NamedTuple):
         queue = check.queues.queues[self.entry.topic, self.entry.queue_id]
         return queue.is_own(queue.file_of(self.entry.queue_offset), check.log.begin)
 
+    @property
+    def can_be(self) -> bool:
+        """Return whether there is room in the log for the messages that the queue has before the
+        one that the record names."""
+        return 0 <= self.queue_offset * MIN_RECORD <= self.entry.physical_offset
+
 
 class _Repairing:
     def __init__(
@@ -301,10 +307,11 @@ class _Repairing:
     def _mend_heads(self, check: StoreCheck) -> None:
         """Correct records whose topic, queue or queue offset, which no checksum covers, are not
         those of the queue that leads to them. If most of the queue's file leads elsewhere, the file
-        is another queue's, and the records are right, unless they name a queue that never was."""
+        is another queue's, and the records are right, unless they name a queue or an offset that
+        never was."""
         known = {topic for topic, _ in check.queues.queues} | deleted_topics(self._config.root)
         for each in list(self._misnamed(check)):
-            if each.is_in_own_file(check) or each.topic not in known:
+            if each.is_in_own_file(check) or each.topic not in known or not each.can_be:
                 self._mend_head(check, each)
 
     def _misnamed(self, check: StoreCheck) -> Iterator[_Misnamed]:
