@@ -45,6 +45,11 @@ def of_directory(name: str) -> Lie:
     return lambda kind, path: kind == "directory" and path.name == name
 
 
+def of_directories(directory: str) -> Lie:
+    """Leave out the syncs of a directory, and of those in it."""
+    return lambda kind, path: kind == "directory" and directory in path.parts
+
+
 @contextlib.contextmanager
 def checkpoint_before_log() -> Iterator[None]:
     """The flush of the log writes the checkpoint, and syncs the log after that."""
@@ -84,9 +89,19 @@ BUGS = {
     "the queues are not synced": Bug(
         "its offset is given again|its queue does not have it", of_files("consumequeue")
     ),
+    "the names of the queues are not synced": Bug(
+        "its offset is given again|its queue does not have it", of_directories("consumequeue")
+    ),
     "the index is not synced": Bug("not found by its key", of_files("index")),
+    "the names of the index are not synced": Bug("not found by its key", of_directory("index")),
     "the timer wheel is not synced": Bug("not delivered", of_files("timerwheel"), timed=True),
     "the timer log is not synced": Bug("do not open", of_files("timerlog"), timed=True),
+    "the names of the timer log are not synced": Bug(
+        "do not open", of_directory("timerlog"), timed=True
+    ),
+    "the names in the store's directory are not synced": Bug(
+        "lost, the log ends|does not open", of_directory("life")
+    ),
     "the checkpoint is written before the log": Bug(
         "does not open", patch=checkpoint_before_log(), sync=False
     ),
