@@ -39,8 +39,9 @@ class RocketMQDataSource(DataSource):
     Options (names as in Spark's Kafka source):
         path: directory of a store (storePathRootDir), or the URL of archives that `pocketmq sync`
             has made, such as `s3://bucket/archives`, or the directory of RocketMQ's tiered storage;
-            several with commas between them, or a glob; a store that is named twice is read once. Where a broker's storePathCommitLog is
-            elsewhere, a link to it named `commitlog` has to be made in that directory.
+            several with commas between them, or a glob; a store that is named twice is read once.
+            Where a broker's storePathCommitLog is elsewhere, a link to it named `commitlog` has to
+            be made in that directory.
         subscribe, subscribePattern, assign: topics as `a,b`, as a regular expression, or queues
             as `{"a":[0,1]}` or, by the name of the broker, `{"a":{"broker-a":[0,1]}}`. Default:
             every topic but the internal ones.

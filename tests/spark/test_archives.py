@@ -173,7 +173,7 @@ def test_an_object_that_is_gone_or_half_there(
 
 
 def test_no_archive(bucket: Bucket) -> None:
-    with pytest.raises(ArchiveError, match=r"no archive at .*`pocketmq sync STORE URL` makes an archive"):
+    with pytest.raises(ArchiveError, match=r"no archive at .*`pocketmq sync STORE URL` makes"):
         rows(f"s3://{bucket.name}/archives")
 
 
