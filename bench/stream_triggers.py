@@ -90,8 +90,8 @@ def _small_triggers(frame: DataFrame) -> list[Mapping[str, int]]:
     with tempfile.TemporaryDirectory() as checkpoint:
         query = _start(frame, checkpoint, ends=False)
         try:
-            while query.isActive and len(query.recentProgress) < _WARM + _TRIGGERS:
-                time.sleep(0.1)
+            while len(query.recentProgress) < _WARM + _TRIGGERS:
+                query.awaitTermination(0.1)  # raises what ended it
         finally:
             query.stop()
     return [progress.durationMs for progress in query.recentProgress[_WARM:]]
@@ -124,7 +124,7 @@ class ReadyMadeStream(DataSource):
 
 class ReadyMadeStreamReader(DataSourceStreamReader):
     def __init__(self, schema: StructType) -> None:
-        columns = pa.array(range(_SMALL), pa.int64()), pa.array([bytes(1024)] * _SMALL)
+        columns = [pa.array(range(_SMALL), pa.int64()), pa.array([bytes(1024)] * _SMALL)]
         self.batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
     def initialOffset(self) -> dict[str, int]:
