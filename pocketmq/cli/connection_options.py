@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import ssl
+from typing import TypedDict
 
 from pocketmq.cli.client_credentials import add_credentials_option, credentials_of
 from pocketmq.cli.client_tls import add_tls_options, tls_of
-from pocketmq.client.options import ClientOptions
+from pocketmq.client.credentials import Credentials
+
+
+class Connection(TypedDict):
+    """Those of every client's options that the command line has."""
+
+    tls: ssl.SSLContext | bool
+    credentials: Credentials | None
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +24,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     add_tls_options(parser)
 
 
-def connection_of(options: argparse.Namespace) -> ClientOptions:
+def connection_of(options: argparse.Namespace) -> Connection:
     """Return the options that every client of the command takes.
 
     Raises:

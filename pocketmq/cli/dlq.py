@@ -109,9 +109,9 @@ async def _list_groups(admin: Admin, options: argparse.Namespace) -> None:
     for topic in await admin.topics():
         if topic.startswith(DLQ_PREFIX):
             group = topic.removeprefix(DLQ_PREFIX)
-            bounds = (await DeadLetters(admin, group).bounds()).items()
-            stored = sum([end - await admin.min_offset(queue) for queue, (_, end) in bounds])
-            left = sum(end - first for _, (first, end) in bounds)
+            bounds = (await DeadLetters(admin, group).bounds()).values()
+            stored = sum(each.end - each.begin for each in bounds)
+            left = sum(each.end - each.first_left for each in bounds)
             if left or (options.all and stored):
                 rows.append({"group": group, "deadLetters": left, "sentAgain": stored - left})
     print_rows(rows[: options.count], as_json=options.json, empty="there are no dead letters")
@@ -122,7 +122,7 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     await existing_group(admin, group)
     letters = DeadLetters(admin, group)
     sent = 0
-    oldest = {queue: first for queue, (first, _) in (await letters.bounds()).items()}
+    oldest = {queue: each.first_left for queue, each in (await letters.bounds()).items()}
     async with Producer(
         _PRODUCER_GROUP, namesrv=options.namesrv, **connection_of(options)
     ) as producer:

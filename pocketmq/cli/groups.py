@@ -9,9 +9,9 @@ from typing import Any
 from pocketmq.cli.cluster_command import CommandError, add_action, check_cluster, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.explanation import no_such_group
+from pocketmq.cli.group_progress import progress_by_topic
 from pocketmq.cli.output import counted, print_json, print_rows, print_table
 from pocketmq.client.admin import Admin
-from pocketmq.client.admin.group_progress import progress_by_topic
 from pocketmq.client.admin.system_names import is_users_group
 from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.remoting.bodies.consumer import ConsumerConnection

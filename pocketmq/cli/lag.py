@@ -6,10 +6,10 @@ import argparse
 
 from pocketmq.cli.cluster_command import add_json_option, add_name_server_option, run_admin
 from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.group_progress import progress_by_queue
 from pocketmq.cli.groups import existing_group, online
 from pocketmq.cli.output import counted, local_time, print_rows, print_table
 from pocketmq.client.admin import Admin
-from pocketmq.client.admin.group_progress import progress_by_queue
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:

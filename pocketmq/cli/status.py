@@ -17,10 +17,8 @@ from pocketmq.cli.output import print_json, print_table
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.broker_figures import broker_states
 from pocketmq.client.route import MASTER_ID
+from pocketmq.dashboard.wording import short_time
 from pocketmq.remoting.service import ExitCode
-
-#: Seconds of each unit, the largest first.
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -93,15 +91,3 @@ def shown_broker(row: Mapping[str, Any]) -> dict[str, Any]:
         "disk": None if disk is None else f"{disk}%",
         "running": short_time(row["runningSeconds"]),
     }
-
-
-def short_time(seconds: int | None) -> str | None:
-    """7501 as "2h 5m": the two largest units."""
-    if seconds is None:
-        return None
-    told = []
-    for unit, length in _UNITS.items():
-        number, seconds = divmod(seconds, length)
-        if number:
-            told.append(f"{number}{unit}")
-    return " ".join(told[:2]) or "0s"

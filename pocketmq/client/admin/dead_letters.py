@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.messages import TOOLS_GROUP
@@ -11,6 +12,14 @@ from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
 
 __all__ = ["DeadLetters", "origin_topic"]
+
+
+class Bounds(NamedTuple):
+    """Queue offsets: of the oldest dead letter, the first that was not resent, and the end."""
+
+    begin: int
+    first_left: int
+    end: int
 
 
 class DeadLetters:
@@ -23,21 +32,21 @@ class DeadLetters:
         self._admin = admin
         self.topic = f"{DLQ_PREFIX}{group}"
 
-    async def bounds(self) -> dict[MessageQueue, tuple[int, int]]:
-        """The first dead letter of each queue that was not resent, and the end."""
+    async def bounds(self) -> dict[MessageQueue, Bounds]:
+        """What each queue has; none while there is no dead letter."""
         if self.topic not in await self._admin.topics():
             return {}
         bounds = {}
         for queue in await self._admin.queues(self.topic):
-            first, end = await self._admin.min_offset(queue), await self._admin.max_offset(queue)
+            begin, end = await self._admin.min_offset(queue), await self._admin.max_offset(queue)
             sent = await self._admin.group_offset(TOOLS_GROUP, queue)
-            bounds[queue] = (max(first, sent or 0), end)
+            bounds[queue] = Bounds(begin, max(begin, sent or 0), end)
         return bounds
 
     async def messages(self, *, sent_too: bool) -> AsyncIterator[tuple[MessageQueue, MessageExt]]:
         """Each dead letter with its queue, those of a queue in their order."""
-        for queue, (first, end) in (await self.bounds()).items():
-            offset = 0 if sent_too else first
+        for queue, (begin, first_left, end) in (await self.bounds()).items():
+            offset = begin if sent_too else first_left
             while offset < end:
                 result = await self._admin.read(queue, offset)
                 for message in result.messages:

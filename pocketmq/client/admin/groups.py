@@ -189,8 +189,7 @@ class GroupAdmin(Servers):
             text("topic", topic)
         if name not in await self.groups():
             raise SubscriptionGroupNotExist(f"no broker has a consumer group {group!r}")
-        progress = (await self.consume_stats(group, topic)).offset_table.values()
-        return sum(max(queue.broker_offset - queue.consumer_offset, 0) for queue in progress)
+        return (await self.consume_stats(group, topic)).lag
 
 
 def _by_client(connections: list[Connection]) -> list[Connection]:

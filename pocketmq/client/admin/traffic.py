@@ -63,11 +63,12 @@ async def look(admin: Admin, *, most: int | None = None) -> Look:
         return sum(queue.max_offset for queue in stats.offset_table.values())
 
     async def progress(group: str) -> Progress:
-        queues = (await admin.consume_stats(group)).offset_table.values()
+        stats = await admin.consume_stats(group)
+        queues = stats.offset_table.values()
         return Progress(
             sum(queue.broker_offset for queue in queues),
             sum(queue.consumer_offset for queue in queues),
-            sum(max(queue.broker_offset - queue.consumer_offset, 0) for queue in queues),
+            stats.lag,
         )
 
     topics = await each(islice(await users_topics(admin), most), end)
