@@ -51,6 +51,8 @@ SHOTS = (
     ("login-phone", "/login", 390, False),
     ("missing", "/topics/ordres", 1280, False),
 )
+#: Those whose pages go on for long.
+LONG = ("messages", "tail")
 
 
 class Load:
@@ -143,7 +145,8 @@ async def take(browser: Browser, url: str, directory: Path) -> None:
         await page.goto(url + path)
         if path.endswith("/tail"):
             await page.locator("#tail tbody tr").nth(12).wait_for()
-        await page.screenshot(path=directory / f"dashboard-{name}.png", full_page=width > 500)
+        whole = width > 500 and name not in LONG
+        await page.screenshot(path=directory / f"dashboard-{name}.png", full_page=whole)
     await page.goto(f"{url}/dead-letters/shipping")
     await page.locator("tbody th a").first.click()
     await page.wait_for_url("**/message?**")
@@ -156,7 +159,6 @@ async def take(browser: Browser, url: str, directory: Path) -> None:
 
 async def main(directory: Path) -> None:
     """Start a cluster, put it under load, and take the images."""
-    directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as store:
         async with EmbeddedServer(store=store) as server:
             load = Load(server.namesrv)
@@ -176,4 +178,6 @@ async def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES))
+    images = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
+    images.mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(images))

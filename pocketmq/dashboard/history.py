@@ -21,8 +21,8 @@ _ROUGH_SLOTS: Final = 288
 MOST_SERIES: Final = 1000
 #: Seconds over which a rate is measured: consumers store their offsets every five.
 _RATE_WINDOW: Final = 15.0
-#: Samples in it, and the one before.
-_MOST_IN_WINDOW: Final = 4
+#: Samples that are looked at for a rate of this moment.
+_MOST_IN_WINDOW: Final = 16
 #: Points of the small pictures in lists.
 _SKETCHED: Final = 60
 
@@ -68,16 +68,15 @@ class Timeline:
         self._last: dict[str, int] = {}
         self._count = 0
 
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._series
-
     @property
     def names(self) -> list[str]:
         """The series that there are."""
         return list(self._series)
+
+    @property
+    def samples(self) -> int:
+        """How many samples are kept."""
+        return min(self._count, self._slots)
 
     def add(self, time: float, values: Mapping[str, tuple[int, ...]]) -> None:
         """Add a sample; a series that is in none of the samples that are kept is forgotten."""
@@ -197,7 +196,8 @@ class History:
 
     def lags(self, name: str) -> list[float]:
         """Some of the lags of a group within the hour, at even distances."""
-        samples = self._groups[Span.HOUR].read(name, stride=_FINE_SLOTS // _SKETCHED)
+        timeline = self._groups[Span.HOUR]
+        samples = timeline.read(name, stride=max(timeline.samples // _SKETCHED, 1))
         return [float(figures[2]) for _, figures in samples]
 
     def _read(self, timelines: Mapping[Span, Timeline], name: str, span: Span) -> list[Sample]:

@@ -78,7 +78,7 @@ async def newest(admin: Admin, topic: str) -> Found:
     # Behind the oldest message that was read of a queue there may be others, older than it.
     horizon = max(cut, default=0)
     messages = [m for part in parts.values() for m in part if m.store_timestamp >= horizon]
-    messages.sort(key=lambda message: message.store_timestamp, reverse=True)
+    messages.sort(key=_age, reverse=True)
     stored = sum(bounds.max_offset - bounds.min_offset for bounds in queues.values())
     shown = messages[:MOST_MESSAGES]
     return Found(messages=shown, is_cut=stored > len(shown))
@@ -110,7 +110,7 @@ async def from_time(admin: Admin, topic: str, time: dt.datetime) -> Found:
     messages = [
         m for part in parts.values() for m in part if wanted <= m.store_timestamp <= horizon
     ]
-    messages.sort(key=lambda message: message.store_timestamp)
+    messages.sort(key=_age)
     shown = messages[:MOST_MESSAGES]
     if not shown or not (cut or len(messages) > MOST_MESSAGES):
         return Found(messages=shown)
@@ -136,6 +136,11 @@ async def message_view(
         previous=offset - 1 if offset > low else None,
         next=offset + 1 if offset + 1 < high else None,
     )
+
+
+def _age(message: MessageExt) -> tuple[int, str, int]:
+    """What messages are sorted by: their store time, and their order on a broker within it."""
+    return message.store_timestamp, message.broker_name, message.physical_offset
 
 
 async def _queues(admin: Admin, topic: str) -> dict[MessageQueue, TopicOffset]:
