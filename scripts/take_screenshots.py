@@ -83,13 +83,19 @@ class Load:
             pass
 
         async with contextlib.AsyncExitStack() as stack:
-            for group, topic, handler, options in (
-                ("billing", "orders", slow, {"concurrency": 1}),
-                ("shipping", "shipments", failing, {"max_reconsume_times": 0}),
-                ("fraud-check", "payments", taking, {}),
-                ("reporting", "orders", taking, {}),
+            for group, topic, handler, at_once in (
+                ("billing", "orders", slow, 1),
+                ("shipping", "shipments", failing, 8),
+                ("fraud-check", "payments", taking, 8),
+                ("reporting", "orders", taking, 8),
             ):
-                consumer = PushConsumer(group, namesrv=self._namesrv, start="begin", **options)
+                consumer = PushConsumer(
+                    group,
+                    namesrv=self._namesrv,
+                    start="begin",
+                    concurrency=at_once,
+                    max_reconsume_times=0,
+                )
                 consumer.on(topic)(handler)
                 await stack.enter_async_context(consumer)
             producer = await stack.enter_async_context(Producer("shop", namesrv=self._namesrv))

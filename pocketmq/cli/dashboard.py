@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             namesrv=options.namesrv,
             host=options.bind,
             port=options.port,
-            password=file and read_password("--password-file", file),
+            password=None if file is None else read_password("--password-file", file),
             hosts=options.allow_host,
             **connection_of(options),
         )

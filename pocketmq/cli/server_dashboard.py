@@ -80,8 +80,10 @@ async def running_dashboard(
             namesrv=namesrv,
             port=options.dashboard_port if asked else DEFAULT_PORT,
             tls=tls or False,
-            sampler_credentials=inner and Credentials(inner.username, inner.password),
-            password=file and read_password("--dashboard-password-file", file),
+            sampler_credentials=(
+                None if inner is None else Credentials(inner.username, inner.password)
+            ),
+            password=(None if file is None else read_password("--dashboard-password-file", file)),
         )
     )
     try:

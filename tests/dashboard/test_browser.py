@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -16,7 +16,14 @@ pytest.importorskip("playwright", reason="pip install playwright")
 pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python")
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, Request, async_playwright, expect
+from playwright.async_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.push import PushConsumer
@@ -49,9 +56,13 @@ class Watched:
         self.faults: list[str] = []
         self._url = url
         page.on("request", self._requested)
-        page.on("console", lambda line: line.type == "error" and self.faults.append(line.text))
+        page.on("console", self._logged)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("dialog", lambda dialog: self.faults.append(f"dialog {dialog.message}"))
+
+    def _logged(self, line: ConsoleMessage) -> None:
+        if line.type == "error":
+            self.faults.append(line.text)
 
     def _requested(self, request: Request) -> None:
         if not request.url.startswith(f"{self._url}/"):
@@ -161,8 +172,9 @@ async def test_every_page_is_accessible_and_fits_a_phone(
     watched = Watched(page, quick.url)
     found = []
     # Of what is dark, only the colours are different.
-    rules: tuple[str, ...]
-    for scheme, rules in (("light", ()), ("dark", ("color-contrast",))):
+    schemes: dict[Literal["light", "dark"], tuple[str, ...]]
+    schemes = {"light": (), "dark": ("color-contrast",)}
+    for scheme, rules in schemes.items():
         await page.emulate_media(color_scheme=scheme)
         await page.goto(f"{quick.url}/login")
         found += await violations(page, *rules)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.broker_figures import BrokerState, broker_states
-from pocketmq.client.admin.traffic import Speed
+from pocketmq.client.admin.traffic import Speed, each
+from pocketmq.client.errors import NoPermission
 from pocketmq.dashboard.history import History
 
 _MOST_LISTED: Final = 5
+
+T = TypeVar("T")
 
 
 class BusyTopic(msgspec.Struct, frozen=True):
@@ -58,26 +62,36 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def cluster_view(admin: Admin, history: History) -> ClusterView:
-    """Ask every broker. Raises RemotingError if the name server does not say which there are."""
+    """Ask every broker. Raises RemotingError if the name server does not say which there are.
+
+    The history may know of topics and groups that this user may not see: each is asked for.
+    """
     brokers = await broker_states(admin)
-    rates = [(history.topic_rate(name) or 0.0, name) for name in history.topics]
-    lags = [(history.lag(name) or 0, name) for name in history.groups]
+    rates = {name: history.topic_rate(name) or 0.0 for name in history.topics}
+    lags = {name: history.lag(name) or 0 for name in history.groups}
+    busy = await _visible(_largest(rates), admin.topic_stats)
+    late = await _visible(_largest(lags), admin.consume_stats)
     return ClusterView(
         brokers=brokers,
-        busy=[
-            BusyTopic(name, rate)
-            for rate, name in sorted(rates, key=lambda each: (-each[0], each[1]))[:_MOST_LISTED]
-            if rate
-        ],
+        busy=[BusyTopic(name, rates[name]) for name in busy],
         late=[
-            LateGroup(
-                name,
-                lag,
-                history.group_speed(name),
-                history.lags(name),
-            )
-            for lag, name in sorted(lags, key=lambda each: (-each[0], each[1]))[:_MOST_LISTED]
-            if lag
+            LateGroup(name, stats.lag, history.group_speed(name), history.lags(name))
+            for name, stats in late.items()
+            if stats.lag
         ],
-        lag=None if history.sampled_at is None else sum(lag for lag, _ in lags),
+        lag=None if history.sampled_at is None else sum(lags.values()),
     )
+
+
+def _largest(figures: Mapping[str, float]) -> list[str]:
+    """The names with the largest figures above 0."""
+    names = sorted(figures, key=lambda name: (-figures[name], name))
+    return [name for name in names[:_MOST_LISTED] if figures[name]]
+
+
+async def _visible(names: list[str], ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
+    """What `ask` says of each name, as far as this user may know it."""
+    try:
+        return await each(names, ask)
+    except NoPermission:
+        return {}

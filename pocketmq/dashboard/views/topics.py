@@ -72,7 +72,7 @@ def _row(name: str, stats: TopicStatsTable | None, history: History) -> TopicRow
         queues=None if stats is None else len(bounds),
         messages=None if stats is None else sum(q.max_offset - q.min_offset for q in bounds),
         last_stored=_last_stored(bounds),
-        rate=history.topic_rate(name),
+        rate=None if stats is None else history.topic_rate(name),
     )
 
 
