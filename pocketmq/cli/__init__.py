@@ -46,6 +46,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "lag": "show how far a consumer group is behind",
         "reset": "move a consumer group to another place",
         "config": "show and change settings of running servers",
+        "dashboard": "serve a web page about a cluster",
     },
     "Stored files": {
         "store": "look for damage in a store, and mend it",
@@ -71,6 +72,7 @@ EXTRAS: Final = {
     "sync": "arrow",
     "query": "spark",
     "demo": "demo",
+    "dashboard": "dashboard",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,13 @@ from pocketmq.cli.server_command import (
     stop_at_end_of_input,
     store_exit_codes,
 )
+from pocketmq.cli.server_dashboard import (
+    add_dashboard_options,
+    check_dashboard_options,
+    running_dashboard,
+)
 from pocketmq.remoting.properties_file import Settings
+from pocketmq.remoting.tls_context import client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -62,6 +69,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
     )
     add_repair_option(parser)
+    add_dashboard_options(parser, on=False)
     parser.add_argument(
         STOP_AT_EOF,
         action="store_true",
@@ -79,6 +87,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     from pocketmq.broker.broker import Broker
     from pocketmq.broker.config import load_broker_config
 
+    check_dashboard_options(options)
     addresses = [] if options.namesrv is None else [("namesrvAddr", options.namesrv)]
     config = read_config(load_broker_config, options, Settings.of_options(addresses, "-n"))
     if options.config is not None:
@@ -95,17 +104,31 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     if options.bind is not None:
         config.bind_address = options.bind
     tls = read_tls_config(options)
-    return lambda stop: _serve(Broker(config, tls=tls), options, stop)
+    links = client_context(tls)
+    return lambda stop: _serve(Broker(config, tls=tls), links, options, stop)
 
 
-async def _serve(broker: Broker, options: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _serve(
+    broker: Broker,
+    links: ssl.SSLContext | None,
+    options: argparse.Namespace,
+    stop: asyncio.Event,
+) -> None:
     config = broker.config
     if options.stop_at_eof:
         stop_at_end_of_input(stop)
-    async with started(broker, repair=options.repair):
+    async with (
+        started(broker, repair=options.repair),
+        running_dashboard(
+            options,
+            ";".join(config.name_servers),
+            tls=links,
+            inner_credentials=config.inner_client_authentication_credentials,
+        ) as dashboard,
+    ):
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
-            f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "
-            f"name server {name_servers}"
+            f"broker {config.broker_name} listening on {broker.address}, {dashboard}"
+            f"store {config.root}, name server {name_servers}"
         )
         await stop.wait()

@@ -12,27 +12,12 @@ from pocketmq.cli.explanation import no_such_group
 from pocketmq.cli.group_progress import progress_by_topic
 from pocketmq.cli.output import counted, print_json, print_rows, print_table
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.system_names import is_users_group
 from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.message.limits import SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.bodies.consumer import ConsumerConnection
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.service import ExitCode
 
-#: Groups that brokers and tools keep for themselves.
-_SYSTEM_GROUPS = frozenset(
-    {
-        "DEFAULT_CONSUMER",
-        "DEFAULT_PRODUCER",
-        "CLIENT_INNER_PRODUCER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "SELF_TEST_P_GROUP",
-        "TOOLS_CONSUMER",
-        "pocketmq_pull",
-        "__MONITOR_CONSUMER",
-    }
-)
-_SYSTEM_PREFIXES = (SYSTEM_GROUP_PREFIX, "CID_ONS")
 #: Groups that are asked for at the same time.
 _AT_ONCE = 16
 
@@ -62,11 +47,6 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 run = run_action
-
-
-def is_users_group(group: str) -> bool:
-    """Whether neither brokers nor tools keep this group for themselves."""
-    return not (group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES))
 
 
 async def existing_group(admin: Admin, group: str) -> SubscriptionGroupConfig:
