@@ -91,7 +91,7 @@ def _small_triggers(frame: DataFrame) -> list[Mapping[str, int]]:
         query = _start(frame, checkpoint, ends=False)
         try:
             while len(query.recentProgress) < _WARM + _TRIGGERS:
-                query.awaitTermination(0.1)  # raises what ended it
+                query.awaitTermination(1)  # raises what ended it
         finally:
             query.stop()
     return [progress.durationMs for progress in query.recentProgress[_WARM:]]
