@@ -8,6 +8,8 @@ from typing import Final
 
 MAX_TOPIC_LENGTH: Final = 127
 """Characters of a topic a client may create (internal topics of 5.x may be longer: record v2)."""
+MAX_STORED_TOPIC: Final = 255
+"""Characters of any topic: its queues lie in a directory of its name."""
 MAX_GROUP_LENGTH: Final = 255
 MAX_BODY: Final = 4 * 1024 * 1024
 """Default maxMessageSize, bytes of a body before compression."""
