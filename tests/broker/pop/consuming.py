@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import asyncio
+from typing import Any, Final, NamedTuple
 
 from pocketmq.message import properties as names
 from pocketmq.message.pop_offsets import parse_message_offsets, parse_start_offsets
@@ -19,8 +20,20 @@ from pocketmq.remoting.headers import (
     PopMessageResponseHeader,
 )
 from tests.broker.conftest import Client
+from tests.fake_time import FakeTime
 
+STEP_MS: Final = 500
+TURNS: Final = 4  # of the event loop in each step
 FOUND, POLLING_FULL, POLLING_TIMEOUT = 0, 209, 210
+
+
+async def passes(time: FakeTime, milliseconds: int) -> None:
+    """Let time pass in small steps, and the broker work in between as it does for real."""
+    end = time.now + milliseconds
+    while time.now < end:
+        time.advance(min(STEP_MS, end - time.now))
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
 
 
 class Popped(NamedTuple):
