@@ -21,6 +21,9 @@ MAX_DELAY_LEVEL: Final = 18
 TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 """Use it with `fullmatch`; topics and groups share it."""
 
+STORED_TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
+"""What brokers store: retry topics of POP have a `+` in their names of v2."""
+
 AUTO_CREATE_TOPIC: Final = "TBW102"
 TBW102: Final = AUTO_CREATE_TOPIC
 """The template topic of auto-creation."""
