@@ -202,9 +202,12 @@ class PopBuffer:
             # Nothing can be acknowledged between, so the last checkpoint stands for it.
             waiting[-1].next_offset = next_offset
 
-    def ack(self, id: CheckPointId, offset: int) -> bool:
-        """Mark a message as acknowledged; False when its checkpoint is not here (any more)."""
-        point = self._kept.get(id)
+    def ack(self, id: CheckPointId | tuple[str, str, int, int, int], offset: int) -> bool:
+        """Mark a message as acknowledged; False when its checkpoint is not here (any more).
+
+        The id may be a plain tuple, which is quicker to make.
+        """
+        point = self._kept.get(id)  # type: ignore[call-overload]
         if point is None:
             return False
         waiting = point.waiting
