@@ -100,12 +100,13 @@ async def test_the_answers_of_pops(cluster: Cluster, topic: str) -> None:
         nothing = await pops.request()
         assert (nothing.code, nothing.remark) == (210, "NO_MESSAGE_IN_QUEUE")
         codes = {}
-        for name, fields in {
+        wrong: dict[str, dict[str, Any]] = {
             "topic": {"topic": "NoSuchTopic"},
             "queue": {"queue_id": 9},
             "count": {"max_msg_nums": 33},
             "filter": {"exp": "n >", "exp_type": "SQL92"},
-        }.items():
+        }
+        for name, fields in wrong.items():
             codes[name] = (await pops.request(**fields)).code
         assert codes == {"topic": 17, "queue": 29, "count": 29, "filter": 23}
 
@@ -278,11 +279,8 @@ def test_the_mode_is_set_by_mqadmin(
 
 
 def start(make: str, tmp_path: Path, namesrv: str, store: Path) -> Server:
-    starter = ours if make == "ours" else official
-    return starter.start_broker(
-        tmp_path / make, namesrv, name="exchanged", store=store,
-        settings={"brokerClusterName": "DefaultCluster"},
-    )  # fmt: skip
+    starter = ours.start_broker if make == "ours" else official.start_broker
+    return starter(tmp_path / make, namesrv, name="exchanged", store=store)
 
 
 @pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL"])

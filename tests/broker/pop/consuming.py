@@ -98,9 +98,7 @@ class PopClient:
             "init_mode": 0,
             **fields,
         }
-        return await self.client.request(
-            RequestCode.POP_MESSAGE, PopMessageRequestHeader(**values)
-        )
+        return await self.client.request(RequestCode.POP_MESSAGE, PopMessageRequestHeader(**values))
 
     async def pop(self, **fields: Any) -> list[Popped]:
         """The messages that a pop gets; none when there are none."""
