@@ -204,8 +204,8 @@ async def main(directory: Path, wanted: Collection[str]) -> None:
 if __name__ == "__main__":
     logging.disable()  # of messages that become dead letters
     if len(sys.argv) > 1:
-        images, wanted = Path(sys.argv[1]), frozenset()
+        images = Path(sys.argv[1])
+        images.mkdir(parents=True, exist_ok=True)
+        asyncio.run(main(images, ()))
     else:
-        images, wanted = IMAGES, IN_DOCS
-    images.mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(images, wanted))
+        asyncio.run(main(IMAGES, IN_DOCS))

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+def _plain(cell: str) -> str:
+    return ""
+
+
 def _if_any(colour: str) -> Callable[[str], str]:
     return lambda cell: "" if cell in ("", "0", "no") else colour
 
@@ -120,7 +124,7 @@ def _table(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    styles = [_STYLES.get(title, lambda cell: "") for title in titles]
+    styles = [_STYLES.get(title, _plain) for title in titles]
     for title, number in zip(titles, right, strict=True):
         table.add_column(title, justify="right" if number else "left")
     for row in cells:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pocketmq._extras import MissingExtra, is_installed, require
-from pocketmq.auth.settings import inner_user
 from pocketmq.cli.options import port
 from pocketmq.cli.password_file import read_password
-from pocketmq.client.credentials import Credentials
 from pocketmq.dashboard.config import DEFAULT_PORT, DashboardConfig
-from pocketmq.dashboard.server import Dashboard
 from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.remoting.server import CannotListen
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger("pocketmq")
 
@@ -73,6 +73,11 @@ async def running_dashboard(
     if not (asked or by_default):
         yield ""
         return
+    # Not at the top: a server without a dashboard starts without them.
+    from pocketmq.auth.settings import inner_user
+    from pocketmq.client.credentials import Credentials
+    from pocketmq.dashboard.server import Dashboard
+
     file = options.dashboard_password_file
     inner = inner_user(inner_credentials)
     dashboard = Dashboard(

@@ -30,7 +30,7 @@ def test_what_needs_attention_has_a_colour_on_a_terminal() -> None:
     pytest.importorskip("rich", reason="pip install 'pocketmq[server]'")
     from rich.text import Text
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"group": "a", "lag": 7, "disk": "90%"},
         {"group": "b", "lag": 0, "disk": "12%"},
         {"group": "c", "lag": None, "disk": None},

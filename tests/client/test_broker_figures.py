@@ -56,4 +56,3 @@ async def test_our_brokers_tell_everything(real: RealCluster) -> None:
     empty = {"oldest_message"}
     told = {name for name in figures.__struct_fields__ if getattr(figures, name) is not None}
     assert told == set(figures.__struct_fields__) - empty
-
