@@ -19,6 +19,8 @@ from pocketmq.remoting.server import CannotListen
 if TYPE_CHECKING:
     import ssl
 
+    from pocketmq.client.credentials import Credentials
+
 log = logging.getLogger("pocketmq")
 
 
@@ -74,20 +76,15 @@ async def running_dashboard(
         yield ""
         return
     # Not at the top: a server without a dashboard starts without them.
-    from pocketmq.auth.settings import inner_user
-    from pocketmq.client.credentials import Credentials
     from pocketmq.dashboard.server import Dashboard
 
     file = options.dashboard_password_file
-    inner = inner_user(inner_credentials)
     dashboard = Dashboard(
         DashboardConfig(
             namesrv=namesrv,
             port=options.dashboard_port if asked else DEFAULT_PORT,
             tls=tls or False,
-            sampler_credentials=(
-                None if inner is None else Credentials(inner.username, inner.password)
-            ),
+            sampler_credentials=_credentials(inner_credentials),
             password=(None if file is None else read_password("--dashboard-password-file", file)),
         )
     )
@@ -103,3 +100,13 @@ async def running_dashboard(
         yield f"dashboard on {dashboard.url}, "
     finally:
         await dashboard.stop()
+
+
+def _credentials(inner_credentials: str) -> Credentials | None:
+    if not inner_credentials:
+        return None
+    from pocketmq.auth.settings import inner_user
+    from pocketmq.client.credentials import Credentials
+
+    user = inner_user(inner_credentials)
+    return None if user is None else Credentials(user.username, user.password)
