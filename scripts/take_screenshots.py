@@ -1,9 +1,10 @@
 """Take docs/images/dashboard-*.png: pages of the dashboard, of a small cluster under load.
 
-    python scripts/take_screenshots.py [DIRECTORY]
+    python scripts/take_screenshots.py              those in the documentation
+    python scripts/take_screenshots.py DIRECTORY    every page, to look at
 
-Needs Debian's chromium. Half a minute of samples are taken first, so that the charts have something
-to show.
+Needs Debian's chromium. Samples are taken for a while first, so that the charts have something to
+show.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from playwright.async_api import Browser, async_playwright
@@ -51,6 +53,18 @@ SHOTS = (
     ("login-phone", "/login", 390, False),
     ("missing", "/topics/ordres", 1280, False),
 )
+#: Those in the documentation.
+IN_DOCS = frozenset(
+    {
+        "cluster",
+        "cluster-phone",
+        "dead-letters",
+        "group-dark",
+        "group-phone",
+        "message-dark-phone",
+    }
+)
+
 #: Those whose pages go on for long.
 LONG = ("messages", "tail")
 
@@ -137,8 +151,8 @@ class Load:
         )
 
 
-async def take(browser: Browser, url: str, directory: Path) -> None:
-    """Log in, and take every image."""
+async def take(browser: Browser, url: str, directory: Path, wanted: Collection[str]) -> None:
+    """Log in, and take the images that are wanted, or all if that is none."""
     context = await browser.new_context()
     page = await context.new_page()
     await page.goto(f"{url}/login")
@@ -146,6 +160,8 @@ async def take(browser: Browser, url: str, directory: Path) -> None:
     await page.get_by_role("button", name="Log in").click()
     await page.wait_for_url(f"{url}/")
     for name, path, width, dark in SHOTS:
+        if wanted and name not in wanted:
+            continue
         await page.set_viewport_size({"width": width, "height": 800 if width > 500 else 844})
         await page.emulate_media(color_scheme="dark" if dark else "light")
         await page.goto(url + path)
@@ -157,13 +173,15 @@ async def take(browser: Browser, url: str, directory: Path) -> None:
     await page.locator("tbody th a").first.click()
     await page.wait_for_url("**/message?**")
     for name, width, dark in (("message", 1280, False), ("message-dark-phone", 390, True)):
+        if wanted and name not in wanted:
+            continue
         await page.set_viewport_size({"width": width, "height": 800 if width > 500 else 844})
         await page.emulate_media(color_scheme="dark" if dark else "light")
         await page.screenshot(path=directory / f"dashboard-{name}.png", full_page=width > 500)
     await context.close()
 
 
-async def main(directory: Path) -> None:
+async def main(directory: Path, wanted: Collection[str]) -> None:
     """Start a cluster, put it under load, and take the images."""
     with tempfile.TemporaryDirectory() as store:
         async with EmbeddedServer(store=store) as server:
@@ -179,11 +197,15 @@ async def main(directory: Path) -> None:
                     executable_path=CHROMIUM, args=["--no-sandbox"]
                 )
                 await asyncio.sleep(SECONDS)
-                await take(browser, dashboard.url, directory)
+                await take(browser, dashboard.url, directory, wanted)
                 await browser.close()
 
 
 if __name__ == "__main__":
-    images = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
-    images.mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(images))
+    logging.disable()  # of messages that become dead letters
+    if len(sys.argv) > 1:
+        images = Path(sys.argv[1])
+        images.mkdir(parents=True, exist_ok=True)
+        asyncio.run(main(images, ()))
+    else:
+        asyncio.run(main(IMAGES, IN_DOCS))

@@ -9,11 +9,12 @@ from typing import Any
 from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.connection_options import connection_of
-from pocketmq.cli.groups import existing_group, online
+from pocketmq.cli.groups import existing_group
 from pocketmq.cli.message_text import body_text, json_fields
 from pocketmq.cli.options import count
 from pocketmq.cli.output import counted, local_time, print_json, print_rows, print_table
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.connected_clients import online
 from pocketmq.client.admin.dead_letters import DeadLetters, origin_topic
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message import properties as names

@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pocketmq._extras import MissingExtra, is_installed, require
-from pocketmq.auth.settings import inner_user
 from pocketmq.cli.options import port
 from pocketmq.cli.password_file import read_password
-from pocketmq.client.credentials import Credentials
 from pocketmq.dashboard.config import DEFAULT_PORT, DashboardConfig
-from pocketmq.dashboard.server import Dashboard
 from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.remoting.server import CannotListen
+
+if TYPE_CHECKING:
+    import ssl
+
+    from pocketmq.client.credentials import Credentials
 
 log = logging.getLogger("pocketmq")
 
@@ -73,16 +75,16 @@ async def running_dashboard(
     if not (asked or by_default):
         yield ""
         return
+    # Not at the top: a server without a dashboard starts without them.
+    from pocketmq.dashboard.server import Dashboard
+
     file = options.dashboard_password_file
-    inner = inner_user(inner_credentials)
     dashboard = Dashboard(
         DashboardConfig(
             namesrv=namesrv,
             port=options.dashboard_port if asked else DEFAULT_PORT,
             tls=tls or False,
-            sampler_credentials=(
-                None if inner is None else Credentials(inner.username, inner.password)
-            ),
+            sampler_credentials=_credentials(inner_credentials),
             password=(None if file is None else read_password("--dashboard-password-file", file)),
         )
     )
@@ -98,3 +100,13 @@ async def running_dashboard(
         yield f"dashboard on {dashboard.url}, "
     finally:
         await dashboard.stop()
+
+
+def _credentials(inner_credentials: str) -> Credentials | None:
+    if not inner_credentials:
+        return None
+    from pocketmq.auth.settings import inner_user
+    from pocketmq.client.credentials import Credentials
+
+    user = inner_user(inner_credentials)
+    return None if user is None else Credentials(user.username, user.password)

@@ -24,7 +24,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.dashboard.forms import Forms
 from pocketmq.dashboard.guard import HEADERS, is_own_host, is_own_origin
-from pocketmq.dashboard.pages import Pages
+from pocketmq.dashboard.pages import TAIL_EVENTS, Pages
 from pocketmq.dashboard.parts import Parts
 from pocketmq.dashboard.services import REFRESH, Services, services_of
 from pocketmq.limited_log import LimitedLog
@@ -39,6 +39,8 @@ _FILES: Final = {
     "icon.svg": "image/svg+xml",
 }
 
+#: Pages that are made at the same time.
+_MOST_PAGES: Final = 16
 #: Seconds that pages have to end at a shutdown.
 _END_SECONDS: Final = 1.0
 
@@ -59,7 +61,8 @@ async def serve(parts: Parts, listening: socket.socket) -> None:
 def make_app(services: Services) -> web.Application:
     """Put the dashboard together."""
     app = web.Application(
-        middlewares=[_guard(services), _errors(services)], client_max_size=_MOST_BYTES
+        middlewares=[_guard(services), _some_at_a_time(), _errors(services)],
+        client_max_size=_MOST_BYTES,
     )
     app.add_routes([*Pages(services).routes(), *Forms(services).routes()])
     for name, kind in _FILES.items():
@@ -110,6 +113,21 @@ def _guard(services: Services) -> Middleware:
         return await handler(request)
 
     return guard
+
+
+def _some_at_a_time() -> Middleware:
+    """Let further pages wait, so that many visitors do not send the cluster all their requests at
+    once; tails, which go on, have a bound of their own."""
+    gate = asyncio.Semaphore(_MOST_PAGES)
+
+    @web.middleware
+    async def some(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path.endswith(TAIL_EVENTS):
+            return await handler(request)
+        async with gate:
+            return await handler(request)
+
+    return some
 
 
 def _errors(services: Services) -> Middleware:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pocketmq.client.credentials import Credentials
+if TYPE_CHECKING:
+    import ssl
+
+    from pocketmq.client.credentials import Credentials
 
 DEFAULT_PORT: Final = 8180
 

@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from pocketmq.auth.guard import one_line
+from pocketmq.client.errors import RemotingError
 from pocketmq.dashboard.login import Way, WrongLogin
 from pocketmq.dashboard.pages import place_of
 from pocketmq.dashboard.rendering import link, segment
@@ -96,16 +97,17 @@ class Forms:
                 _field(form, "queue"),
                 _field(form, "offset"),
             )
-            resent = await resend_one(viewer.admin, group, queue, offset)
+            sending = resend_one(viewer.admin, group, queue, offset)
         else:
-            resent = await resend_left(viewer.admin, group)
-        log.info(
-            "dashboard: resend of %d dead letters of group %s by %s from %s: success",
-            resent.sent,
-            one_line(group),
-            one_line(session.user),
-            request.remote,
-        )
+            sending = resend_left(viewer.admin, group)
+        what = f"resend of dead letters of group {one_line(group)} by {one_line(session.user)}"
+        try:
+            resent = await sending
+        except RemotingError as error:
+            reason = one_line(error.remark)
+            log.info("dashboard: %s from %s: refused: %s", what, request.remote, reason)
+            raise
+        log.info("dashboard: %s from %s: %d sent", what, request.remote, resent.sent)
         to = link(f"/dead-letters/{segment(group)}", notice=_told(resent))
         return web.Response(status=303, headers={"Location": to})
 

@@ -201,11 +201,10 @@ class History:
         return [float(figures[2]) for _, figures in samples]
 
     def _read(self, timelines: Mapping[Span, Timeline], name: str, span: Span) -> list[Sample]:
-        samples = list(timelines[span].read(name))
+        samples = list(timelines[Span.HOUR].read(name))
         if span is Span.DAY:
-            # The last minutes are not in the rough timeline yet.
-            newest = timelines[Span.HOUR].read(name, last=1)
-            samples += [each for each in newest if not samples or each[0] > samples[-1][0]]
+            begin = samples[0][0] if samples else float("inf")
+            samples = [each for each in timelines[Span.DAY].read(name) if each[0] < begin] + samples
         return samples
 
 

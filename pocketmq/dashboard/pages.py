@@ -27,6 +27,8 @@ from pocketmq.message.message import MessageQueue
 
 E = TypeVar("E", Span, Form)
 
+#: The end of the address of a tail's events.
+TAIL_EVENTS: Final = "/tail/events"
 #: Seconds that a chart goes back.
 _LENGTHS: Final = {Span.HOUR: 3600.0, Span.DAY: 86400.0}
 #: Widths and heights of charts: for wide windows, and for phones.
@@ -51,7 +53,7 @@ class Pages:
             web.get("/topics", self.topics),
             web.get("/topics/{topic}", self.topic),
             web.get("/topics/{topic}/tail", self.tail),
-            web.get("/topics/{topic}/tail/events", self.tail_events),
+            web.get("/topics/{topic}" + TAIL_EVENTS, self.tail_events),
             web.get("/groups", self.groups),
             web.get("/groups/{group}", self.group),
             web.get("/messages", self.messages),

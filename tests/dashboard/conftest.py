@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("aiohttp", reason="pip install 'pocketmq[dashboard]'")
-pytest.importorskip("jinja2", reason="pip install 'pocketmq[dashboard]'")
-
-import aiohttp
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.producer.producer import Producer
 from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.dashboard.server import Dashboard
 from pocketmq.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    import aiohttp
 
 PASSWORD = "correct horse"
 
@@ -77,6 +76,9 @@ class Client:
 
 
 def client_session() -> aiohttp.ClientSession:
+    """What keeps cookies."""
+    import aiohttp
+
     # The cookie jar of a browser takes cookies of IP addresses; that of aiohttp has to be told.
     return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
 

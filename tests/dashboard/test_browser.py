@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import pytest
 
+pytest.importorskip("aiohttp", reason="pip install 'pocketmq[dashboard]'")
+pytest.importorskip("jinja2", reason="pip install 'pocketmq[dashboard]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python")
 

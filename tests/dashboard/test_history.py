@@ -61,14 +61,16 @@ def test_a_group_that_was_not_in_the_last_sample_has_no_lag_now() -> None:
     assert "g" in history.groups
 
 
-def test_a_day_has_a_sample_every_five_minutes_and_the_newest() -> None:
+def test_a_day_has_a_sample_every_five_minutes_and_all_of_the_last_hour() -> None:
     clock = Clock()
     history = History(clock=clock)
-    for number in range(150):
+    for number in range(900):
         history.add(look(g=(number, 0, number)))
         clock.now += 5
-    day = history.group("g", Span.DAY)
-    assert [point.lag for point in day] == [60, 120, 149]
+    hour = [point.lag for point in history.group("g", Span.HOUR)]
+    assert hour == [*range(181, 900)]
+    day = [point.lag for point in history.group("g", Span.DAY)]
+    assert day == [60, 120, 180, *hour]
 
 
 @given(

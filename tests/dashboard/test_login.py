@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+pytest.importorskip("aiohttp", reason="pip install 'pocketmq[dashboard]'")
+pytest.importorskip("jinja2", reason="pip install 'pocketmq[dashboard]'")
+
 from pocketmq.client.admin import Admin
 from pocketmq.client.credentials import Credentials
 from pocketmq.dashboard.config import DashboardConfig

@@ -8,8 +8,12 @@ import re
 import socket
 from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
+
+pytest.importorskip("aiohttp", reason="pip install 'pocketmq[dashboard]'")
+pytest.importorskip("jinja2", reason="pip install 'pocketmq[dashboard]'")
+
+import aiohttp
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.pull import PullConsumer
@@ -283,6 +287,28 @@ async def test_a_tail_shows_what_comes(client: Client, admin: Admin, producer: P
         [message] = json.loads(line.removeprefix(b"data: "))["messages"]
     assert message["excerpt"] == HOSTILE
     assert (message["tag"], message["keys"], message["size"]) == ("paid", ["k"], len(HOSTILE))
+
+
+async def test_a_tail_leaves_out_what_comes_too_fast(
+    client: Client, admin: Admin, producer: Producer
+) -> None:
+    await admin.create_topic("orders", queues=2)
+    shown, skipped = 0, 0
+    async with (
+        asyncio.timeout(TIMEOUT),
+        client.session.get(f"{client.url}/topics/orders/tail/events") as events,
+    ):
+        assert await events.content.readline() == b"event: open\n"
+        for _ in range(10):
+            await producer.send_batch([Message("orders", b"%d" % n) for n in range(100)])
+        while shown + skipped < 1000:
+            line = await events.content.readline()
+            if line.startswith(b'data: {"messages"'):
+                part = json.loads(line.removeprefix(b"data: "))
+                assert len(part["messages"]) <= 50
+                shown += len(part["messages"])
+                skipped += part["skipped"]
+    assert (shown + skipped, skipped > 0) == (1000, True)
 
 
 async def test_the_number_of_tails_is_bounded(client: Client, admin: Admin) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.system_names import is_users_group, users_topics
 from pocketmq.client.errors import NoPermission, RemotingError
+from pocketmq.remoting.bodies.consumer import OffsetWrapper
 
 __all__ = ["Look", "Progress", "Speed", "each", "look", "rate", "speed"]
 
@@ -26,6 +27,15 @@ class Progress(NamedTuple):
     end: int
     consumed: int
     lag: int
+
+    @classmethod
+    def of(cls, queues: Collection[OffsetWrapper]) -> Progress:
+        """The sums over some queues."""
+        return cls(
+            sum(queue.broker_offset for queue in queues),
+            sum(queue.consumer_offset for queue in queues),
+            sum(queue.lag for queue in queues),
+        )
 
 
 class Look(NamedTuple):
@@ -63,13 +73,7 @@ async def look(admin: Admin, *, most: int | None = None) -> Look:
         return sum(queue.max_offset for queue in stats.offset_table.values())
 
     async def progress(group: str) -> Progress:
-        stats = await admin.consume_stats(group)
-        queues = stats.offset_table.values()
-        return Progress(
-            sum(queue.broker_offset for queue in queues),
-            sum(queue.consumer_offset for queue in queues),
-            stats.lag,
-        )
+        return Progress.of((await admin.consume_stats(group)).offset_table.values())
 
     topics = await each(islice(await users_topics(admin), most), end)
     groups = await each(islice(filter(is_users_group, await admin.groups()), most), progress)

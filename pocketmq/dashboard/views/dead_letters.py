@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.connected_clients import online
 from pocketmq.client.admin.dead_letters import DeadLetters, origin_topic
 from pocketmq.client.admin.traffic import each
 from pocketmq.client.errors import SubscriptionGroupNotExist
-from pocketmq.dashboard.views.groups import online
 from pocketmq.dashboard.views.listing import Listing, matching, page_of
 from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.connected_clients import online
 from pocketmq.client.admin.system_names import is_users_group
 from pocketmq.client.admin.traffic import Speed, each
-from pocketmq.client.errors import ConsumerNotOnline, SubscriptionGroupNotExist
+from pocketmq.client.errors import SubscriptionGroupNotExist
 from pocketmq.dashboard.history import GroupPoint, History, Span
 from pocketmq.dashboard.views.listing import Listing, matching, page_of
 from pocketmq.message.limits import RETRY_PREFIX
@@ -94,11 +95,3 @@ async def group_view(admin: Admin, history: History, group: str, span: Span) -> 
         speed=history.group_speed(group),
         points=history.group(group, span),
     )
-
-
-async def online(admin: Admin, group: str) -> ConsumerConnection | None:
-    """The clients of a group that are connected; None when there is none."""
-    try:
-        return await admin.consumers(group)
-    except ConsumerNotOnline:
-        return None
