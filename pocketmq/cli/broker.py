@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketmq._extras import require
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
@@ -24,6 +26,7 @@ from pocketmq.cli.server_command import (
     store_exit_codes,
 )
 from pocketmq.remoting.properties_file import Settings
+from pocketmq.remoting.tls_config import TlsConfig
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -61,6 +64,13 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
     )
+    parser.add_argument(
+        "--grpc-port",
+        type=port,
+        metavar="PORT",
+        help="also serve RocketMQ 5's own clients on this port, with the extra `proxy` (the "
+        "official proxy's is 8081; 0: any free one)",
+    )
     add_repair_option(parser)
     parser.add_argument(
         STOP_AT_EOF,
@@ -95,17 +105,30 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     if options.bind is not None:
         config.bind_address = options.bind
     tls = read_tls_config(options)
-    return lambda stop: _serve(Broker(config, tls=tls), options, stop)
+    if options.grpc_port is not None:
+        require("proxy", "--grpc-port")
+    return lambda stop: _serve(Broker(config, tls=tls), options, tls, stop)
 
 
-async def _serve(broker: Broker, options: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _serve(
+    broker: Broker, options: argparse.Namespace, tls: TlsConfig, stop: asyncio.Event
+) -> None:
     config = broker.config
     if options.stop_at_eof:
         stop_at_end_of_input(stop)
-    async with started(broker, repair=options.repair):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(started(broker, repair=options.repair))
+        proxy = ""
+        if options.grpc_port is not None:
+            from pocketmq.local_proxy import LocalProxy
+
+            local = LocalProxy(broker, port=options.grpc_port, tls=tls)
+            await stack.enter_async_context(local)
+            proxy = f"gRPC on port {local.port}, "
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
-            f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "
+            f"broker {config.broker_name} listening on {broker.address}, {proxy}"
+            f"store {config.root}, "
             f"name server {name_servers}"
         )
         await stop.wait()

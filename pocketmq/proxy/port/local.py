@@ -319,9 +319,7 @@ class LocalPort:
         self._own = LocalLink(self, _LINK, "PYTHON", ("127.0.0.1", 0), _nothing)
         self._next = 0
 
-    def open(
-        self, client_id: str, language: str, peer: tuple[str, int], asked: Asked
-    ) -> LocalLink:
+    def open(self, client_id: str, language: str, peer: tuple[str, int], asked: Asked) -> LocalLink:
         """Return a link for a client."""
         return LocalLink(self, client_id, language, peer, asked)
 

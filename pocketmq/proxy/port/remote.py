@@ -7,7 +7,6 @@ clients. What a broker asks of a group goes to one of the proxy's clients in it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic

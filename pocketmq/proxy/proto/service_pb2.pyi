@@ -24,6 +24,13 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
+from typing import (
+    Literal,
+    NewType,
+    final,
+    overload,
+)
+
 from google.protobuf.descriptor import (
     Descriptor,
     EnumDescriptor,
@@ -45,12 +52,6 @@ from google.protobuf.message import (
 )
 from google.protobuf.timestamp_pb2 import (
     Timestamp,
-)
-from typing import (
-    Literal,
-    NewType,
-    final,
-    overload,
 )
 
 DESCRIPTOR: FileDescriptor

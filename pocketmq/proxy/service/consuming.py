@@ -103,10 +103,7 @@ class Consuming:
         topic = topic_of(request.message_queue.topic)
         group = group_of(request.group)
         self._access.consume(call, group, topic)
-        if client.settings is None:
-            raise ServiceError(
-                pb.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client"
-            )
+        await client.need_settings()
         polling = self._polling_ms(call, client, request)
         invisible = self._invisible_ms(request)
         tags, expression_type, expression = _filter(request.filter_expression)
@@ -237,9 +234,7 @@ class Consuming:
 
     # --- results ----------------------------------------------------------------------------------
 
-    async def ack_message(
-        self, call: Call, request: pb.AckMessageRequest
-    ) -> pb.AckMessageResponse:
+    async def ack_message(self, call: Call, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
         """Acknowledge messages; each has a result of its own."""
         client, group, topic = self._consumer(call, request.group, request.topic)
         entries = request.entries
@@ -339,9 +334,7 @@ class Consuming:
             offset=handle.queue_offset,
             invisible_time=invisible,
         )
-        answer = await self._ask(
-            client, handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header
-        )
+        answer = await self._ask(client, handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         terms = answer.header(ChangeInvisibleTimeResponseHeader)
         return handle._replace(
             # The new checkpoint begins at the message itself (apache/rocketmq#9583), except in

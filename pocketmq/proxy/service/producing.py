@@ -298,8 +298,6 @@ def _entry(
             physical = decode_offset_msg_id(header.msg_id or "").physical_offset
         except InvalidMessageId:
             physical = 0
-        place = TransactionPlace(
-            key, choice.queue.broker_name, header.queue_offset or 0, physical
-        )
+        place = TransactionPlace(key, choice.queue.broker_name, header.queue_offset or 0, physical)
         entry.transaction_id = place.encode()
     return entry

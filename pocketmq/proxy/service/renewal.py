@@ -132,9 +132,7 @@ class Renewal:
             renewed.failures = 0
         except RemotingError as error:
             renewed.failures += 1
-            self._log.warning(
-                "a message of group %s cannot be renewed: %s", renewed.group, error
-            )
+            self._log.warning("a message of group %s cannot be renewed: %s", renewed.group, error)
             if renewed.handle.next_visible_time <= self._now():
                 handles.pop(key, None)  # it is visible already
         finally:

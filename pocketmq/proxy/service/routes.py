@@ -37,9 +37,7 @@ class Routes:
         self._metadata = metadata
         self._access = access
 
-    async def query_route(
-        self, call: Call, request: pb.QueryRouteRequest
-    ) -> pb.QueryRouteResponse:
+    async def query_route(self, call: Call, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
         """Return all queues of a topic."""
         self._clients.of(call)
         name = topic_of(request.topic)

@@ -35,7 +35,9 @@ LONG_POLLING_SECONDS: Final = 20
 RECEIVE_BATCH: Final = 32
 
 
-def merged(settings: pb.Settings, group: SubscriptionGroupConfig | None, max_body: int) -> pb.Settings:
+def merged(
+    settings: pb.Settings, group: SubscriptionGroupConfig | None, max_body: int
+) -> pb.Settings:
     """Return a client's settings with the server's in them; `group` is that of a consumer."""
     answer = pb.Settings()
     answer.CopyFrom(settings)
@@ -118,7 +120,7 @@ class Telemetry:
         except Exception as error:
             self._refuse(error, outgoing, call)
             return
-        client.settings = settings
+        client.settle(settings)
         if outgoing in client.streams:
             client.streams.remove(outgoing)
             client.streams.append(outgoing)
@@ -262,9 +264,7 @@ class TelemetryStream:
     async def _take_settings(self) -> None:
         while self._next is not None:
             settings, self._next = self._next, None
-            await self._telemetry.take_settings(
-                self._client, self._call, settings, self._outgoing
-            )
+            await self._telemetry.take_settings(self._client, self._call, settings, self._outgoing)
         self._busy = False
 
     def closed(self) -> None:
