@@ -1,8 +1,8 @@
 """Which queue a message group belongs to. No I/O.
 
 Messages of a group must stay in one queue to stay in order. The choice is that of the official
-proxy, so that it is the same whichever of the two a message goes through: Guava's consistent hash of
-Java's hash code of the group.
+proxy, so that it is the same whichever of the two a message goes through: Guava's consistent hash
+of Java's hash code of the group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The broker port to the brokers of a cluster, by their remoting ports.
 
-It stands on what clients stand on: routes, connections, and the choice of queues of RIP-63, with one
-selector for the whole proxy. To brokers, the proxy is one client that has the groups of all its own
-clients. What a broker asks of a group goes to one of the proxy's clients in it.
+It uses what clients use: routes, connections, and the choice of queues of RIP-63, with one selector
+for the whole proxy. To brokers, the proxy is one client that has the groups of all its own clients.
+What a broker asks of a group goes to one of the proxy's clients in it.
 """
 
 from __future__ import annotations

@@ -24,13 +24,6 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from typing import (
-    Literal,
-    NewType,
-    final,
-    overload,
-)
-
 from google.protobuf.descriptor import (
     Descriptor,
     EnumDescriptor,
@@ -52,6 +45,12 @@ from google.protobuf.message import (
 )
 from google.protobuf.timestamp_pb2 import (
     Timestamp,
+)
+from typing import (
+    Literal,
+    NewType,
+    final,
+    overload,
 )
 
 DESCRIPTOR: FileDescriptor

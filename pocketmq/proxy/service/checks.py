@@ -1,6 +1,6 @@
 """What clients may send: names, sizes and properties of messages. No I/O.
 
-The order of the checks of a message is the official proxy's (SendMessageActivity), so that a message
+The order of the checks of a message is the official proxy's (SendMessageActivity). So a message
 with two faults gets the same status from both.
 """
 
@@ -22,7 +22,7 @@ MAX_RECOVERY: Final = 3_600
 
 #: Names that user properties may not have; what clients get as user properties lacks them.
 RESERVED: Final = frozenset(
-    [
+    {
         "TRACE_ON",
         "MSG_REGION",
         "KEYS",
@@ -74,7 +74,7 @@ RESERVED: Final = frozenset(
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
         "__CRC32#",
-    ]
+    }
 )
 
 

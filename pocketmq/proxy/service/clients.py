@@ -1,8 +1,8 @@
 """The clients of a proxy: who is there, what they told about themselves, and how to reach them.
 
 A client is known by its client id from its first call on. It has settings from its first Telemetry
-command on. It is forgotten when it says good-bye, or when it has been silent for two minutes without
-an open Telemetry stream.
+command on. It is forgotten when it says that it stops, or when it has been silent for two minutes
+without an open Telemetry stream.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class Consuming:
         code = pb.ILLEGAL_POLLING_TIME if client.version > _OLD_VERSION else pb.BAD_REQUEST
         raise ServiceError(
             code,
-            f"the deadline is {remaining:.0f} ms ahead; a receive needs at least {LEAST_POLLING} ms",
+            f"the deadline is {remaining:.0f} ms ahead; a receive needs {LEAST_POLLING} ms",
         )
 
     def _invisible_ms(self, request: pb.ReceiveMessageRequest) -> int:

@@ -174,8 +174,8 @@ def _decompressed(body: bytes, sys_flag: int) -> bytes:
 
 
 class TransactionPlace(NamedTuple):
-    """Where a half message lies. The transaction id that clients get has it in it, so that any proxy
-    can end the transaction, also after a restart."""
+    """Where a half message lies. The transaction id that clients get says it, so that any proxy can
+    end the transaction, also after a restart."""
 
     unique_key: str
     broker_name: str

@@ -1,10 +1,9 @@
-"""Renewal: the handles of messages that push consumers work on, kept invisible for as long as they
-live.
+"""Renewal: messages that push consumers work on stay invisible for as long as the consumers live.
 
-A push consumer names no invisible time (`auto_renew`): the proxy pops for a minute, and prolongs
+A push consumer names no invisible time (`auto_renew`). So the proxy pops for a minute, and prolongs
 that before it ends, again and again, for up to three hours. When the client says what became of the
-message, that is said of the renewed handle. When the client is gone, its messages are made visible.
-All of this is in memory only: after a crash of the proxy messages come back when their time is over.
+message, the proxy uses the renewed handle. When the client is gone, its messages are made visible.
+All of this is in memory only: after a crash of the proxy, messages come back when their time ends.
 """
 
 from __future__ import annotations

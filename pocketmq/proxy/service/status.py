@@ -63,7 +63,7 @@ def ok() -> pb.Status:
 
 
 def overall(statuses: list[pb.Status]) -> pb.Status:
-    """Return the status of a call by those of its entries: their common code, or that they differ."""
+    """Return the status of a call by those of its entries: the common one, or that they differ."""
     codes = {status.code for status in statuses}
     if len(codes) == 1:
         return statuses[0]

@@ -1,5 +1,7 @@
-"""Telemetry: the stream on which a client tells its settings and gets the server's, and on which the
-server asks clients: what became of a transaction, what a consumer is doing."""
+"""Telemetry: the stream on which a client tells its settings and gets the server's.
+
+On it, the server also asks: what became of a transaction, and what a consumer is doing.
+"""
 
 from __future__ import annotations
 
