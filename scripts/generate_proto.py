@@ -53,7 +53,7 @@ def main() -> None:
                 "grpc_tools.protoc",
                 f"-I{PROTO}",
                 f"--descriptor_set_out={made}",
-                f"--mypy_out=readable_stubs:{PROTO}",
+                f"--mypy_out={PROTO}",
                 str(PROTO / "service.proto"),
             ],
             check=True,

@@ -1,8 +1,8 @@
 """The users and access lists of a cluster, as its brokers have them.
 
 A proxy reads all of them when it starts, and again every ten seconds. So a change at a broker
-counts here after ten seconds at most. While no broker answers, the last ones count. Before the first
-answer, nobody is let in.
+counts here after ten seconds at most. While no broker answers, the last ones count. Before the
+first answer, nobody is let in.
 """
 
 from __future__ import annotations

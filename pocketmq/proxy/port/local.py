@@ -396,7 +396,7 @@ class LocalPort:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.log.error("a request to a client failed: %s", error, cause=type(error))
+            self.log.error("a request to a client failed: %s", error, cause=str(type(error)))
 
     async def stop(self) -> None:
         """End what runs."""

@@ -6,61 +6,30 @@ fields that younger clients send. Numbers and names are those of apache/rocketmq
 scripts/generate_proto.py makes service_pb2.py and service_pb2.pyi from it.
 """
 
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.duration_pb2
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
+import typing
 
 if sys.version_info >= (3, 10):
     import typing as typing_extensions
 else:
     import typing_extensions
-from builtins import (
-    bool,
-    bytes,
-    float,
-    int,
-    str,
-    type,
-)
-from collections.abc import (
-    Iterable,
-    Mapping,
-)
-from google.protobuf.descriptor import (
-    Descriptor,
-    EnumDescriptor,
-    FileDescriptor,
-)
-from google.protobuf.duration_pb2 import (
-    Duration,
-)
-from google.protobuf.internal.containers import (
-    RepeatedCompositeFieldContainer,
-    RepeatedScalarFieldContainer,
-    ScalarMap,
-)
-from google.protobuf.internal.enum_type_wrapper import (
-    _EnumTypeWrapper,
-)
-from google.protobuf.message import (
-    Message,
-)
-from google.protobuf.timestamp_pb2 import (
-    Timestamp,
-)
-from typing import (
-    Literal,
-    NewType,
-    final,
-    overload,
-)
 
-DESCRIPTOR: FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _TransactionResolution:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _TransactionResolutionEnumTypeWrapper(_EnumTypeWrapper[_TransactionResolution.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _TransactionResolutionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TransactionResolution.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     TRANSACTION_RESOLUTION_UNSPECIFIED: _TransactionResolution.ValueType  # 0
     COMMIT: _TransactionResolution.ValueType  # 1
     ROLLBACK: _TransactionResolution.ValueType  # 2
@@ -70,13 +39,14 @@ class TransactionResolution(_TransactionResolution, metaclass=_TransactionResolu
 TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution.ValueType  # 0
 COMMIT: TransactionResolution.ValueType  # 1
 ROLLBACK: TransactionResolution.ValueType  # 2
+global___TransactionResolution = TransactionResolution
 
 class _TransactionSource:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _TransactionSourceEnumTypeWrapper(_EnumTypeWrapper[_TransactionSource.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _TransactionSourceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TransactionSource.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     SOURCE_UNSPECIFIED: _TransactionSource.ValueType  # 0
     SOURCE_CLIENT: _TransactionSource.ValueType  # 1
     SOURCE_SERVER_CHECK: _TransactionSource.ValueType  # 2
@@ -86,13 +56,14 @@ class TransactionSource(_TransactionSource, metaclass=_TransactionSourceEnumType
 SOURCE_UNSPECIFIED: TransactionSource.ValueType  # 0
 SOURCE_CLIENT: TransactionSource.ValueType  # 1
 SOURCE_SERVER_CHECK: TransactionSource.ValueType  # 2
+global___TransactionSource = TransactionSource
 
 class _Permission:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _PermissionEnumTypeWrapper(_EnumTypeWrapper[_Permission.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _PermissionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Permission.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     PERMISSION_UNSPECIFIED: _Permission.ValueType  # 0
     NONE: _Permission.ValueType  # 1
     READ: _Permission.ValueType  # 2
@@ -106,13 +77,14 @@ NONE: Permission.ValueType  # 1
 READ: Permission.ValueType  # 2
 WRITE: Permission.ValueType  # 3
 READ_WRITE: Permission.ValueType  # 4
+global___Permission = Permission
 
 class _FilterType:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _FilterTypeEnumTypeWrapper(_EnumTypeWrapper[_FilterType.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _FilterTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_FilterType.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     FILTER_TYPE_UNSPECIFIED: _FilterType.ValueType  # 0
     TAG: _FilterType.ValueType  # 1
     SQL: _FilterType.ValueType  # 2
@@ -122,13 +94,14 @@ class FilterType(_FilterType, metaclass=_FilterTypeEnumTypeWrapper): ...
 FILTER_TYPE_UNSPECIFIED: FilterType.ValueType  # 0
 TAG: FilterType.ValueType  # 1
 SQL: FilterType.ValueType  # 2
+global___FilterType = FilterType
 
 class _AddressScheme:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _AddressSchemeEnumTypeWrapper(_EnumTypeWrapper[_AddressScheme.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _AddressSchemeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_AddressScheme.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ADDRESS_SCHEME_UNSPECIFIED: _AddressScheme.ValueType  # 0
     IPv4: _AddressScheme.ValueType  # 1
     IPv6: _AddressScheme.ValueType  # 2
@@ -140,13 +113,14 @@ ADDRESS_SCHEME_UNSPECIFIED: AddressScheme.ValueType  # 0
 IPv4: AddressScheme.ValueType  # 1
 IPv6: AddressScheme.ValueType  # 2
 DOMAIN_NAME: AddressScheme.ValueType  # 3
+global___AddressScheme = AddressScheme
 
 class _MessageType:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _MessageTypeEnumTypeWrapper(_EnumTypeWrapper[_MessageType.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _MessageTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_MessageType.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     MESSAGE_TYPE_UNSPECIFIED: _MessageType.ValueType  # 0
     NORMAL: _MessageType.ValueType  # 1
     FIFO: _MessageType.ValueType  # 2
@@ -164,13 +138,14 @@ DELAY: MessageType.ValueType  # 3
 TRANSACTION: MessageType.ValueType  # 4
 LITE: MessageType.ValueType  # 5
 PRIORITY: MessageType.ValueType  # 6
+global___MessageType = MessageType
 
 class _DigestType:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _DigestTypeEnumTypeWrapper(_EnumTypeWrapper[_DigestType.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _DigestTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DigestType.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     DIGEST_TYPE_UNSPECIFIED: _DigestType.ValueType  # 0
     CRC32: _DigestType.ValueType  # 1
     MD5: _DigestType.ValueType  # 2
@@ -182,13 +157,14 @@ DIGEST_TYPE_UNSPECIFIED: DigestType.ValueType  # 0
 CRC32: DigestType.ValueType  # 1
 MD5: DigestType.ValueType  # 2
 SHA1: DigestType.ValueType  # 3
+global___DigestType = DigestType
 
 class _ClientType:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _ClientTypeEnumTypeWrapper(_EnumTypeWrapper[_ClientType.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _ClientTypeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ClientType.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CLIENT_TYPE_UNSPECIFIED: _ClientType.ValueType  # 0
     PRODUCER: _ClientType.ValueType  # 1
     PUSH_CONSUMER: _ClientType.ValueType  # 2
@@ -206,13 +182,14 @@ SIMPLE_CONSUMER: ClientType.ValueType  # 3
 PULL_CONSUMER: ClientType.ValueType  # 4
 LITE_PUSH_CONSUMER: ClientType.ValueType  # 5
 LITE_SIMPLE_CONSUMER: ClientType.ValueType  # 6
+global___ClientType = ClientType
 
 class _Encoding:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _EncodingEnumTypeWrapper(_EnumTypeWrapper[_Encoding.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _EncodingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Encoding.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ENCODING_UNSPECIFIED: _Encoding.ValueType  # 0
     IDENTITY: _Encoding.ValueType  # 1
     GZIP: _Encoding.ValueType  # 2
@@ -222,13 +199,14 @@ class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper): ...
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 IDENTITY: Encoding.ValueType  # 1
 GZIP: Encoding.ValueType  # 2
+global___Encoding = Encoding
 
 class _Language:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _LanguageEnumTypeWrapper(_EnumTypeWrapper[_Language.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _LanguageEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Language.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     LANGUAGE_UNSPECIFIED: _Language.ValueType  # 0
     JAVA: _Language.ValueType  # 1
     CPP: _Language.ValueType  # 2
@@ -258,13 +236,14 @@ RUBY: Language.ValueType  # 9
 OBJECTIVE_C: Language.ValueType  # 10
 DART: Language.ValueType  # 11
 KOTLIN: Language.ValueType  # 12
+global___Language = Language
 
 class _QueryOffsetPolicy:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _QueryOffsetPolicyEnumTypeWrapper(_EnumTypeWrapper[_QueryOffsetPolicy.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _QueryOffsetPolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_QueryOffsetPolicy.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     BEGINNING: _QueryOffsetPolicy.ValueType  # 0
     END: _QueryOffsetPolicy.ValueType  # 1
     TIMESTAMP: _QueryOffsetPolicy.ValueType  # 2
@@ -274,13 +253,14 @@ class QueryOffsetPolicy(_QueryOffsetPolicy, metaclass=_QueryOffsetPolicyEnumType
 BEGINNING: QueryOffsetPolicy.ValueType  # 0
 END: QueryOffsetPolicy.ValueType  # 1
 TIMESTAMP: QueryOffsetPolicy.ValueType  # 2
+global___QueryOffsetPolicy = QueryOffsetPolicy
 
 class _Code:
-    ValueType = NewType("ValueType", int)
+    ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
 
-class _CodeEnumTypeWrapper(_EnumTypeWrapper[_Code.ValueType], type):
-    DESCRIPTOR: EnumDescriptor
+class _CodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Code.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CODE_UNSPECIFIED: _Code.ValueType  # 0
     OK: _Code.ValueType  # 20000
     MULTIPLE_RESULTS: _Code.ValueType  # 30000
@@ -392,1420 +372,1543 @@ UNSUPPORTED: Code.ValueType  # 50500
 VERSION_UNSUPPORTED: Code.ValueType  # 50501
 VERIFY_FIFO_MESSAGE_UNSUPPORTED: Code.ValueType  # 50502
 FAILED_TO_CONSUME_MESSAGE: Code.ValueType  # 60000
+global___Code = Code
 
-@final
-class Status(Message):
-    DESCRIPTOR: Descriptor
+@typing.final
+class Status(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CODE_FIELD_NUMBER: int
-    MESSAGE_FIELD_NUMBER: int
-    code: Code.ValueType
-    message: str
+    CODE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    code: global___Code.ValueType
+    message: builtins.str
     def __init__(
         self,
         *,
-        code: Code.ValueType = ...,
-        message: str = ...,
+        code: global___Code.ValueType = ...,
+        message: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["code", b"code", "message", b"message"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "message", b"message"]) -> None: ...
 
-@final
-class Resource(Message):
-    DESCRIPTOR: Descriptor
+global___Status = Status
 
-    RESOURCE_NAMESPACE_FIELD_NUMBER: int
-    NAME_FIELD_NUMBER: int
-    resource_namespace: str
-    name: str
+@typing.final
+class Resource(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESOURCE_NAMESPACE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    resource_namespace: builtins.str
+    name: builtins.str
     def __init__(
         self,
         *,
-        resource_namespace: str = ...,
-        name: str = ...,
+        resource_namespace: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["name", b"name", "resource_namespace", b"resource_namespace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "resource_namespace", b"resource_namespace"]) -> None: ...
 
-@final
-class Address(Message):
-    DESCRIPTOR: Descriptor
+global___Resource = Resource
 
-    HOST_FIELD_NUMBER: int
-    PORT_FIELD_NUMBER: int
-    host: str
-    port: int
+@typing.final
+class Address(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: builtins.int
+    PORT_FIELD_NUMBER: builtins.int
+    host: builtins.str
+    port: builtins.int
     def __init__(
         self,
         *,
-        host: str = ...,
-        port: int = ...,
+        host: builtins.str = ...,
+        port: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["host", b"host", "port", b"port"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "port", b"port"]) -> None: ...
 
-@final
-class Endpoints(Message):
-    DESCRIPTOR: Descriptor
+global___Address = Address
 
-    SCHEME_FIELD_NUMBER: int
-    ADDRESSES_FIELD_NUMBER: int
-    scheme: AddressScheme.ValueType
+@typing.final
+class Endpoints(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEME_FIELD_NUMBER: builtins.int
+    ADDRESSES_FIELD_NUMBER: builtins.int
+    scheme: global___AddressScheme.ValueType
     @property
-    def addresses(self) -> RepeatedCompositeFieldContainer[Address]: ...
+    def addresses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Address]: ...
     def __init__(
         self,
         *,
-        scheme: AddressScheme.ValueType = ...,
-        addresses: Iterable[Address] | None = ...,
+        scheme: global___AddressScheme.ValueType = ...,
+        addresses: collections.abc.Iterable[global___Address] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["addresses", b"addresses", "scheme", b"scheme"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addresses", b"addresses", "scheme", b"scheme"]) -> None: ...
 
-@final
-class Broker(Message):
-    DESCRIPTOR: Descriptor
+global___Endpoints = Endpoints
 
-    NAME_FIELD_NUMBER: int
-    ID_FIELD_NUMBER: int
-    ENDPOINTS_FIELD_NUMBER: int
-    name: str
-    id: int
+@typing.final
+class Broker(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    ENDPOINTS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    id: builtins.int
     @property
-    def endpoints(self) -> Endpoints: ...
+    def endpoints(self) -> global___Endpoints: ...
     def __init__(
         self,
         *,
-        name: str = ...,
-        id: int = ...,
-        endpoints: Endpoints | None = ...,
+        name: builtins.str = ...,
+        id: builtins.int = ...,
+        endpoints: global___Endpoints | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["endpoints", b"endpoints"]) -> bool: ...
-    def ClearField(self, field_name: Literal["endpoints", b"endpoints", "id", b"id", "name", b"name"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["endpoints", b"endpoints"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "id", b"id", "name", b"name"]) -> None: ...
 
-@final
-class MessageQueue(Message):
-    DESCRIPTOR: Descriptor
+global___Broker = Broker
 
-    TOPIC_FIELD_NUMBER: int
-    ID_FIELD_NUMBER: int
-    PERMISSION_FIELD_NUMBER: int
-    BROKER_FIELD_NUMBER: int
-    ACCEPT_MESSAGE_TYPES_FIELD_NUMBER: int
-    id: int
-    permission: Permission.ValueType
+@typing.final
+class MessageQueue(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    PERMISSION_FIELD_NUMBER: builtins.int
+    BROKER_FIELD_NUMBER: builtins.int
+    ACCEPT_MESSAGE_TYPES_FIELD_NUMBER: builtins.int
+    id: builtins.int
+    permission: global___Permission.ValueType
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def broker(self) -> Broker: ...
+    def broker(self) -> global___Broker: ...
     @property
-    def accept_message_types(self) -> RepeatedScalarFieldContainer[MessageType.ValueType]: ...
+    def accept_message_types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___MessageType.ValueType]: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        id: int = ...,
-        permission: Permission.ValueType = ...,
-        broker: Broker | None = ...,
-        accept_message_types: Iterable[MessageType.ValueType] | None = ...,
+        topic: global___Resource | None = ...,
+        id: builtins.int = ...,
+        permission: global___Permission.ValueType = ...,
+        broker: global___Broker | None = ...,
+        accept_message_types: collections.abc.Iterable[global___MessageType.ValueType] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["broker", b"broker", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["accept_message_types", b"accept_message_types", "broker", b"broker", "id", b"id", "permission", b"permission", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["broker", b"broker", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["accept_message_types", b"accept_message_types", "broker", b"broker", "id", b"id", "permission", b"permission", "topic", b"topic"]) -> None: ...
 
-@final
-class FilterExpression(Message):
-    DESCRIPTOR: Descriptor
+global___MessageQueue = MessageQueue
 
-    TYPE_FIELD_NUMBER: int
-    EXPRESSION_FIELD_NUMBER: int
-    type: FilterType.ValueType
-    expression: str
+@typing.final
+class FilterExpression(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    EXPRESSION_FIELD_NUMBER: builtins.int
+    type: global___FilterType.ValueType
+    expression: builtins.str
     def __init__(
         self,
         *,
-        type: FilterType.ValueType = ...,
-        expression: str = ...,
+        type: global___FilterType.ValueType = ...,
+        expression: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["expression", b"expression", "type", b"type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expression", b"expression", "type", b"type"]) -> None: ...
 
-@final
-class ExponentialBackoff(Message):
-    DESCRIPTOR: Descriptor
+global___FilterExpression = FilterExpression
 
-    INITIAL_FIELD_NUMBER: int
-    MAX_FIELD_NUMBER: int
-    MULTIPLIER_FIELD_NUMBER: int
-    multiplier: float
+@typing.final
+class ExponentialBackoff(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INITIAL_FIELD_NUMBER: builtins.int
+    MAX_FIELD_NUMBER: builtins.int
+    MULTIPLIER_FIELD_NUMBER: builtins.int
+    multiplier: builtins.float
     @property
-    def initial(self) -> Duration: ...
+    def initial(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def max(self) -> Duration: ...
+    def max(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
         self,
         *,
-        initial: Duration | None = ...,
-        max: Duration | None = ...,
-        multiplier: float = ...,
+        initial: google.protobuf.duration_pb2.Duration | None = ...,
+        max: google.protobuf.duration_pb2.Duration | None = ...,
+        multiplier: builtins.float = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["initial", b"initial", "max", b"max"]) -> bool: ...
-    def ClearField(self, field_name: Literal["initial", b"initial", "max", b"max", "multiplier", b"multiplier"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["initial", b"initial", "max", b"max"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["initial", b"initial", "max", b"max", "multiplier", b"multiplier"]) -> None: ...
 
-@final
-class CustomizedBackoff(Message):
-    DESCRIPTOR: Descriptor
+global___ExponentialBackoff = ExponentialBackoff
 
-    NEXT_FIELD_NUMBER: int
+@typing.final
+class CustomizedBackoff(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NEXT_FIELD_NUMBER: builtins.int
     @property
-    def next(self) -> RepeatedCompositeFieldContainer[Duration]: ...
+    def next(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[google.protobuf.duration_pb2.Duration]: ...
     def __init__(
         self,
         *,
-        next: Iterable[Duration] | None = ...,
+        next: collections.abc.Iterable[google.protobuf.duration_pb2.Duration] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["next", b"next"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next", b"next"]) -> None: ...
 
-@final
-class RetryPolicy(Message):
-    DESCRIPTOR: Descriptor
+global___CustomizedBackoff = CustomizedBackoff
 
-    MAX_ATTEMPTS_FIELD_NUMBER: int
-    EXPONENTIAL_BACKOFF_FIELD_NUMBER: int
-    CUSTOMIZED_BACKOFF_FIELD_NUMBER: int
-    max_attempts: int
+@typing.final
+class RetryPolicy(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
+    EXPONENTIAL_BACKOFF_FIELD_NUMBER: builtins.int
+    CUSTOMIZED_BACKOFF_FIELD_NUMBER: builtins.int
+    max_attempts: builtins.int
     @property
-    def exponential_backoff(self) -> ExponentialBackoff: ...
+    def exponential_backoff(self) -> global___ExponentialBackoff: ...
     @property
-    def customized_backoff(self) -> CustomizedBackoff: ...
+    def customized_backoff(self) -> global___CustomizedBackoff: ...
     def __init__(
         self,
         *,
-        max_attempts: int = ...,
-        exponential_backoff: ExponentialBackoff | None = ...,
-        customized_backoff: CustomizedBackoff | None = ...,
+        max_attempts: builtins.int = ...,
+        exponential_backoff: global___ExponentialBackoff | None = ...,
+        customized_backoff: global___CustomizedBackoff | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["customized_backoff", b"customized_backoff", "exponential_backoff", b"exponential_backoff", "strategy", b"strategy"]) -> bool: ...
-    def ClearField(self, field_name: Literal["customized_backoff", b"customized_backoff", "exponential_backoff", b"exponential_backoff", "max_attempts", b"max_attempts", "strategy", b"strategy"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["strategy", b"strategy"]) -> Literal["exponential_backoff", "customized_backoff"] | None: ...
+    def HasField(self, field_name: typing.Literal["customized_backoff", b"customized_backoff", "exponential_backoff", b"exponential_backoff", "strategy", b"strategy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["customized_backoff", b"customized_backoff", "exponential_backoff", b"exponential_backoff", "max_attempts", b"max_attempts", "strategy", b"strategy"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["strategy", b"strategy"]) -> typing.Literal["exponential_backoff", "customized_backoff"] | None: ...
 
-@final
-class Digest(Message):
-    DESCRIPTOR: Descriptor
+global___RetryPolicy = RetryPolicy
 
-    TYPE_FIELD_NUMBER: int
-    CHECKSUM_FIELD_NUMBER: int
-    type: DigestType.ValueType
-    checksum: str
+@typing.final
+class Digest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    CHECKSUM_FIELD_NUMBER: builtins.int
+    type: global___DigestType.ValueType
+    checksum: builtins.str
     def __init__(
         self,
         *,
-        type: DigestType.ValueType = ...,
-        checksum: str = ...,
+        type: global___DigestType.ValueType = ...,
+        checksum: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["checksum", b"checksum", "type", b"type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checksum", b"checksum", "type", b"type"]) -> None: ...
 
-@final
-class DeadLetterQueue(Message):
-    DESCRIPTOR: Descriptor
+global___Digest = Digest
 
-    TOPIC_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    topic: str
-    message_id: str
+@typing.final
+class DeadLetterQueue(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    topic: builtins.str
+    message_id: builtins.str
     def __init__(
         self,
         *,
-        topic: str = ...,
-        message_id: str = ...,
+        topic: builtins.str = ...,
+        message_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["message_id", b"message_id", "topic", b"topic"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message_id", b"message_id", "topic", b"topic"]) -> None: ...
 
-@final
-class SystemProperties(Message):
-    DESCRIPTOR: Descriptor
+global___DeadLetterQueue = DeadLetterQueue
 
-    TAG_FIELD_NUMBER: int
-    KEYS_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    BODY_DIGEST_FIELD_NUMBER: int
-    BODY_ENCODING_FIELD_NUMBER: int
-    MESSAGE_TYPE_FIELD_NUMBER: int
-    BORN_TIMESTAMP_FIELD_NUMBER: int
-    BORN_HOST_FIELD_NUMBER: int
-    STORE_TIMESTAMP_FIELD_NUMBER: int
-    STORE_HOST_FIELD_NUMBER: int
-    DELIVERY_TIMESTAMP_FIELD_NUMBER: int
-    RECEIPT_HANDLE_FIELD_NUMBER: int
-    QUEUE_ID_FIELD_NUMBER: int
-    QUEUE_OFFSET_FIELD_NUMBER: int
-    INVISIBLE_DURATION_FIELD_NUMBER: int
-    DELIVERY_ATTEMPT_FIELD_NUMBER: int
-    MESSAGE_GROUP_FIELD_NUMBER: int
-    TRACE_CONTEXT_FIELD_NUMBER: int
-    ORPHANED_TRANSACTION_RECOVERY_DURATION_FIELD_NUMBER: int
-    DEAD_LETTER_QUEUE_FIELD_NUMBER: int
-    LITE_TOPIC_FIELD_NUMBER: int
-    PRIORITY_FIELD_NUMBER: int
-    tag: str
-    message_id: str
-    body_encoding: Encoding.ValueType
-    message_type: MessageType.ValueType
-    born_host: str
-    store_host: str
-    receipt_handle: str
-    queue_id: int
-    queue_offset: int
-    delivery_attempt: int
-    message_group: str
-    trace_context: str
-    lite_topic: str
-    priority: int
+@typing.final
+class SystemProperties(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TAG_FIELD_NUMBER: builtins.int
+    KEYS_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    BODY_DIGEST_FIELD_NUMBER: builtins.int
+    BODY_ENCODING_FIELD_NUMBER: builtins.int
+    MESSAGE_TYPE_FIELD_NUMBER: builtins.int
+    BORN_TIMESTAMP_FIELD_NUMBER: builtins.int
+    BORN_HOST_FIELD_NUMBER: builtins.int
+    STORE_TIMESTAMP_FIELD_NUMBER: builtins.int
+    STORE_HOST_FIELD_NUMBER: builtins.int
+    DELIVERY_TIMESTAMP_FIELD_NUMBER: builtins.int
+    RECEIPT_HANDLE_FIELD_NUMBER: builtins.int
+    QUEUE_ID_FIELD_NUMBER: builtins.int
+    QUEUE_OFFSET_FIELD_NUMBER: builtins.int
+    INVISIBLE_DURATION_FIELD_NUMBER: builtins.int
+    DELIVERY_ATTEMPT_FIELD_NUMBER: builtins.int
+    MESSAGE_GROUP_FIELD_NUMBER: builtins.int
+    TRACE_CONTEXT_FIELD_NUMBER: builtins.int
+    ORPHANED_TRANSACTION_RECOVERY_DURATION_FIELD_NUMBER: builtins.int
+    DEAD_LETTER_QUEUE_FIELD_NUMBER: builtins.int
+    LITE_TOPIC_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    tag: builtins.str
+    message_id: builtins.str
+    body_encoding: global___Encoding.ValueType
+    message_type: global___MessageType.ValueType
+    born_host: builtins.str
+    store_host: builtins.str
+    receipt_handle: builtins.str
+    queue_id: builtins.int
+    queue_offset: builtins.int
+    delivery_attempt: builtins.int
+    message_group: builtins.str
+    trace_context: builtins.str
+    lite_topic: builtins.str
+    priority: builtins.int
     @property
-    def keys(self) -> RepeatedScalarFieldContainer[str]: ...
+    def keys(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
-    def body_digest(self) -> Digest: ...
+    def body_digest(self) -> global___Digest: ...
     @property
-    def born_timestamp(self) -> Timestamp: ...
+    def born_timestamp(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
-    def store_timestamp(self) -> Timestamp: ...
+    def store_timestamp(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
-    def delivery_timestamp(self) -> Timestamp: ...
+    def delivery_timestamp(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
-    def invisible_duration(self) -> Duration: ...
+    def invisible_duration(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def orphaned_transaction_recovery_duration(self) -> Duration: ...
+    def orphaned_transaction_recovery_duration(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def dead_letter_queue(self) -> DeadLetterQueue: ...
+    def dead_letter_queue(self) -> global___DeadLetterQueue: ...
     def __init__(
         self,
         *,
-        tag: str | None = ...,
-        keys: Iterable[str] | None = ...,
-        message_id: str = ...,
-        body_digest: Digest | None = ...,
-        body_encoding: Encoding.ValueType = ...,
-        message_type: MessageType.ValueType = ...,
-        born_timestamp: Timestamp | None = ...,
-        born_host: str = ...,
-        store_timestamp: Timestamp | None = ...,
-        store_host: str = ...,
-        delivery_timestamp: Timestamp | None = ...,
-        receipt_handle: str | None = ...,
-        queue_id: int = ...,
-        queue_offset: int | None = ...,
-        invisible_duration: Duration | None = ...,
-        delivery_attempt: int | None = ...,
-        message_group: str | None = ...,
-        trace_context: str | None = ...,
-        orphaned_transaction_recovery_duration: Duration | None = ...,
-        dead_letter_queue: DeadLetterQueue | None = ...,
-        lite_topic: str | None = ...,
-        priority: int | None = ...,
+        tag: builtins.str | None = ...,
+        keys: collections.abc.Iterable[builtins.str] | None = ...,
+        message_id: builtins.str = ...,
+        body_digest: global___Digest | None = ...,
+        body_encoding: global___Encoding.ValueType = ...,
+        message_type: global___MessageType.ValueType = ...,
+        born_timestamp: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        born_host: builtins.str = ...,
+        store_timestamp: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        store_host: builtins.str = ...,
+        delivery_timestamp: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        receipt_handle: builtins.str | None = ...,
+        queue_id: builtins.int = ...,
+        queue_offset: builtins.int | None = ...,
+        invisible_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        delivery_attempt: builtins.int | None = ...,
+        message_group: builtins.str | None = ...,
+        trace_context: builtins.str | None = ...,
+        orphaned_transaction_recovery_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        dead_letter_queue: global___DeadLetterQueue | None = ...,
+        lite_topic: builtins.str | None = ...,
+        priority: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_dead_letter_queue", b"_dead_letter_queue", "_delivery_attempt", b"_delivery_attempt", "_delivery_timestamp", b"_delivery_timestamp", "_invisible_duration", b"_invisible_duration", "_lite_topic", b"_lite_topic", "_message_group", b"_message_group", "_orphaned_transaction_recovery_duration", b"_orphaned_transaction_recovery_duration", "_priority", b"_priority", "_queue_offset", b"_queue_offset", "_receipt_handle", b"_receipt_handle", "_store_timestamp", b"_store_timestamp", "_tag", b"_tag", "_trace_context", b"_trace_context", "body_digest", b"body_digest", "born_timestamp", b"born_timestamp", "dead_letter_queue", b"dead_letter_queue", "delivery_attempt", b"delivery_attempt", "delivery_timestamp", b"delivery_timestamp", "invisible_duration", b"invisible_duration", "lite_topic", b"lite_topic", "message_group", b"message_group", "orphaned_transaction_recovery_duration", b"orphaned_transaction_recovery_duration", "priority", b"priority", "queue_offset", b"queue_offset", "receipt_handle", b"receipt_handle", "store_timestamp", b"store_timestamp", "tag", b"tag", "trace_context", b"trace_context"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_dead_letter_queue", b"_dead_letter_queue", "_delivery_attempt", b"_delivery_attempt", "_delivery_timestamp", b"_delivery_timestamp", "_invisible_duration", b"_invisible_duration", "_lite_topic", b"_lite_topic", "_message_group", b"_message_group", "_orphaned_transaction_recovery_duration", b"_orphaned_transaction_recovery_duration", "_priority", b"_priority", "_queue_offset", b"_queue_offset", "_receipt_handle", b"_receipt_handle", "_store_timestamp", b"_store_timestamp", "_tag", b"_tag", "_trace_context", b"_trace_context", "body_digest", b"body_digest", "body_encoding", b"body_encoding", "born_host", b"born_host", "born_timestamp", b"born_timestamp", "dead_letter_queue", b"dead_letter_queue", "delivery_attempt", b"delivery_attempt", "delivery_timestamp", b"delivery_timestamp", "invisible_duration", b"invisible_duration", "keys", b"keys", "lite_topic", b"lite_topic", "message_group", b"message_group", "message_id", b"message_id", "message_type", b"message_type", "orphaned_transaction_recovery_duration", b"orphaned_transaction_recovery_duration", "priority", b"priority", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "receipt_handle", b"receipt_handle", "store_host", b"store_host", "store_timestamp", b"store_timestamp", "tag", b"tag", "trace_context", b"trace_context"]) -> None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_dead_letter_queue", b"_dead_letter_queue"]) -> Literal["dead_letter_queue"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_delivery_attempt", b"_delivery_attempt"]) -> Literal["delivery_attempt"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_delivery_timestamp", b"_delivery_timestamp"]) -> Literal["delivery_timestamp"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_invisible_duration", b"_invisible_duration"]) -> Literal["invisible_duration"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_lite_topic", b"_lite_topic"]) -> Literal["lite_topic"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_message_group", b"_message_group"]) -> Literal["message_group"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_orphaned_transaction_recovery_duration", b"_orphaned_transaction_recovery_duration"]) -> Literal["orphaned_transaction_recovery_duration"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_priority", b"_priority"]) -> Literal["priority"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_queue_offset", b"_queue_offset"]) -> Literal["queue_offset"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_receipt_handle", b"_receipt_handle"]) -> Literal["receipt_handle"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_store_timestamp", b"_store_timestamp"]) -> Literal["store_timestamp"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_tag", b"_tag"]) -> Literal["tag"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_trace_context", b"_trace_context"]) -> Literal["trace_context"] | None: ...
+    def HasField(self, field_name: typing.Literal["_dead_letter_queue", b"_dead_letter_queue", "_delivery_attempt", b"_delivery_attempt", "_delivery_timestamp", b"_delivery_timestamp", "_invisible_duration", b"_invisible_duration", "_lite_topic", b"_lite_topic", "_message_group", b"_message_group", "_orphaned_transaction_recovery_duration", b"_orphaned_transaction_recovery_duration", "_priority", b"_priority", "_queue_offset", b"_queue_offset", "_receipt_handle", b"_receipt_handle", "_store_timestamp", b"_store_timestamp", "_tag", b"_tag", "_trace_context", b"_trace_context", "body_digest", b"body_digest", "born_timestamp", b"born_timestamp", "dead_letter_queue", b"dead_letter_queue", "delivery_attempt", b"delivery_attempt", "delivery_timestamp", b"delivery_timestamp", "invisible_duration", b"invisible_duration", "lite_topic", b"lite_topic", "message_group", b"message_group", "orphaned_transaction_recovery_duration", b"orphaned_transaction_recovery_duration", "priority", b"priority", "queue_offset", b"queue_offset", "receipt_handle", b"receipt_handle", "store_timestamp", b"store_timestamp", "tag", b"tag", "trace_context", b"trace_context"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_dead_letter_queue", b"_dead_letter_queue", "_delivery_attempt", b"_delivery_attempt", "_delivery_timestamp", b"_delivery_timestamp", "_invisible_duration", b"_invisible_duration", "_lite_topic", b"_lite_topic", "_message_group", b"_message_group", "_orphaned_transaction_recovery_duration", b"_orphaned_transaction_recovery_duration", "_priority", b"_priority", "_queue_offset", b"_queue_offset", "_receipt_handle", b"_receipt_handle", "_store_timestamp", b"_store_timestamp", "_tag", b"_tag", "_trace_context", b"_trace_context", "body_digest", b"body_digest", "body_encoding", b"body_encoding", "born_host", b"born_host", "born_timestamp", b"born_timestamp", "dead_letter_queue", b"dead_letter_queue", "delivery_attempt", b"delivery_attempt", "delivery_timestamp", b"delivery_timestamp", "invisible_duration", b"invisible_duration", "keys", b"keys", "lite_topic", b"lite_topic", "message_group", b"message_group", "message_id", b"message_id", "message_type", b"message_type", "orphaned_transaction_recovery_duration", b"orphaned_transaction_recovery_duration", "priority", b"priority", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "receipt_handle", b"receipt_handle", "store_host", b"store_host", "store_timestamp", b"store_timestamp", "tag", b"tag", "trace_context", b"trace_context"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_dead_letter_queue", b"_dead_letter_queue"]) -> typing.Literal["dead_letter_queue"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_delivery_attempt", b"_delivery_attempt"]) -> typing.Literal["delivery_attempt"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_delivery_timestamp", b"_delivery_timestamp"]) -> typing.Literal["delivery_timestamp"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_invisible_duration", b"_invisible_duration"]) -> typing.Literal["invisible_duration"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_lite_topic", b"_lite_topic"]) -> typing.Literal["lite_topic"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_message_group", b"_message_group"]) -> typing.Literal["message_group"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_orphaned_transaction_recovery_duration", b"_orphaned_transaction_recovery_duration"]) -> typing.Literal["orphaned_transaction_recovery_duration"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_queue_offset", b"_queue_offset"]) -> typing.Literal["queue_offset"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_receipt_handle", b"_receipt_handle"]) -> typing.Literal["receipt_handle"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_store_timestamp", b"_store_timestamp"]) -> typing.Literal["store_timestamp"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tag", b"_tag"]) -> typing.Literal["tag"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_trace_context", b"_trace_context"]) -> typing.Literal["trace_context"] | None: ...
 
-@final
-class Message(Message):
-    DESCRIPTOR: Descriptor
+global___SystemProperties = SystemProperties
 
-    @final
-    class UserPropertiesEntry(Message):
-        DESCRIPTOR: Descriptor
+@typing.final
+class Message(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: int
-        VALUE_FIELD_NUMBER: int
-        key: str
-        value: str
+    @typing.final
+    class UserPropertiesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: str = ...,
-            value: str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        def ClearField(self, field_name: Literal["key", b"key", "value", b"value"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    TOPIC_FIELD_NUMBER: int
-    USER_PROPERTIES_FIELD_NUMBER: int
-    SYSTEM_PROPERTIES_FIELD_NUMBER: int
-    BODY_FIELD_NUMBER: int
-    body: bytes
+    TOPIC_FIELD_NUMBER: builtins.int
+    USER_PROPERTIES_FIELD_NUMBER: builtins.int
+    SYSTEM_PROPERTIES_FIELD_NUMBER: builtins.int
+    BODY_FIELD_NUMBER: builtins.int
+    body: builtins.bytes
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def user_properties(self) -> ScalarMap[str, str]: ...
+    def user_properties(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
-    def system_properties(self) -> SystemProperties: ...
+    def system_properties(self) -> global___SystemProperties: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        user_properties: Mapping[str, str] | None = ...,
-        system_properties: SystemProperties | None = ...,
-        body: bytes = ...,
+        topic: global___Resource | None = ...,
+        user_properties: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        system_properties: global___SystemProperties | None = ...,
+        body: builtins.bytes = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["system_properties", b"system_properties", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["body", b"body", "system_properties", b"system_properties", "topic", b"topic", "user_properties", b"user_properties"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["system_properties", b"system_properties", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "system_properties", b"system_properties", "topic", b"topic", "user_properties", b"user_properties"]) -> None: ...
 
-@final
-class Subscription(Message):
-    DESCRIPTOR: Descriptor
+global___Message = Message
 
-    GROUP_FIELD_NUMBER: int
-    SUBSCRIPTIONS_FIELD_NUMBER: int
-    FIFO_FIELD_NUMBER: int
-    RECEIVE_BATCH_SIZE_FIELD_NUMBER: int
-    LONG_POLLING_TIMEOUT_FIELD_NUMBER: int
-    fifo: bool
-    receive_batch_size: int
+@typing.final
+class Subscription(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    SUBSCRIPTIONS_FIELD_NUMBER: builtins.int
+    FIFO_FIELD_NUMBER: builtins.int
+    RECEIVE_BATCH_SIZE_FIELD_NUMBER: builtins.int
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: builtins.int
+    fifo: builtins.bool
+    receive_batch_size: builtins.int
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def subscriptions(self) -> RepeatedCompositeFieldContainer[SubscriptionEntry]: ...
+    def subscriptions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SubscriptionEntry]: ...
     @property
-    def long_polling_timeout(self) -> Duration: ...
+    def long_polling_timeout(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        subscriptions: Iterable[SubscriptionEntry] | None = ...,
-        fifo: bool | None = ...,
-        receive_batch_size: int | None = ...,
-        long_polling_timeout: Duration | None = ...,
+        group: global___Resource | None = ...,
+        subscriptions: collections.abc.Iterable[global___SubscriptionEntry] | None = ...,
+        fifo: builtins.bool | None = ...,
+        receive_batch_size: builtins.int | None = ...,
+        long_polling_timeout: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_fifo", b"_fifo", "_group", b"_group", "_long_polling_timeout", b"_long_polling_timeout", "_receive_batch_size", b"_receive_batch_size", "fifo", b"fifo", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "receive_batch_size", b"receive_batch_size"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_fifo", b"_fifo", "_group", b"_group", "_long_polling_timeout", b"_long_polling_timeout", "_receive_batch_size", b"_receive_batch_size", "fifo", b"fifo", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "receive_batch_size", b"receive_batch_size", "subscriptions", b"subscriptions"]) -> None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_fifo", b"_fifo"]) -> Literal["fifo"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_group", b"_group"]) -> Literal["group"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_long_polling_timeout", b"_long_polling_timeout"]) -> Literal["long_polling_timeout"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_receive_batch_size", b"_receive_batch_size"]) -> Literal["receive_batch_size"] | None: ...
+    def HasField(self, field_name: typing.Literal["_fifo", b"_fifo", "_group", b"_group", "_long_polling_timeout", b"_long_polling_timeout", "_receive_batch_size", b"_receive_batch_size", "fifo", b"fifo", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "receive_batch_size", b"receive_batch_size"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_fifo", b"_fifo", "_group", b"_group", "_long_polling_timeout", b"_long_polling_timeout", "_receive_batch_size", b"_receive_batch_size", "fifo", b"fifo", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "receive_batch_size", b"receive_batch_size", "subscriptions", b"subscriptions"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_fifo", b"_fifo"]) -> typing.Literal["fifo"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_group", b"_group"]) -> typing.Literal["group"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_long_polling_timeout", b"_long_polling_timeout"]) -> typing.Literal["long_polling_timeout"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_receive_batch_size", b"_receive_batch_size"]) -> typing.Literal["receive_batch_size"] | None: ...
 
-@final
-class SubscriptionEntry(Message):
-    DESCRIPTOR: Descriptor
+global___Subscription = Subscription
 
-    TOPIC_FIELD_NUMBER: int
-    EXPRESSION_FIELD_NUMBER: int
+@typing.final
+class SubscriptionEntry(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    EXPRESSION_FIELD_NUMBER: builtins.int
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def expression(self) -> FilterExpression: ...
+    def expression(self) -> global___FilterExpression: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        expression: FilterExpression | None = ...,
+        topic: global___Resource | None = ...,
+        expression: global___FilterExpression | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["expression", b"expression", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["expression", b"expression", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["expression", b"expression", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["expression", b"expression", "topic", b"topic"]) -> None: ...
 
-@final
-class Publishing(Message):
-    DESCRIPTOR: Descriptor
+global___SubscriptionEntry = SubscriptionEntry
 
-    TOPICS_FIELD_NUMBER: int
-    MAX_BODY_SIZE_FIELD_NUMBER: int
-    VALIDATE_MESSAGE_TYPE_FIELD_NUMBER: int
-    max_body_size: int
-    validate_message_type: bool
+@typing.final
+class Publishing(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: builtins.int
+    MAX_BODY_SIZE_FIELD_NUMBER: builtins.int
+    VALIDATE_MESSAGE_TYPE_FIELD_NUMBER: builtins.int
+    max_body_size: builtins.int
+    validate_message_type: builtins.bool
     @property
-    def topics(self) -> RepeatedCompositeFieldContainer[Resource]: ...
+    def topics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Resource]: ...
     def __init__(
         self,
         *,
-        topics: Iterable[Resource] | None = ...,
-        max_body_size: int = ...,
-        validate_message_type: bool = ...,
+        topics: collections.abc.Iterable[global___Resource] | None = ...,
+        max_body_size: builtins.int = ...,
+        validate_message_type: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["max_body_size", b"max_body_size", "topics", b"topics", "validate_message_type", b"validate_message_type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["max_body_size", b"max_body_size", "topics", b"topics", "validate_message_type", b"validate_message_type"]) -> None: ...
 
-@final
-class UA(Message):
-    DESCRIPTOR: Descriptor
+global___Publishing = Publishing
 
-    LANGUAGE_FIELD_NUMBER: int
-    VERSION_FIELD_NUMBER: int
-    PLATFORM_FIELD_NUMBER: int
-    HOSTNAME_FIELD_NUMBER: int
-    language: Language.ValueType
-    version: str
-    platform: str
-    hostname: str
+@typing.final
+class UA(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LANGUAGE_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    PLATFORM_FIELD_NUMBER: builtins.int
+    HOSTNAME_FIELD_NUMBER: builtins.int
+    language: global___Language.ValueType
+    version: builtins.str
+    platform: builtins.str
+    hostname: builtins.str
     def __init__(
         self,
         *,
-        language: Language.ValueType = ...,
-        version: str = ...,
-        platform: str = ...,
-        hostname: str = ...,
+        language: global___Language.ValueType = ...,
+        version: builtins.str = ...,
+        platform: builtins.str = ...,
+        hostname: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["hostname", b"hostname", "language", b"language", "platform", b"platform", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hostname", b"hostname", "language", b"language", "platform", b"platform", "version", b"version"]) -> None: ...
 
-@final
-class Metric(Message):
-    DESCRIPTOR: Descriptor
+global___UA = UA
 
-    ON_FIELD_NUMBER: int
-    ENDPOINTS_FIELD_NUMBER: int
-    on: bool
+@typing.final
+class Metric(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ON_FIELD_NUMBER: builtins.int
+    ENDPOINTS_FIELD_NUMBER: builtins.int
+    on: builtins.bool
     @property
-    def endpoints(self) -> Endpoints: ...
+    def endpoints(self) -> global___Endpoints: ...
     def __init__(
         self,
         *,
-        on: bool = ...,
-        endpoints: Endpoints | None = ...,
+        on: builtins.bool = ...,
+        endpoints: global___Endpoints | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_endpoints", b"_endpoints", "endpoints", b"endpoints"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_endpoints", b"_endpoints", "endpoints", b"endpoints", "on", b"on"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_endpoints", b"_endpoints"]) -> Literal["endpoints"] | None: ...
+    def HasField(self, field_name: typing.Literal["_endpoints", b"_endpoints", "endpoints", b"endpoints"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_endpoints", b"_endpoints", "endpoints", b"endpoints", "on", b"on"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_endpoints", b"_endpoints"]) -> typing.Literal["endpoints"] | None: ...
 
-@final
-class Settings(Message):
-    DESCRIPTOR: Descriptor
+global___Metric = Metric
 
-    CLIENT_TYPE_FIELD_NUMBER: int
-    ACCESS_POINT_FIELD_NUMBER: int
-    BACKOFF_POLICY_FIELD_NUMBER: int
-    REQUEST_TIMEOUT_FIELD_NUMBER: int
-    PUBLISHING_FIELD_NUMBER: int
-    SUBSCRIPTION_FIELD_NUMBER: int
-    USER_AGENT_FIELD_NUMBER: int
-    METRIC_FIELD_NUMBER: int
-    client_type: ClientType.ValueType
+@typing.final
+class Settings(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLIENT_TYPE_FIELD_NUMBER: builtins.int
+    ACCESS_POINT_FIELD_NUMBER: builtins.int
+    BACKOFF_POLICY_FIELD_NUMBER: builtins.int
+    REQUEST_TIMEOUT_FIELD_NUMBER: builtins.int
+    PUBLISHING_FIELD_NUMBER: builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: builtins.int
+    USER_AGENT_FIELD_NUMBER: builtins.int
+    METRIC_FIELD_NUMBER: builtins.int
+    client_type: global___ClientType.ValueType
     @property
-    def access_point(self) -> Endpoints: ...
+    def access_point(self) -> global___Endpoints: ...
     @property
-    def backoff_policy(self) -> RetryPolicy: ...
+    def backoff_policy(self) -> global___RetryPolicy: ...
     @property
-    def request_timeout(self) -> Duration: ...
+    def request_timeout(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def publishing(self) -> Publishing: ...
+    def publishing(self) -> global___Publishing: ...
     @property
-    def subscription(self) -> Subscription: ...
+    def subscription(self) -> global___Subscription: ...
     @property
-    def user_agent(self) -> UA: ...
+    def user_agent(self) -> global___UA: ...
     @property
-    def metric(self) -> Metric: ...
+    def metric(self) -> global___Metric: ...
     def __init__(
         self,
         *,
-        client_type: ClientType.ValueType | None = ...,
-        access_point: Endpoints | None = ...,
-        backoff_policy: RetryPolicy | None = ...,
-        request_timeout: Duration | None = ...,
-        publishing: Publishing | None = ...,
-        subscription: Subscription | None = ...,
-        user_agent: UA | None = ...,
-        metric: Metric | None = ...,
+        client_type: global___ClientType.ValueType | None = ...,
+        access_point: global___Endpoints | None = ...,
+        backoff_policy: global___RetryPolicy | None = ...,
+        request_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        publishing: global___Publishing | None = ...,
+        subscription: global___Subscription | None = ...,
+        user_agent: global___UA | None = ...,
+        metric: global___Metric | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_access_point", b"_access_point", "_backoff_policy", b"_backoff_policy", "_client_type", b"_client_type", "_request_timeout", b"_request_timeout", "access_point", b"access_point", "backoff_policy", b"backoff_policy", "client_type", b"client_type", "metric", b"metric", "pub_sub", b"pub_sub", "publishing", b"publishing", "request_timeout", b"request_timeout", "subscription", b"subscription", "user_agent", b"user_agent"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_access_point", b"_access_point", "_backoff_policy", b"_backoff_policy", "_client_type", b"_client_type", "_request_timeout", b"_request_timeout", "access_point", b"access_point", "backoff_policy", b"backoff_policy", "client_type", b"client_type", "metric", b"metric", "pub_sub", b"pub_sub", "publishing", b"publishing", "request_timeout", b"request_timeout", "subscription", b"subscription", "user_agent", b"user_agent"]) -> None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_access_point", b"_access_point"]) -> Literal["access_point"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_backoff_policy", b"_backoff_policy"]) -> Literal["backoff_policy"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_client_type", b"_client_type"]) -> Literal["client_type"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_request_timeout", b"_request_timeout"]) -> Literal["request_timeout"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["pub_sub", b"pub_sub"]) -> Literal["publishing", "subscription"] | None: ...
+    def HasField(self, field_name: typing.Literal["_access_point", b"_access_point", "_backoff_policy", b"_backoff_policy", "_client_type", b"_client_type", "_request_timeout", b"_request_timeout", "access_point", b"access_point", "backoff_policy", b"backoff_policy", "client_type", b"client_type", "metric", b"metric", "pub_sub", b"pub_sub", "publishing", b"publishing", "request_timeout", b"request_timeout", "subscription", b"subscription", "user_agent", b"user_agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_access_point", b"_access_point", "_backoff_policy", b"_backoff_policy", "_client_type", b"_client_type", "_request_timeout", b"_request_timeout", "access_point", b"access_point", "backoff_policy", b"backoff_policy", "client_type", b"client_type", "metric", b"metric", "pub_sub", b"pub_sub", "publishing", b"publishing", "request_timeout", b"request_timeout", "subscription", b"subscription", "user_agent", b"user_agent"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_access_point", b"_access_point"]) -> typing.Literal["access_point"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_backoff_policy", b"_backoff_policy"]) -> typing.Literal["backoff_policy"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_client_type", b"_client_type"]) -> typing.Literal["client_type"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_request_timeout", b"_request_timeout"]) -> typing.Literal["request_timeout"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["pub_sub", b"pub_sub"]) -> typing.Literal["publishing", "subscription"] | None: ...
 
-@final
-class QueryRouteRequest(Message):
-    DESCRIPTOR: Descriptor
+global___Settings = Settings
 
-    TOPIC_FIELD_NUMBER: int
-    ENDPOINTS_FIELD_NUMBER: int
+@typing.final
+class QueryRouteRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    ENDPOINTS_FIELD_NUMBER: builtins.int
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def endpoints(self) -> Endpoints: ...
+    def endpoints(self) -> global___Endpoints: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        endpoints: Endpoints | None = ...,
+        topic: global___Resource | None = ...,
+        endpoints: global___Endpoints | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["endpoints", b"endpoints", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["endpoints", b"endpoints", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["endpoints", b"endpoints", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "topic", b"topic"]) -> None: ...
 
-@final
-class QueryRouteResponse(Message):
-    DESCRIPTOR: Descriptor
+global___QueryRouteRequest = QueryRouteRequest
 
-    STATUS_FIELD_NUMBER: int
-    MESSAGE_QUEUES_FIELD_NUMBER: int
+@typing.final
+class QueryRouteResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_QUEUES_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def message_queues(self) -> RepeatedCompositeFieldContainer[MessageQueue]: ...
+    def message_queues(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___MessageQueue]: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        message_queues: Iterable[MessageQueue] | None = ...,
+        status: global___Status | None = ...,
+        message_queues: collections.abc.Iterable[global___MessageQueue] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message_queues", b"message_queues", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message_queues", b"message_queues", "status", b"status"]) -> None: ...
 
-@final
-class SendMessageRequest(Message):
-    DESCRIPTOR: Descriptor
+global___QueryRouteResponse = QueryRouteResponse
 
-    MESSAGES_FIELD_NUMBER: int
+@typing.final
+class SendMessageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: builtins.int
     @property
-    def messages(self) -> RepeatedCompositeFieldContainer[Message]: ...
+    def messages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Message]: ...
     def __init__(
         self,
         *,
-        messages: Iterable[Message] | None = ...,
+        messages: collections.abc.Iterable[global___Message] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["messages", b"messages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["messages", b"messages"]) -> None: ...
 
-@final
-class SendResultEntry(Message):
-    DESCRIPTOR: Descriptor
+global___SendMessageRequest = SendMessageRequest
 
-    STATUS_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    TRANSACTION_ID_FIELD_NUMBER: int
-    OFFSET_FIELD_NUMBER: int
-    RECALL_HANDLE_FIELD_NUMBER: int
-    message_id: str
-    transaction_id: str
-    offset: int
-    recall_handle: str
+@typing.final
+class SendResultEntry(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    RECALL_HANDLE_FIELD_NUMBER: builtins.int
+    message_id: builtins.str
+    transaction_id: builtins.str
+    offset: builtins.int
+    recall_handle: builtins.str
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        message_id: str = ...,
-        transaction_id: str = ...,
-        offset: int = ...,
-        recall_handle: str = ...,
+        status: global___Status | None = ...,
+        message_id: builtins.str = ...,
+        transaction_id: builtins.str = ...,
+        offset: builtins.int = ...,
+        recall_handle: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message_id", b"message_id", "offset", b"offset", "recall_handle", b"recall_handle", "status", b"status", "transaction_id", b"transaction_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message_id", b"message_id", "offset", b"offset", "recall_handle", b"recall_handle", "status", b"status", "transaction_id", b"transaction_id"]) -> None: ...
 
-@final
-class SendMessageResponse(Message):
-    DESCRIPTOR: Descriptor
+global___SendResultEntry = SendResultEntry
 
-    STATUS_FIELD_NUMBER: int
-    ENTRIES_FIELD_NUMBER: int
+@typing.final
+class SendMessageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def entries(self) -> RepeatedCompositeFieldContainer[SendResultEntry]: ...
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SendResultEntry]: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        entries: Iterable[SendResultEntry] | None = ...,
+        status: global___Status | None = ...,
+        entries: collections.abc.Iterable[global___SendResultEntry] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["entries", b"entries", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries", "status", b"status"]) -> None: ...
 
-@final
-class QueryAssignmentRequest(Message):
-    DESCRIPTOR: Descriptor
+global___SendMessageResponse = SendMessageResponse
 
-    TOPIC_FIELD_NUMBER: int
-    GROUP_FIELD_NUMBER: int
-    ENDPOINTS_FIELD_NUMBER: int
+@typing.final
+class QueryAssignmentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    GROUP_FIELD_NUMBER: builtins.int
+    ENDPOINTS_FIELD_NUMBER: builtins.int
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def endpoints(self) -> Endpoints: ...
+    def endpoints(self) -> global___Endpoints: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        group: Resource | None = ...,
-        endpoints: Endpoints | None = ...,
+        topic: global___Resource | None = ...,
+        group: global___Resource | None = ...,
+        endpoints: global___Endpoints | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["endpoints", b"endpoints", "group", b"group", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["endpoints", b"endpoints", "group", b"group", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["endpoints", b"endpoints", "group", b"group", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["endpoints", b"endpoints", "group", b"group", "topic", b"topic"]) -> None: ...
 
-@final
-class Assignment(Message):
-    DESCRIPTOR: Descriptor
+global___QueryAssignmentRequest = QueryAssignmentRequest
 
-    MESSAGE_QUEUE_FIELD_NUMBER: int
+@typing.final
+class Assignment(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGE_QUEUE_FIELD_NUMBER: builtins.int
     @property
-    def message_queue(self) -> MessageQueue: ...
+    def message_queue(self) -> global___MessageQueue: ...
     def __init__(
         self,
         *,
-        message_queue: MessageQueue | None = ...,
+        message_queue: global___MessageQueue | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["message_queue", b"message_queue"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message_queue", b"message_queue"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["message_queue", b"message_queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message_queue", b"message_queue"]) -> None: ...
 
-@final
-class QueryAssignmentResponse(Message):
-    DESCRIPTOR: Descriptor
+global___Assignment = Assignment
 
-    STATUS_FIELD_NUMBER: int
-    ASSIGNMENTS_FIELD_NUMBER: int
+@typing.final
+class QueryAssignmentResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def assignments(self) -> RepeatedCompositeFieldContainer[Assignment]: ...
+    def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Assignment]: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        assignments: Iterable[Assignment] | None = ...,
+        status: global___Status | None = ...,
+        assignments: collections.abc.Iterable[global___Assignment] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["assignments", b"assignments", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignments", b"assignments", "status", b"status"]) -> None: ...
 
-@final
-class ReceiveMessageRequest(Message):
-    DESCRIPTOR: Descriptor
+global___QueryAssignmentResponse = QueryAssignmentResponse
 
-    GROUP_FIELD_NUMBER: int
-    MESSAGE_QUEUE_FIELD_NUMBER: int
-    FILTER_EXPRESSION_FIELD_NUMBER: int
-    BATCH_SIZE_FIELD_NUMBER: int
-    INVISIBLE_DURATION_FIELD_NUMBER: int
-    AUTO_RENEW_FIELD_NUMBER: int
-    LONG_POLLING_TIMEOUT_FIELD_NUMBER: int
-    ATTEMPT_ID_FIELD_NUMBER: int
-    batch_size: int
-    auto_renew: bool
-    attempt_id: str
+@typing.final
+class ReceiveMessageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    MESSAGE_QUEUE_FIELD_NUMBER: builtins.int
+    FILTER_EXPRESSION_FIELD_NUMBER: builtins.int
+    BATCH_SIZE_FIELD_NUMBER: builtins.int
+    INVISIBLE_DURATION_FIELD_NUMBER: builtins.int
+    AUTO_RENEW_FIELD_NUMBER: builtins.int
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: builtins.int
+    batch_size: builtins.int
+    auto_renew: builtins.bool
+    attempt_id: builtins.str
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def message_queue(self) -> MessageQueue: ...
+    def message_queue(self) -> global___MessageQueue: ...
     @property
-    def filter_expression(self) -> FilterExpression: ...
+    def filter_expression(self) -> global___FilterExpression: ...
     @property
-    def invisible_duration(self) -> Duration: ...
+    def invisible_duration(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
-    def long_polling_timeout(self) -> Duration: ...
+    def long_polling_timeout(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        message_queue: MessageQueue | None = ...,
-        filter_expression: FilterExpression | None = ...,
-        batch_size: int = ...,
-        invisible_duration: Duration | None = ...,
-        auto_renew: bool = ...,
-        long_polling_timeout: Duration | None = ...,
-        attempt_id: str | None = ...,
+        group: global___Resource | None = ...,
+        message_queue: global___MessageQueue | None = ...,
+        filter_expression: global___FilterExpression | None = ...,
+        batch_size: builtins.int = ...,
+        invisible_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        auto_renew: builtins.bool = ...,
+        long_polling_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        attempt_id: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_attempt_id", b"_attempt_id", "_invisible_duration", b"_invisible_duration", "_long_polling_timeout", b"_long_polling_timeout", "attempt_id", b"attempt_id", "filter_expression", b"filter_expression", "group", b"group", "invisible_duration", b"invisible_duration", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_attempt_id", b"_attempt_id", "_invisible_duration", b"_invisible_duration", "_long_polling_timeout", b"_long_polling_timeout", "attempt_id", b"attempt_id", "auto_renew", b"auto_renew", "batch_size", b"batch_size", "filter_expression", b"filter_expression", "group", b"group", "invisible_duration", b"invisible_duration", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue"]) -> None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_attempt_id", b"_attempt_id"]) -> Literal["attempt_id"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_invisible_duration", b"_invisible_duration"]) -> Literal["invisible_duration"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_long_polling_timeout", b"_long_polling_timeout"]) -> Literal["long_polling_timeout"] | None: ...
+    def HasField(self, field_name: typing.Literal["_attempt_id", b"_attempt_id", "_invisible_duration", b"_invisible_duration", "_long_polling_timeout", b"_long_polling_timeout", "attempt_id", b"attempt_id", "filter_expression", b"filter_expression", "group", b"group", "invisible_duration", b"invisible_duration", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_attempt_id", b"_attempt_id", "_invisible_duration", b"_invisible_duration", "_long_polling_timeout", b"_long_polling_timeout", "attempt_id", b"attempt_id", "auto_renew", b"auto_renew", "batch_size", b"batch_size", "filter_expression", b"filter_expression", "group", b"group", "invisible_duration", b"invisible_duration", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_attempt_id", b"_attempt_id"]) -> typing.Literal["attempt_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_invisible_duration", b"_invisible_duration"]) -> typing.Literal["invisible_duration"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_long_polling_timeout", b"_long_polling_timeout"]) -> typing.Literal["long_polling_timeout"] | None: ...
 
-@final
-class ReceiveMessageResponse(Message):
-    DESCRIPTOR: Descriptor
+global___ReceiveMessageRequest = ReceiveMessageRequest
 
-    STATUS_FIELD_NUMBER: int
-    MESSAGE_FIELD_NUMBER: int
-    DELIVERY_TIMESTAMP_FIELD_NUMBER: int
+@typing.final
+class ReceiveMessageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    DELIVERY_TIMESTAMP_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def message(self) -> Message: ...
+    def message(self) -> global___Message: ...
     @property
-    def delivery_timestamp(self) -> Timestamp: ...
+    def delivery_timestamp(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        message: Message | None = ...,
-        delivery_timestamp: Timestamp | None = ...,
+        status: global___Status | None = ...,
+        message: global___Message | None = ...,
+        delivery_timestamp: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["content", b"content", "delivery_timestamp", b"delivery_timestamp", "message", b"message", "status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["content", b"content", "delivery_timestamp", b"delivery_timestamp", "message", b"message", "status", b"status"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["content", b"content"]) -> Literal["status", "message", "delivery_timestamp"] | None: ...
+    def HasField(self, field_name: typing.Literal["content", b"content", "delivery_timestamp", b"delivery_timestamp", "message", b"message", "status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "delivery_timestamp", b"delivery_timestamp", "message", b"message", "status", b"status"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["content", b"content"]) -> typing.Literal["status", "message", "delivery_timestamp"] | None: ...
 
-@final
-class AckMessageEntry(Message):
-    DESCRIPTOR: Descriptor
+global___ReceiveMessageResponse = ReceiveMessageResponse
 
-    MESSAGE_ID_FIELD_NUMBER: int
-    RECEIPT_HANDLE_FIELD_NUMBER: int
-    LITE_TOPIC_FIELD_NUMBER: int
-    message_id: str
-    receipt_handle: str
-    lite_topic: str
+@typing.final
+class AckMessageEntry(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    RECEIPT_HANDLE_FIELD_NUMBER: builtins.int
+    LITE_TOPIC_FIELD_NUMBER: builtins.int
+    message_id: builtins.str
+    receipt_handle: builtins.str
+    lite_topic: builtins.str
     def __init__(
         self,
         *,
-        message_id: str = ...,
-        receipt_handle: str = ...,
-        lite_topic: str | None = ...,
+        message_id: builtins.str = ...,
+        receipt_handle: builtins.str = ...,
+        lite_topic: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_lite_topic", b"_lite_topic", "lite_topic", b"lite_topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_lite_topic", b"_lite_topic", "lite_topic", b"lite_topic", "message_id", b"message_id", "receipt_handle", b"receipt_handle"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_lite_topic", b"_lite_topic"]) -> Literal["lite_topic"] | None: ...
+    def HasField(self, field_name: typing.Literal["_lite_topic", b"_lite_topic", "lite_topic", b"lite_topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_lite_topic", b"_lite_topic", "lite_topic", b"lite_topic", "message_id", b"message_id", "receipt_handle", b"receipt_handle"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_lite_topic", b"_lite_topic"]) -> typing.Literal["lite_topic"] | None: ...
 
-@final
-class AckMessageRequest(Message):
-    DESCRIPTOR: Descriptor
+global___AckMessageEntry = AckMessageEntry
 
-    GROUP_FIELD_NUMBER: int
-    TOPIC_FIELD_NUMBER: int
-    ENTRIES_FIELD_NUMBER: int
+@typing.final
+class AckMessageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def entries(self) -> RepeatedCompositeFieldContainer[AckMessageEntry]: ...
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AckMessageEntry]: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        topic: Resource | None = ...,
-        entries: Iterable[AckMessageEntry] | None = ...,
+        group: global___Resource | None = ...,
+        topic: global___Resource | None = ...,
+        entries: collections.abc.Iterable[global___AckMessageEntry] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["group", b"group", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["entries", b"entries", "group", b"group", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["group", b"group", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries", "group", b"group", "topic", b"topic"]) -> None: ...
 
-@final
-class AckMessageResultEntry(Message):
-    DESCRIPTOR: Descriptor
+global___AckMessageRequest = AckMessageRequest
 
-    MESSAGE_ID_FIELD_NUMBER: int
-    RECEIPT_HANDLE_FIELD_NUMBER: int
-    STATUS_FIELD_NUMBER: int
-    message_id: str
-    receipt_handle: str
+@typing.final
+class AckMessageResultEntry(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    RECEIPT_HANDLE_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    message_id: builtins.str
+    receipt_handle: builtins.str
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        message_id: str = ...,
-        receipt_handle: str = ...,
-        status: Status | None = ...,
+        message_id: builtins.str = ...,
+        receipt_handle: builtins.str = ...,
+        status: global___Status | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message_id", b"message_id", "receipt_handle", b"receipt_handle", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message_id", b"message_id", "receipt_handle", b"receipt_handle", "status", b"status"]) -> None: ...
 
-@final
-class AckMessageResponse(Message):
-    DESCRIPTOR: Descriptor
+global___AckMessageResultEntry = AckMessageResultEntry
 
-    STATUS_FIELD_NUMBER: int
-    ENTRIES_FIELD_NUMBER: int
+@typing.final
+class AckMessageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def entries(self) -> RepeatedCompositeFieldContainer[AckMessageResultEntry]: ...
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___AckMessageResultEntry]: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        entries: Iterable[AckMessageResultEntry] | None = ...,
+        status: global___Status | None = ...,
+        entries: collections.abc.Iterable[global___AckMessageResultEntry] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["entries", b"entries", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries", "status", b"status"]) -> None: ...
 
-@final
-class ForwardMessageToDeadLetterQueueRequest(Message):
-    DESCRIPTOR: Descriptor
+global___AckMessageResponse = AckMessageResponse
 
-    GROUP_FIELD_NUMBER: int
-    TOPIC_FIELD_NUMBER: int
-    RECEIPT_HANDLE_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    DELIVERY_ATTEMPT_FIELD_NUMBER: int
-    MAX_DELIVERY_ATTEMPTS_FIELD_NUMBER: int
-    LITE_TOPIC_FIELD_NUMBER: int
-    receipt_handle: str
-    message_id: str
-    delivery_attempt: int
-    max_delivery_attempts: int
-    lite_topic: str
+@typing.final
+class ForwardMessageToDeadLetterQueueRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    RECEIPT_HANDLE_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    DELIVERY_ATTEMPT_FIELD_NUMBER: builtins.int
+    MAX_DELIVERY_ATTEMPTS_FIELD_NUMBER: builtins.int
+    LITE_TOPIC_FIELD_NUMBER: builtins.int
+    receipt_handle: builtins.str
+    message_id: builtins.str
+    delivery_attempt: builtins.int
+    max_delivery_attempts: builtins.int
+    lite_topic: builtins.str
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        topic: Resource | None = ...,
-        receipt_handle: str = ...,
-        message_id: str = ...,
-        delivery_attempt: int = ...,
-        max_delivery_attempts: int = ...,
-        lite_topic: str | None = ...,
+        group: global___Resource | None = ...,
+        topic: global___Resource | None = ...,
+        receipt_handle: builtins.str = ...,
+        message_id: builtins.str = ...,
+        delivery_attempt: builtins.int = ...,
+        max_delivery_attempts: builtins.int = ...,
+        lite_topic: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_lite_topic", b"_lite_topic", "group", b"group", "lite_topic", b"lite_topic", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_lite_topic", b"_lite_topic", "delivery_attempt", b"delivery_attempt", "group", b"group", "lite_topic", b"lite_topic", "max_delivery_attempts", b"max_delivery_attempts", "message_id", b"message_id", "receipt_handle", b"receipt_handle", "topic", b"topic"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_lite_topic", b"_lite_topic"]) -> Literal["lite_topic"] | None: ...
+    def HasField(self, field_name: typing.Literal["_lite_topic", b"_lite_topic", "group", b"group", "lite_topic", b"lite_topic", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_lite_topic", b"_lite_topic", "delivery_attempt", b"delivery_attempt", "group", b"group", "lite_topic", b"lite_topic", "max_delivery_attempts", b"max_delivery_attempts", "message_id", b"message_id", "receipt_handle", b"receipt_handle", "topic", b"topic"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_lite_topic", b"_lite_topic"]) -> typing.Literal["lite_topic"] | None: ...
 
-@final
-class ForwardMessageToDeadLetterQueueResponse(Message):
-    DESCRIPTOR: Descriptor
+global___ForwardMessageToDeadLetterQueueRequest = ForwardMessageToDeadLetterQueueRequest
 
-    STATUS_FIELD_NUMBER: int
+@typing.final
+class ForwardMessageToDeadLetterQueueResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
+        status: global___Status | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-@final
-class HeartbeatRequest(Message):
-    DESCRIPTOR: Descriptor
+global___ForwardMessageToDeadLetterQueueResponse = ForwardMessageToDeadLetterQueueResponse
 
-    GROUP_FIELD_NUMBER: int
-    CLIENT_TYPE_FIELD_NUMBER: int
-    client_type: ClientType.ValueType
+@typing.final
+class HeartbeatRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    CLIENT_TYPE_FIELD_NUMBER: builtins.int
+    client_type: global___ClientType.ValueType
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        client_type: ClientType.ValueType = ...,
+        group: global___Resource | None = ...,
+        client_type: global___ClientType.ValueType = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_group", b"_group", "group", b"group"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_group", b"_group", "client_type", b"client_type", "group", b"group"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_group", b"_group"]) -> Literal["group"] | None: ...
+    def HasField(self, field_name: typing.Literal["_group", b"_group", "group", b"group"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_group", b"_group", "client_type", b"client_type", "group", b"group"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_group", b"_group"]) -> typing.Literal["group"] | None: ...
 
-@final
-class HeartbeatResponse(Message):
-    DESCRIPTOR: Descriptor
+global___HeartbeatRequest = HeartbeatRequest
 
-    STATUS_FIELD_NUMBER: int
+@typing.final
+class HeartbeatResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
+        status: global___Status | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-@final
-class EndTransactionRequest(Message):
-    DESCRIPTOR: Descriptor
+global___HeartbeatResponse = HeartbeatResponse
 
-    TOPIC_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    TRANSACTION_ID_FIELD_NUMBER: int
-    RESOLUTION_FIELD_NUMBER: int
-    SOURCE_FIELD_NUMBER: int
-    TRACE_CONTEXT_FIELD_NUMBER: int
-    message_id: str
-    transaction_id: str
-    resolution: TransactionResolution.ValueType
-    source: TransactionSource.ValueType
-    trace_context: str
+@typing.final
+class EndTransactionRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: builtins.int
+    RESOLUTION_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    TRACE_CONTEXT_FIELD_NUMBER: builtins.int
+    message_id: builtins.str
+    transaction_id: builtins.str
+    resolution: global___TransactionResolution.ValueType
+    source: global___TransactionSource.ValueType
+    trace_context: builtins.str
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        message_id: str = ...,
-        transaction_id: str = ...,
-        resolution: TransactionResolution.ValueType = ...,
-        source: TransactionSource.ValueType = ...,
-        trace_context: str = ...,
+        topic: global___Resource | None = ...,
+        message_id: builtins.str = ...,
+        transaction_id: builtins.str = ...,
+        resolution: global___TransactionResolution.ValueType = ...,
+        source: global___TransactionSource.ValueType = ...,
+        trace_context: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message_id", b"message_id", "resolution", b"resolution", "source", b"source", "topic", b"topic", "trace_context", b"trace_context", "transaction_id", b"transaction_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message_id", b"message_id", "resolution", b"resolution", "source", b"source", "topic", b"topic", "trace_context", b"trace_context", "transaction_id", b"transaction_id"]) -> None: ...
 
-@final
-class EndTransactionResponse(Message):
-    DESCRIPTOR: Descriptor
+global___EndTransactionRequest = EndTransactionRequest
 
-    STATUS_FIELD_NUMBER: int
+@typing.final
+class EndTransactionResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
+        status: global___Status | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-@final
-class PrintThreadStackTraceCommand(Message):
-    DESCRIPTOR: Descriptor
+global___EndTransactionResponse = EndTransactionResponse
 
-    NONCE_FIELD_NUMBER: int
-    nonce: str
+@typing.final
+class PrintThreadStackTraceCommand(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    nonce: builtins.str
     def __init__(
         self,
         *,
-        nonce: str = ...,
+        nonce: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["nonce", b"nonce"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
 
-@final
-class ReconnectEndpointsCommand(Message):
-    DESCRIPTOR: Descriptor
+global___PrintThreadStackTraceCommand = PrintThreadStackTraceCommand
 
-    NONCE_FIELD_NUMBER: int
-    nonce: str
+@typing.final
+class ReconnectEndpointsCommand(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    nonce: builtins.str
     def __init__(
         self,
         *,
-        nonce: str = ...,
+        nonce: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["nonce", b"nonce"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
 
-@final
-class ThreadStackTrace(Message):
-    DESCRIPTOR: Descriptor
+global___ReconnectEndpointsCommand = ReconnectEndpointsCommand
 
-    NONCE_FIELD_NUMBER: int
-    THREAD_STACK_TRACE_FIELD_NUMBER: int
-    nonce: str
-    thread_stack_trace: str
+@typing.final
+class ThreadStackTrace(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    THREAD_STACK_TRACE_FIELD_NUMBER: builtins.int
+    nonce: builtins.str
+    thread_stack_trace: builtins.str
     def __init__(
         self,
         *,
-        nonce: str = ...,
-        thread_stack_trace: str | None = ...,
+        nonce: builtins.str = ...,
+        thread_stack_trace: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_thread_stack_trace", b"_thread_stack_trace", "thread_stack_trace", b"thread_stack_trace"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_thread_stack_trace", b"_thread_stack_trace", "nonce", b"nonce", "thread_stack_trace", b"thread_stack_trace"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_thread_stack_trace", b"_thread_stack_trace"]) -> Literal["thread_stack_trace"] | None: ...
+    def HasField(self, field_name: typing.Literal["_thread_stack_trace", b"_thread_stack_trace", "thread_stack_trace", b"thread_stack_trace"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_thread_stack_trace", b"_thread_stack_trace", "nonce", b"nonce", "thread_stack_trace", b"thread_stack_trace"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_thread_stack_trace", b"_thread_stack_trace"]) -> typing.Literal["thread_stack_trace"] | None: ...
 
-@final
-class VerifyMessageCommand(Message):
-    DESCRIPTOR: Descriptor
+global___ThreadStackTrace = ThreadStackTrace
 
-    NONCE_FIELD_NUMBER: int
-    MESSAGE_FIELD_NUMBER: int
-    nonce: str
+@typing.final
+class VerifyMessageCommand(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    nonce: builtins.str
     @property
-    def message(self) -> Message: ...
+    def message(self) -> global___Message: ...
     def __init__(
         self,
         *,
-        nonce: str = ...,
-        message: Message | None = ...,
+        nonce: builtins.str = ...,
+        message: global___Message | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["message", b"message"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message", b"message", "nonce", b"nonce"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["message", b"message"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "nonce", b"nonce"]) -> None: ...
 
-@final
-class VerifyMessageResult(Message):
-    DESCRIPTOR: Descriptor
+global___VerifyMessageCommand = VerifyMessageCommand
 
-    NONCE_FIELD_NUMBER: int
-    nonce: str
+@typing.final
+class VerifyMessageResult(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    nonce: builtins.str
     def __init__(
         self,
         *,
-        nonce: str = ...,
+        nonce: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["nonce", b"nonce"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
 
-@final
-class RecoverOrphanedTransactionCommand(Message):
-    DESCRIPTOR: Descriptor
+global___VerifyMessageResult = VerifyMessageResult
 
-    MESSAGE_FIELD_NUMBER: int
-    TRANSACTION_ID_FIELD_NUMBER: int
-    transaction_id: str
+@typing.final
+class RecoverOrphanedTransactionCommand(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: builtins.int
+    transaction_id: builtins.str
     @property
-    def message(self) -> Message: ...
+    def message(self) -> global___Message: ...
     def __init__(
         self,
         *,
-        message: Message | None = ...,
-        transaction_id: str = ...,
+        message: global___Message | None = ...,
+        transaction_id: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["message", b"message"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message", b"message", "transaction_id", b"transaction_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["message", b"message"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "transaction_id", b"transaction_id"]) -> None: ...
 
-@final
-class TelemetryCommand(Message):
-    DESCRIPTOR: Descriptor
+global___RecoverOrphanedTransactionCommand = RecoverOrphanedTransactionCommand
 
-    STATUS_FIELD_NUMBER: int
-    SETTINGS_FIELD_NUMBER: int
-    THREAD_STACK_TRACE_FIELD_NUMBER: int
-    VERIFY_MESSAGE_RESULT_FIELD_NUMBER: int
-    RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: int
-    PRINT_THREAD_STACK_TRACE_COMMAND_FIELD_NUMBER: int
-    VERIFY_MESSAGE_COMMAND_FIELD_NUMBER: int
-    RECONNECT_ENDPOINTS_COMMAND_FIELD_NUMBER: int
+@typing.final
+class TelemetryCommand(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    SETTINGS_FIELD_NUMBER: builtins.int
+    THREAD_STACK_TRACE_FIELD_NUMBER: builtins.int
+    VERIFY_MESSAGE_RESULT_FIELD_NUMBER: builtins.int
+    RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: builtins.int
+    PRINT_THREAD_STACK_TRACE_COMMAND_FIELD_NUMBER: builtins.int
+    VERIFY_MESSAGE_COMMAND_FIELD_NUMBER: builtins.int
+    RECONNECT_ENDPOINTS_COMMAND_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> global___Settings: ...
     @property
-    def thread_stack_trace(self) -> ThreadStackTrace: ...
+    def thread_stack_trace(self) -> global___ThreadStackTrace: ...
     @property
-    def verify_message_result(self) -> VerifyMessageResult: ...
+    def verify_message_result(self) -> global___VerifyMessageResult: ...
     @property
-    def recover_orphaned_transaction_command(self) -> RecoverOrphanedTransactionCommand: ...
+    def recover_orphaned_transaction_command(self) -> global___RecoverOrphanedTransactionCommand: ...
     @property
-    def print_thread_stack_trace_command(self) -> PrintThreadStackTraceCommand: ...
+    def print_thread_stack_trace_command(self) -> global___PrintThreadStackTraceCommand: ...
     @property
-    def verify_message_command(self) -> VerifyMessageCommand: ...
+    def verify_message_command(self) -> global___VerifyMessageCommand: ...
     @property
-    def reconnect_endpoints_command(self) -> ReconnectEndpointsCommand: ...
+    def reconnect_endpoints_command(self) -> global___ReconnectEndpointsCommand: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        settings: Settings | None = ...,
-        thread_stack_trace: ThreadStackTrace | None = ...,
-        verify_message_result: VerifyMessageResult | None = ...,
-        recover_orphaned_transaction_command: RecoverOrphanedTransactionCommand | None = ...,
-        print_thread_stack_trace_command: PrintThreadStackTraceCommand | None = ...,
-        verify_message_command: VerifyMessageCommand | None = ...,
-        reconnect_endpoints_command: ReconnectEndpointsCommand | None = ...,
+        status: global___Status | None = ...,
+        settings: global___Settings | None = ...,
+        thread_stack_trace: global___ThreadStackTrace | None = ...,
+        verify_message_result: global___VerifyMessageResult | None = ...,
+        recover_orphaned_transaction_command: global___RecoverOrphanedTransactionCommand | None = ...,
+        print_thread_stack_trace_command: global___PrintThreadStackTraceCommand | None = ...,
+        verify_message_command: global___VerifyMessageCommand | None = ...,
+        reconnect_endpoints_command: global___ReconnectEndpointsCommand | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_status", b"_status", "command", b"command", "print_thread_stack_trace_command", b"print_thread_stack_trace_command", "reconnect_endpoints_command", b"reconnect_endpoints_command", "recover_orphaned_transaction_command", b"recover_orphaned_transaction_command", "settings", b"settings", "status", b"status", "thread_stack_trace", b"thread_stack_trace", "verify_message_command", b"verify_message_command", "verify_message_result", b"verify_message_result"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_status", b"_status", "command", b"command", "print_thread_stack_trace_command", b"print_thread_stack_trace_command", "reconnect_endpoints_command", b"reconnect_endpoints_command", "recover_orphaned_transaction_command", b"recover_orphaned_transaction_command", "settings", b"settings", "status", b"status", "thread_stack_trace", b"thread_stack_trace", "verify_message_command", b"verify_message_command", "verify_message_result", b"verify_message_result"]) -> None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_status", b"_status"]) -> Literal["status"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["command", b"command"]) -> Literal["settings", "thread_stack_trace", "verify_message_result", "recover_orphaned_transaction_command", "print_thread_stack_trace_command", "verify_message_command", "reconnect_endpoints_command"] | None: ...
+    def HasField(self, field_name: typing.Literal["_status", b"_status", "command", b"command", "print_thread_stack_trace_command", b"print_thread_stack_trace_command", "reconnect_endpoints_command", b"reconnect_endpoints_command", "recover_orphaned_transaction_command", b"recover_orphaned_transaction_command", "settings", b"settings", "status", b"status", "thread_stack_trace", b"thread_stack_trace", "verify_message_command", b"verify_message_command", "verify_message_result", b"verify_message_result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_status", b"_status", "command", b"command", "print_thread_stack_trace_command", b"print_thread_stack_trace_command", "reconnect_endpoints_command", b"reconnect_endpoints_command", "recover_orphaned_transaction_command", b"recover_orphaned_transaction_command", "settings", b"settings", "status", b"status", "thread_stack_trace", b"thread_stack_trace", "verify_message_command", b"verify_message_command", "verify_message_result", b"verify_message_result"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_status", b"_status"]) -> typing.Literal["status"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["command", b"command"]) -> typing.Literal["settings", "thread_stack_trace", "verify_message_result", "recover_orphaned_transaction_command", "print_thread_stack_trace_command", "verify_message_command", "reconnect_endpoints_command"] | None: ...
 
-@final
-class NotifyClientTerminationRequest(Message):
-    DESCRIPTOR: Descriptor
+global___TelemetryCommand = TelemetryCommand
 
-    GROUP_FIELD_NUMBER: int
+@typing.final
+class NotifyClientTerminationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
+        group: global___Resource | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_group", b"_group", "group", b"group"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_group", b"_group", "group", b"group"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_group", b"_group"]) -> Literal["group"] | None: ...
+    def HasField(self, field_name: typing.Literal["_group", b"_group", "group", b"group"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_group", b"_group", "group", b"group"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_group", b"_group"]) -> typing.Literal["group"] | None: ...
 
-@final
-class NotifyClientTerminationResponse(Message):
-    DESCRIPTOR: Descriptor
+global___NotifyClientTerminationRequest = NotifyClientTerminationRequest
 
-    STATUS_FIELD_NUMBER: int
+@typing.final
+class NotifyClientTerminationResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
+        status: global___Status | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-@final
-class ChangeInvisibleDurationRequest(Message):
-    DESCRIPTOR: Descriptor
+global___NotifyClientTerminationResponse = NotifyClientTerminationResponse
 
-    GROUP_FIELD_NUMBER: int
-    TOPIC_FIELD_NUMBER: int
-    RECEIPT_HANDLE_FIELD_NUMBER: int
-    INVISIBLE_DURATION_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    LITE_TOPIC_FIELD_NUMBER: int
-    SUSPEND_FIELD_NUMBER: int
-    receipt_handle: str
-    message_id: str
-    lite_topic: str
-    suspend: bool
+@typing.final
+class ChangeInvisibleDurationRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    TOPIC_FIELD_NUMBER: builtins.int
+    RECEIPT_HANDLE_FIELD_NUMBER: builtins.int
+    INVISIBLE_DURATION_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    LITE_TOPIC_FIELD_NUMBER: builtins.int
+    SUSPEND_FIELD_NUMBER: builtins.int
+    receipt_handle: builtins.str
+    message_id: builtins.str
+    lite_topic: builtins.str
+    suspend: builtins.bool
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     @property
-    def invisible_duration(self) -> Duration: ...
+    def invisible_duration(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        topic: Resource | None = ...,
-        receipt_handle: str = ...,
-        invisible_duration: Duration | None = ...,
-        message_id: str = ...,
-        lite_topic: str | None = ...,
-        suspend: bool | None = ...,
+        group: global___Resource | None = ...,
+        topic: global___Resource | None = ...,
+        receipt_handle: builtins.str = ...,
+        invisible_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        message_id: builtins.str = ...,
+        lite_topic: builtins.str | None = ...,
+        suspend: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_lite_topic", b"_lite_topic", "_suspend", b"_suspend", "group", b"group", "invisible_duration", b"invisible_duration", "lite_topic", b"lite_topic", "suspend", b"suspend", "topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_lite_topic", b"_lite_topic", "_suspend", b"_suspend", "group", b"group", "invisible_duration", b"invisible_duration", "lite_topic", b"lite_topic", "message_id", b"message_id", "receipt_handle", b"receipt_handle", "suspend", b"suspend", "topic", b"topic"]) -> None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_lite_topic", b"_lite_topic"]) -> Literal["lite_topic"] | None: ...
-    @overload
-    def WhichOneof(self, oneof_group: Literal["_suspend", b"_suspend"]) -> Literal["suspend"] | None: ...
+    def HasField(self, field_name: typing.Literal["_lite_topic", b"_lite_topic", "_suspend", b"_suspend", "group", b"group", "invisible_duration", b"invisible_duration", "lite_topic", b"lite_topic", "suspend", b"suspend", "topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_lite_topic", b"_lite_topic", "_suspend", b"_suspend", "group", b"group", "invisible_duration", b"invisible_duration", "lite_topic", b"lite_topic", "message_id", b"message_id", "receipt_handle", b"receipt_handle", "suspend", b"suspend", "topic", b"topic"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_lite_topic", b"_lite_topic"]) -> typing.Literal["lite_topic"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_suspend", b"_suspend"]) -> typing.Literal["suspend"] | None: ...
 
-@final
-class ChangeInvisibleDurationResponse(Message):
-    DESCRIPTOR: Descriptor
+global___ChangeInvisibleDurationRequest = ChangeInvisibleDurationRequest
 
-    STATUS_FIELD_NUMBER: int
-    RECEIPT_HANDLE_FIELD_NUMBER: int
-    receipt_handle: str
+@typing.final
+class ChangeInvisibleDurationResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    RECEIPT_HANDLE_FIELD_NUMBER: builtins.int
+    receipt_handle: builtins.str
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        receipt_handle: str = ...,
+        status: global___Status | None = ...,
+        receipt_handle: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["receipt_handle", b"receipt_handle", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["receipt_handle", b"receipt_handle", "status", b"status"]) -> None: ...
 
-@final
-class PullMessageRequest(Message):
-    DESCRIPTOR: Descriptor
+global___ChangeInvisibleDurationResponse = ChangeInvisibleDurationResponse
 
-    GROUP_FIELD_NUMBER: int
-    MESSAGE_QUEUE_FIELD_NUMBER: int
-    OFFSET_FIELD_NUMBER: int
-    BATCH_SIZE_FIELD_NUMBER: int
-    FILTER_EXPRESSION_FIELD_NUMBER: int
-    LONG_POLLING_TIMEOUT_FIELD_NUMBER: int
-    offset: int
-    batch_size: int
+@typing.final
+class PullMessageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    MESSAGE_QUEUE_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    BATCH_SIZE_FIELD_NUMBER: builtins.int
+    FILTER_EXPRESSION_FIELD_NUMBER: builtins.int
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: builtins.int
+    offset: builtins.int
+    batch_size: builtins.int
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def message_queue(self) -> MessageQueue: ...
+    def message_queue(self) -> global___MessageQueue: ...
     @property
-    def filter_expression(self) -> FilterExpression: ...
+    def filter_expression(self) -> global___FilterExpression: ...
     @property
-    def long_polling_timeout(self) -> Duration: ...
+    def long_polling_timeout(self) -> google.protobuf.duration_pb2.Duration: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        message_queue: MessageQueue | None = ...,
-        offset: int = ...,
-        batch_size: int = ...,
-        filter_expression: FilterExpression | None = ...,
-        long_polling_timeout: Duration | None = ...,
+        group: global___Resource | None = ...,
+        message_queue: global___MessageQueue | None = ...,
+        offset: builtins.int = ...,
+        batch_size: builtins.int = ...,
+        filter_expression: global___FilterExpression | None = ...,
+        long_polling_timeout: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["filter_expression", b"filter_expression", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue"]) -> bool: ...
-    def ClearField(self, field_name: Literal["batch_size", b"batch_size", "filter_expression", b"filter_expression", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue", "offset", b"offset"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["filter_expression", b"filter_expression", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch_size", b"batch_size", "filter_expression", b"filter_expression", "group", b"group", "long_polling_timeout", b"long_polling_timeout", "message_queue", b"message_queue", "offset", b"offset"]) -> None: ...
 
-@final
-class PullMessageResponse(Message):
-    DESCRIPTOR: Descriptor
+global___PullMessageRequest = PullMessageRequest
 
-    STATUS_FIELD_NUMBER: int
-    MESSAGE_FIELD_NUMBER: int
-    NEXT_OFFSET_FIELD_NUMBER: int
-    next_offset: int
+@typing.final
+class PullMessageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: builtins.int
+    next_offset: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     @property
-    def message(self) -> Message: ...
+    def message(self) -> global___Message: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        message: Message | None = ...,
-        next_offset: int = ...,
+        status: global___Status | None = ...,
+        message: global___Message | None = ...,
+        next_offset: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["content", b"content", "message", b"message", "next_offset", b"next_offset", "status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["content", b"content", "message", b"message", "next_offset", b"next_offset", "status", b"status"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["content", b"content"]) -> Literal["status", "message", "next_offset"] | None: ...
+    def HasField(self, field_name: typing.Literal["content", b"content", "message", b"message", "next_offset", b"next_offset", "status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "message", b"message", "next_offset", b"next_offset", "status", b"status"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["content", b"content"]) -> typing.Literal["status", "message", "next_offset"] | None: ...
 
-@final
-class UpdateOffsetRequest(Message):
-    DESCRIPTOR: Descriptor
+global___PullMessageResponse = PullMessageResponse
 
-    GROUP_FIELD_NUMBER: int
-    MESSAGE_QUEUE_FIELD_NUMBER: int
-    OFFSET_FIELD_NUMBER: int
-    offset: int
+@typing.final
+class UpdateOffsetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    MESSAGE_QUEUE_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    offset: builtins.int
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def message_queue(self) -> MessageQueue: ...
+    def message_queue(self) -> global___MessageQueue: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        message_queue: MessageQueue | None = ...,
-        offset: int = ...,
+        group: global___Resource | None = ...,
+        message_queue: global___MessageQueue | None = ...,
+        offset: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["group", b"group", "message_queue", b"message_queue"]) -> bool: ...
-    def ClearField(self, field_name: Literal["group", b"group", "message_queue", b"message_queue", "offset", b"offset"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["group", b"group", "message_queue", b"message_queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group", "message_queue", b"message_queue", "offset", b"offset"]) -> None: ...
 
-@final
-class UpdateOffsetResponse(Message):
-    DESCRIPTOR: Descriptor
+global___UpdateOffsetRequest = UpdateOffsetRequest
 
-    STATUS_FIELD_NUMBER: int
+@typing.final
+class UpdateOffsetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
+        status: global___Status | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["status", b"status"]) -> None: ...
 
-@final
-class GetOffsetRequest(Message):
-    DESCRIPTOR: Descriptor
+global___UpdateOffsetResponse = UpdateOffsetResponse
 
-    GROUP_FIELD_NUMBER: int
-    MESSAGE_QUEUE_FIELD_NUMBER: int
+@typing.final
+class GetOffsetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    MESSAGE_QUEUE_FIELD_NUMBER: builtins.int
     @property
-    def group(self) -> Resource: ...
+    def group(self) -> global___Resource: ...
     @property
-    def message_queue(self) -> MessageQueue: ...
+    def message_queue(self) -> global___MessageQueue: ...
     def __init__(
         self,
         *,
-        group: Resource | None = ...,
-        message_queue: MessageQueue | None = ...,
+        group: global___Resource | None = ...,
+        message_queue: global___MessageQueue | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["group", b"group", "message_queue", b"message_queue"]) -> bool: ...
-    def ClearField(self, field_name: Literal["group", b"group", "message_queue", b"message_queue"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["group", b"group", "message_queue", b"message_queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group", "message_queue", b"message_queue"]) -> None: ...
 
-@final
-class GetOffsetResponse(Message):
-    DESCRIPTOR: Descriptor
+global___GetOffsetRequest = GetOffsetRequest
 
-    STATUS_FIELD_NUMBER: int
-    OFFSET_FIELD_NUMBER: int
-    offset: int
+@typing.final
+class GetOffsetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    offset: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        offset: int = ...,
+        status: global___Status | None = ...,
+        offset: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["offset", b"offset", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["offset", b"offset", "status", b"status"]) -> None: ...
 
-@final
-class QueryOffsetRequest(Message):
-    DESCRIPTOR: Descriptor
+global___GetOffsetResponse = GetOffsetResponse
 
-    MESSAGE_QUEUE_FIELD_NUMBER: int
-    QUERY_OFFSET_POLICY_FIELD_NUMBER: int
-    TIMESTAMP_FIELD_NUMBER: int
-    query_offset_policy: QueryOffsetPolicy.ValueType
+@typing.final
+class QueryOffsetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGE_QUEUE_FIELD_NUMBER: builtins.int
+    QUERY_OFFSET_POLICY_FIELD_NUMBER: builtins.int
+    TIMESTAMP_FIELD_NUMBER: builtins.int
+    query_offset_policy: global___QueryOffsetPolicy.ValueType
     @property
-    def message_queue(self) -> MessageQueue: ...
+    def message_queue(self) -> global___MessageQueue: ...
     @property
-    def timestamp(self) -> Timestamp: ...
+    def timestamp(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
-        message_queue: MessageQueue | None = ...,
-        query_offset_policy: QueryOffsetPolicy.ValueType = ...,
-        timestamp: Timestamp | None = ...,
+        message_queue: global___MessageQueue | None = ...,
+        query_offset_policy: global___QueryOffsetPolicy.ValueType = ...,
+        timestamp: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["_timestamp", b"_timestamp", "message_queue", b"message_queue", "timestamp", b"timestamp"]) -> bool: ...
-    def ClearField(self, field_name: Literal["_timestamp", b"_timestamp", "message_queue", b"message_queue", "query_offset_policy", b"query_offset_policy", "timestamp", b"timestamp"]) -> None: ...
-    def WhichOneof(self, oneof_group: Literal["_timestamp", b"_timestamp"]) -> Literal["timestamp"] | None: ...
+    def HasField(self, field_name: typing.Literal["_timestamp", b"_timestamp", "message_queue", b"message_queue", "timestamp", b"timestamp"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_timestamp", b"_timestamp", "message_queue", b"message_queue", "query_offset_policy", b"query_offset_policy", "timestamp", b"timestamp"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_timestamp", b"_timestamp"]) -> typing.Literal["timestamp"] | None: ...
 
-@final
-class QueryOffsetResponse(Message):
-    DESCRIPTOR: Descriptor
+global___QueryOffsetRequest = QueryOffsetRequest
 
-    STATUS_FIELD_NUMBER: int
-    OFFSET_FIELD_NUMBER: int
-    offset: int
+@typing.final
+class QueryOffsetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    offset: builtins.int
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        offset: int = ...,
+        status: global___Status | None = ...,
+        offset: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["offset", b"offset", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["offset", b"offset", "status", b"status"]) -> None: ...
 
-@final
-class RecallMessageRequest(Message):
-    DESCRIPTOR: Descriptor
+global___QueryOffsetResponse = QueryOffsetResponse
 
-    TOPIC_FIELD_NUMBER: int
-    RECALL_HANDLE_FIELD_NUMBER: int
-    recall_handle: str
+@typing.final
+class RecallMessageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: builtins.int
+    RECALL_HANDLE_FIELD_NUMBER: builtins.int
+    recall_handle: builtins.str
     @property
-    def topic(self) -> Resource: ...
+    def topic(self) -> global___Resource: ...
     def __init__(
         self,
         *,
-        topic: Resource | None = ...,
-        recall_handle: str = ...,
+        topic: global___Resource | None = ...,
+        recall_handle: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["topic", b"topic"]) -> bool: ...
-    def ClearField(self, field_name: Literal["recall_handle", b"recall_handle", "topic", b"topic"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["topic", b"topic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["recall_handle", b"recall_handle", "topic", b"topic"]) -> None: ...
 
-@final
-class RecallMessageResponse(Message):
-    DESCRIPTOR: Descriptor
+global___RecallMessageRequest = RecallMessageRequest
 
-    STATUS_FIELD_NUMBER: int
-    MESSAGE_ID_FIELD_NUMBER: int
-    message_id: str
+@typing.final
+class RecallMessageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    message_id: builtins.str
     @property
-    def status(self) -> Status: ...
+    def status(self) -> global___Status: ...
     def __init__(
         self,
         *,
-        status: Status | None = ...,
-        message_id: str = ...,
+        status: global___Status | None = ...,
+        message_id: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: Literal["status", b"status"]) -> bool: ...
-    def ClearField(self, field_name: Literal["message_id", b"message_id", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message_id", b"message_id", "status", b"status"]) -> None: ...
+
+global___RecallMessageResponse = RecallMessageResponse

@@ -34,7 +34,7 @@ class Outgoing(NamedTuple):
     properties: dict[str, str]
     sys_flag: int
     born_timestamp: int
-    message_type: int
+    message_type: pb.MessageType.ValueType
 
 
 def outgoing(message: pb.Message, peer: tuple[str, int], now: int) -> Outgoing:

@@ -205,7 +205,7 @@ class Messaging:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("work of the proxy failed: %r", error, cause=type(error))
+            self._log.error("work of the proxy failed: %r", error, cause=str(type(error)))
 
 
 async def _nothing(request: Request[Any]) -> Response | None:

@@ -8,7 +8,7 @@ operator who has created a topic need not wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from pocketmq.proxy.port.broker_port import BrokerPort, Link
@@ -29,7 +29,7 @@ MAX_KNOWN: Final = 20_000
 T = TypeVar("T")
 
 MESSAGE_TYPE: Final = "message.type"
-TYPES: Final = {
+TYPES: Final[Mapping[str, tuple[pb.MessageType.ValueType, ...]]] = {
     "UNSPECIFIED": (),
     "NORMAL": (pb.NORMAL,),
     "FIFO": (pb.FIFO,),
@@ -44,7 +44,7 @@ class Topic:
 
     __slots__ = ("name", "route", "types")
 
-    def __init__(self, name: str, route: TopicRouteData, types: tuple[int, ...]) -> None:
+    def __init__(self, name: str, route: TopicRouteData, types: tuple[pb.MessageType.ValueType, ...]) -> None:
         self.name = name
         self.route = route
         self.types = types

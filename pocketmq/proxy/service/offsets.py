@@ -95,7 +95,7 @@ class Offsets:
         )
         if answer.code not in _NOTHING:
             answer.check(queue.broker_name)
-        following = answer.header(PullMessageResponseHeader).next_begin_offset
+        following = answer.header(PullMessageResponseHeader).next_begin_offset or 0
         if not answer.ok:
             status = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
             return [

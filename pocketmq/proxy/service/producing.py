@@ -266,8 +266,8 @@ class Producing:
 
 def _check_type(topic: Topic, one: Outgoing) -> None:
     if one.message_type not in topic.types:
-        kind = pb.MessageType.Name(one.message_type)  # type: ignore[arg-type]
-        allowed = ", ".join(map(pb.MessageType.Name, topic.types))  # type: ignore[arg-type]
+        kind = pb.MessageType.Name(one.message_type)
+        allowed = ", ".join(map(pb.MessageType.Name, topic.types))
         raise ServiceError(
             pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"the message is {kind}, and topic {topic.name} takes {allowed or 'no'} messages "
@@ -286,7 +286,7 @@ def _entry(
     header = answer.header(SendMessageResponseHeader)
     key = message.system_properties.message_id
     entry = pb.SendResultEntry(
-        status=pb.Status(code=code, message=text),  # type: ignore[arg-type]
+        status=pb.Status(code=code, message=text),
         message_id=key,
         offset=header.queue_offset or 0,
         transaction_id=header.transaction_id or key,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, Final, cast
 
@@ -260,7 +260,7 @@ class GrpcConnection(asyncio.Protocol):
         if self._http2.waiting > MAX_WAITING:
             self.close(f"{self._http2.waiting} bytes of answers wait for it", "unread")
 
-    def close(self, reason: str = "", cause: str = "closed") -> None:
+    def close(self, reason: str = "", cause: Hashable = "closed") -> None:
         """Send what is answered, then close; with one log line if there is a reason."""
         if self.closed:
             return
