@@ -6,10 +6,7 @@ import base64
 import binascii
 import hashlib
 import time
-from typing import Final, NamedTuple
-
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError, CompressionType, decompress
@@ -18,6 +15,10 @@ from pocketmq.message.record import Record
 from pocketmq.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.service.checks import RESERVED
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
 
 TRACE_CONTEXT: Final = "__TRACE_CONTEXT"
 DELAYED: Final = (

@@ -44,7 +44,9 @@ class Topic:
 
     __slots__ = ("name", "route", "types")
 
-    def __init__(self, name: str, route: TopicRouteData, types: tuple[pb.MessageType.ValueType, ...]) -> None:
+    def __init__(
+        self, name: str, route: TopicRouteData, types: tuple[pb.MessageType.ValueType, ...]
+    ) -> None:
         self.name = name
         self.route = route
         self.types = types
