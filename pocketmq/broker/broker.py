@@ -154,6 +154,7 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
+            ask=self._registration.ask,
             auth=auth,
         )
         self.dispatcher = self.components.dispatcher()
@@ -176,7 +177,7 @@ class Broker:
         if reservation is not None:
             reservation.close()
         stack.push_async_callback(server.stop)
-        stack.callback(holds.end_all)
+        stack.callback(self.components.end_waiting)
         await self._start_vip_server(stack, tls)
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()

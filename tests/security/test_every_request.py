@@ -137,10 +137,3 @@ async def test_an_unknown_code(
     for address, _ in both(server):
         answer = await (await connect(address, user)).request(54321)
         assert (answer.code, answer.remark) == (code, remark)
-
-
-async def test_a_client_hears_that_pop_is_not_served(
-    server: EmbeddedServer, connect: Connect
-) -> None:
-    answer = await (await connect(server.broker.address, NOBODY)).request(400)
-    assert answer.code == 3
