@@ -55,6 +55,7 @@ class LocalProxy:
                     dispatcher=components.dispatcher(guarded=False),
                     before_answers=components.unwritten.settle,
                     after_answers=components.pulls.holds.woken.run,
+                    withdraw=components.pops.polling.cancel,
                 )
             )
             stack.push_async_callback(port.stop)

@@ -7,6 +7,7 @@ typed headers and bodies of the remoting protocol, and raise its errors.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -87,7 +88,7 @@ class Link(Protocol):
         body: bytes = b"",
         *,
         timeout: float = REQUEST_TIMEOUT,
-    ) -> Awaitable[Answer]:
+    ) -> asyncio.Future[Answer]:
         """Ask a broker, and return its answer.
 
         Raises:
@@ -95,6 +96,10 @@ class Link(Protocol):
             RemotingConnectError: the request was not sent.
             TopicNotExist: nothing is known of a broker of that name.
         """
+
+    def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
+        """Take a request back that a broker holds, by the future of its answer; False if it is
+        executed all the same."""
 
     async def register(self, registration: Registration) -> None:
         """Tell the brokers that have to know it what the client's groups are, and that it lives.

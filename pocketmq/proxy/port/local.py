@@ -59,6 +59,7 @@ class LocalBroker:
         before_answers: writes what was stored; must be called before an answer is given. It may
             replace answers that would be untrue.
         after_answers: called when answers were given; must not raise.
+        withdraw: forgets a request that is held for messages; False if it is not held (any more).
     """
 
     name: str
@@ -67,6 +68,7 @@ class LocalBroker:
     dispatcher: Dispatcher
     before_answers: Callable[[], None]
     after_answers: Callable[[], None]
+    withdraw: Callable[[Request[Any]], bool]
 
 
 class LocalLink:
@@ -89,6 +91,7 @@ class LocalLink:
         self._asked = asked
         self._opaque = 0
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._held: dict[asyncio.Future[Answer], Request[Any]] = {}
         self._collected: list[tuple[int, Response | bytes]] = []
         self._close_callbacks: list[Callable[[Any], None]] = []
         self._groups: set[tuple[str, str]] = set()
@@ -140,9 +143,23 @@ class LocalLink:
             self.spawn(request, result)  # type: ignore[arg-type]
         if opaque in self._waiting and result is None:
             timer = loop.call_later(timeout, self._timed_out, opaque, timeout)
-            future.add_done_callback(lambda _: timer.cancel())
-        future.add_done_callback(lambda _: self._waiting.pop(opaque, None))
+            self._held[future] = request
+
+            def ended(future: asyncio.Future[Answer]) -> None:
+                timer.cancel()
+                del self._held[future]
+
+            future.add_done_callback(ended)
         return future
+
+    def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
+        """Take a request back that the broker holds."""
+        request = self._held.get(answer)
+        if request is None or not self._port.broker.withdraw(request):
+            return False
+        del self._waiting[request.opaque]
+        answer.cancel()
+        return True
 
     def _timed_out(self, opaque: int, timeout: float) -> None:
         future = self._waiting.pop(opaque, None)

@@ -7,6 +7,7 @@ What a broker asks of a group goes to one of the proxy's clients in it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -285,7 +286,7 @@ class _RemoteLink:
         self.asked = asked
         self.registration = Registration()
 
-    async def request(
+    def request(
         self,
         broker: str,
         code: int,
@@ -293,9 +294,13 @@ class _RemoteLink:
         body: bytes = b"",
         *,
         timeout: float = REQUEST_TIMEOUT,
-    ) -> Answer:
+    ) -> asyncio.Future[Answer]:
         """Ask a broker."""
-        return await self._port.request(broker, code, header, body, timeout)
+        return asyncio.ensure_future(self._port.request(broker, code, header, body, timeout))
+
+    def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
+        """Never: the request is on its way."""
+        return False
 
     async def register(self, registration: Registration) -> None:
         """Have the brokers know the client's groups with the proxy's next heartbeats."""

@@ -123,18 +123,17 @@ class Consuming:
             order=settings.consume_message_orderly,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
-        pop = asyncio.ensure_future(
-            client.link.request(
-                broker,
-                RequestCode.POP_MESSAGE,
-                header,
-                timeout=polling / 1000 + REQUEST_TIMEOUT,
-            )
+        pop = client.link.request(
+            broker,
+            RequestCode.POP_MESSAGE,
+            header,
+            timeout=polling / 1000 + REQUEST_TIMEOUT,
         )
         try:
             answer = await asyncio.shield(pop)
         except asyncio.CancelledError:
-            self._spawn(self._give_back(client, group, topic, broker, pop))
+            if not client.link.withdraw(pop):
+                self._spawn(self._give_back(client, group, topic, broker, pop))
             raise
         if answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
             return _no_message()
