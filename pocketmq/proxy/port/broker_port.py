@@ -10,14 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 from pocketmq.remoting.bodies.route import TopicRouteData
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import error_for
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
+from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
 from pocketmq.remoting.request import Buffer, Request, Response
 
 H = TypeVar("H", bound=Header)
@@ -72,6 +77,13 @@ class Registration:
     producers: list[str] = field(default_factory=list)
     consumers: list[ConsumerData] = field(default_factory=list)
 
+
+#: The headers of what brokers ask clients for.
+ASKED_HEADERS: Final[Mapping[int, type[Header]]] = {
+    int(RequestCode.CHECK_TRANSACTION_STATE): CheckTransactionStateRequestHeader,
+    int(RequestCode.GET_CONSUMER_RUNNING_INFO): GetConsumerRunningInfoRequestHeader,
+    int(RequestCode.CONSUME_MESSAGE_DIRECTLY): ConsumeMessageDirectlyResultRequestHeader,
+}
 
 #: What a broker asks of a client: gives the answer, None for a request without one.
 Asked = Callable[[Request[Any]], Awaitable[Response | None]]

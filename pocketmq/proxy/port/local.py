@@ -19,6 +19,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageQueue
 from pocketmq.proxy.port.broker_port import (
+    ASKED_HEADERS,
     REQUEST_TIMEOUT,
     Answer,
     Asked,
@@ -313,8 +314,9 @@ class LocalLink:
         body: Buffer,
         ext_fields: Mapping[str, str] | None,
     ) -> Request[Any]:
-        if header is None and ext_fields:
-            header = Header.from_ext(dict(ext_fields))
+        kind = ASKED_HEADERS.get(code)
+        if kind is not None and not isinstance(header, kind):
+            header = kind.from_ext(dict(ext_fields or {}))
         request: Request[Any] = Request(code=code, header=header or Header(), body=body)
         request.connection = self
         request.channel = self

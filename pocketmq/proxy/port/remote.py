@@ -24,6 +24,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import RecordError, decode
 from pocketmq.proxy.port.broker_port import (
+    ASKED_HEADERS,
     REQUEST_TIMEOUT,
     Answer,
     Asked,
@@ -36,11 +37,7 @@ from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingConnectError, RemotingError, TopicNotExist
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.headers.client import (
-    ConsumeMessageDirectlyResultRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    UnregisterClientRequestHeader,
-)
+from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
 from pocketmq.remoting.request import Request, Response
@@ -84,20 +81,10 @@ class RemotePort:
         )
         instance.with_route_poll(RemoteSwitches(instance.name_servers, self.selector).read)
         dispatcher = instance.dispatcher
-        dispatcher.register(
-            RequestCode.CHECK_TRANSACTION_STATE, self._check, CheckTransactionStateRequestHeader
-        )
         dispatcher.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, _ignored)
-        dispatcher.register(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            self._asked_of_consumer,
-            GetConsumerRunningInfoRequestHeader,
-        )
-        dispatcher.register(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            self._asked_of_consumer,
-            ConsumeMessageDirectlyResultRequestHeader,
-        )
+        for code, header in ASKED_HEADERS.items():
+            check = code == RequestCode.CHECK_TRANSACTION_STATE
+            dispatcher.register(code, self._check if check else self._asked_of_consumer, header)
 
     async def start(self) -> None:
         """Begin. Raises NoNameServer."""

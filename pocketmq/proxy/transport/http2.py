@@ -207,6 +207,11 @@ class Http2Connection:
         ]
 
     @property
+    def begun(self) -> bool:
+        """Whether the client has said that it speaks HTTP/2."""
+        return not self._preface
+
+    @property
     def open_streams(self) -> int:
         """Streams that are not closed on both sides."""
         return len(self._streams)

@@ -162,6 +162,7 @@ class GrpcConnection(asyncio.Protocol):
                 self._begin_tls(tls, data)
                 return
             if not PREFACE.startswith(data[: len(PREFACE)]):
+                self._http2.take_output()  # it would not be understood
                 self.close(
                     "it speaks neither HTTP/2 nor TLS, which this port serves"
                     if tls is not None
@@ -453,7 +454,8 @@ class GrpcConnection(asyncio.Protocol):
                 self._forget(stream)
                 self._http2.reset(stream_id, Reason.CANCEL)
                 self.flush_soon()
-        idle = self._server.idle_timeout if self._begun else self._server.request_timeout
+        server = self._server
+        idle = server.idle_timeout if self._http2.begun else server.request_timeout
         if not self._streams and now - self.last_active > idle:
             self._http2.go_away()
             self.close()
@@ -547,9 +549,11 @@ class GrpcServer:
             connection.shut_down()
         if self.work:
             await asyncio.wait(set(self.work), timeout=_STOP_GRACE)
-        for work in set(self.work):
+        late = set(self.work)
+        for work in late:
             work.cancel()
-        await asyncio.sleep(0)
+        await asyncio.gather(*late, return_exceptions=True)
+        await asyncio.sleep(0)  # their answers
         for connection in tuple(self.connections):
             connection.close()
         self.handshakes.stop()
