@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketmq._extras import require
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
@@ -18,6 +17,7 @@ from pocketmq.cli.server_command import (
     add_config_options,
     add_repair_option,
     announce,
+    need_proxy,
     read_config,
     read_tls_config,
     run_server,
@@ -106,7 +106,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
         config.bind_address = options.bind
     tls = read_tls_config(options)
     if options.grpc_port is not None:
-        require("proxy", "--grpc-port")
+        need_proxy()
     return lambda stop: _serve(Broker(config, tls=tls), options, tls, stop)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pocketmq._extras import is_installed, require
+from pocketmq._extras import is_installed
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, port
 from pocketmq.cli.output import complain
@@ -20,6 +20,7 @@ from pocketmq.cli.server_command import (
     add_repair_option,
     announce,
     given_settings,
+    need_proxy,
     print_line,
     read_config,
     read_tls_config,
@@ -149,7 +150,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     elif is_installed("proxy"):
         grpc_port = GRPC_PORT if grpc_port is None else grpc_port
     elif grpc_port is not None:
-        require("proxy", "--grpc-port")
+        need_proxy()
     server = EmbeddedServer(
         store=root,
         grpc_port=grpc_port,
