@@ -161,6 +161,8 @@ def _popped(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 
 def _acks(request: Request[Any], cluster: str) -> Iterator[Need]:
+    if not request.body:
+        return  # there is nothing in it, and its client hears of that
     body = BatchAckMessageRequestBody.decode(request.body)
     for topic, group in sorted({(ack.topic, ack.consumer_group) for ack in body.acks}):
         yield from _of_popped(topic, group)

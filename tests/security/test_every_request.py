@@ -31,6 +31,9 @@ BODIES: dict[int, Any] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [TOPIC]},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "G"}]},
+    RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "G", "t": "T", "r": "0"}]},
+    RequestCode.QUERY_ASSIGNMENT: {"consumerGroup": "G", "topic": "T"},
+    RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup": "G", "topic": "T"},
     RequestCode.AUTH_CREATE_USER: {"username": "U", "password": "password"},
 }
 

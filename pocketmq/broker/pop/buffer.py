@@ -140,7 +140,7 @@ class PopBuffer:
     def __init__(self, config: BrokerConfig, commit: Commit) -> None:
         self._config = config
         self._commit = commit
-        self._kept: dict[CheckPointId, BufferedCheckPoint] = {}
+        self._kept: dict[tuple[str, str, int, int, int], BufferedCheckPoint] = {}
         # In the order of pops; the first is not done.
         self._queues: dict[PopQueue, deque[BufferedCheckPoint]] = {}
         self._buckets: dict[int, dict[BufferedCheckPoint, None]] = {}
@@ -202,8 +202,11 @@ class PopBuffer:
             # Nothing can be acknowledged between, so the last checkpoint stands for it.
             waiting[-1].next_offset = next_offset
 
-    def ack(self, id: CheckPointId, offset: int) -> bool:
-        """Mark a message as acknowledged; False when its checkpoint is not here (any more)."""
+    def ack(self, id: tuple[str, str, int, int, int], offset: int) -> bool:
+        """Mark a message as acknowledged; False when its checkpoint is not here (any more).
+
+        The id is a `CheckPointId`, or a plain tuple, which is quicker to make.
+        """
         point = self._kept.get(id)
         if point is None:
             return False

@@ -6,6 +6,7 @@ in order are not here, but in the order table.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -27,6 +28,8 @@ from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1_000  # after the store took no record
 TURN: Final = 64  # checkpoints before the loop serves others
@@ -188,7 +191,12 @@ class PopDeliveries:
         self._alarm.cancel()
         for point in self.buffer.all():
             if not self._write(point):
-                return  # the messages come again, as after a crash
+                log.error(
+                    "%d checkpoints of pops cannot be written: their messages come again, as after "
+                    "a crash",
+                    len(self.buffer),
+                )
+                return
 
     # --- writing ------------------------------------------------------------------------------
 

@@ -79,7 +79,10 @@ def popped(answer: Command, broker_name: str = "b0") -> list[Popped]:
 class PopClient:
     """Pops from one topic for one group."""
 
-    def __init__(self, client: Client, topic: str, group: str = "G") -> None:
+    def __init__(
+        self, client: Client, topic: str, group: str = "G", broker_name: str = "b0"
+    ) -> None:
+        self.broker_name = broker_name
         self.client = client
         self.topic = topic
         self.group = group
@@ -95,9 +98,7 @@ class PopClient:
             "init_mode": 0,
             **fields,
         }
-        return await self.client.request(
-            RequestCode.POP_MESSAGE, PopMessageRequestHeader(**values)
-        )
+        return await self.client.request(RequestCode.POP_MESSAGE, PopMessageRequestHeader(**values))
 
     async def pop(self, **fields: Any) -> list[Popped]:
         """The messages that a pop gets; none when there are none."""
@@ -105,7 +106,7 @@ class PopClient:
         if answer.code in (POLLING_FULL, POLLING_TIMEOUT):
             return []
         assert answer.code == FOUND, answer.remark
-        return popped(answer)
+        return popped(answer, self.broker_name)
 
     async def ack(self, message: Popped) -> Command:
         handle = message.handle

@@ -24,9 +24,7 @@ def queues(count: int) -> list[MessageQueue]:
 
 
 @given(strategies, st.integers(0, 12), clients)
-def test_pulls_share_as_the_clients_themselves_would(
-    name: str, count: int, ids: list[str]
-) -> None:
+def test_pulls_share_as_the_clients_themselves_would(name: str, count: int, ids: list[str]) -> None:
     theirs = {"AVG": average, "AVG_BY_CIRCLE": circle}[name]
     shares = [assigned_for_pull(STRATEGIES[name], queues(count), ids, own) for own in ids]
     assert shares == [theirs(queues(count), ids, own) for own in ids]

@@ -96,9 +96,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert self.buffer.unfinished == 0
 
 
-BufferMachine.TestCase.settings = settings(
-    deadline=None, max_examples=60, stateful_step_count=40
-)
+BufferMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
 TestBuffer = BufferMachine.TestCase
 
 

@@ -32,9 +32,7 @@ offset_lists = st.lists(st.integers(0, 2**40), min_size=1, max_size=32, unique=T
 def pop(
     offsets: list[int], before: OrderInfo | None = None, *, attempt: str | None = None, at: int = 0
 ) -> OrderInfo:
-    return popped(
-        before, offsets, attempt_id=attempt, pop_time=at, invisible_time=1_000, now=at
-    )
+    return popped(before, offsets, attempt_id=attempt, pop_time=at, invisible_time=1_000, now=at)
 
 
 @given(offset_lists, st.data())

@@ -39,11 +39,14 @@ def settle_all(log: ReviveLog, now: int = 2**60) -> list[int]:
     return left
 
 
+Records = list[CheckPoint | AckMessage | None]
+
+
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[CheckPoint | AckMessage | None], list[int]]:
+def histories(draw: st.DrawFn) -> tuple[Records, list[int]]:
     """Records in an order that the timer may deliver, some twice, and what is left of them."""
     records: list[tuple[int, CheckPoint | AckMessage | None]] = []
-    left = []
+    left: list[int] = []
     for n in range(draw(st.integers(0, 6))):
         invisible = draw(st.integers(1_000, 5_000))
         one = point(n * 100, draw(st.integers(1, 5)), pop_time=n, invisible=invisible)
@@ -69,7 +72,7 @@ def fresh(record: CheckPoint | AckMessage | None) -> CheckPoint | AckMessage | N
 @given(histories(), st.data())
 @settings(deadline=None)
 def test_what_is_left_comes_back_once_and_nothing_else(
-    history: tuple[list[CheckPoint | AckMessage | None], list[int]], data: st.DataObject
+    history: tuple[Records, list[int]], data: st.DataObject
 ) -> None:
     records, left = history
     log = ReviveLog(0)
@@ -84,7 +87,7 @@ def test_what_is_left_comes_back_once_and_nothing_else(
 @given(histories(), st.data())
 @settings(deadline=None)
 def test_a_restart_reads_again_what_was_not_settled(
-    history: tuple[list[CheckPoint | AckMessage | None], list[int]], data: st.DataObject
+    history: tuple[Records, list[int]], data: st.DataObject
 ) -> None:
     records, left = history
     log = ReviveLog(0)
@@ -112,7 +115,8 @@ def test_a_checkpoint_waits_for_the_timer() -> None:
     assert taken is not None
     assert log.take(1_000, 1_000) is taken
     log.settled(taken)
-    assert log.take(1_000, 1_000) is log.next_time() is None
+    assert log.take(1_000, 1_000) is None
+    assert log.next_time() is None
 
 
 def test_one_that_did_not_pass_through_the_timer_waits_for_its_time_only() -> None:

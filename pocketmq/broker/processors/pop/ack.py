@@ -24,6 +24,7 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import AckMessageRequestHeader, Header
 from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.success_answer import success_answer
 from pocketmq.store.message_store import MessageStore
 
 _KINDS = {str(int(kind)): kind for kind in TopicKind}
@@ -56,10 +57,43 @@ class AckProcessor:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the codes here."""
-        dispatcher.register(RequestCode.ACK_MESSAGE, self.ack, AckMessageRequestHeader)
+        dispatcher.register(
+            RequestCode.ACK_MESSAGE, self.ack, AckMessageRequestHeader, many=self.ack_together
+        )
         dispatcher.register(RequestCode.BATCH_ACK_MESSAGE, self.ack_many)
 
-    def ack(self, request: Request[AckMessageRequestHeader]) -> Response:
+    def ack_together(
+        self, requests: Sequence[Request[AckMessageRequestHeader]]
+    ) -> list[Response | bytes]:
+        """End the delivery of messages whose checkpoints are in memory, up to the first one that
+        is not: that is for `ack`.
+
+        Consumers acknowledge each message by itself, and this is all that most of them need. Here
+        it costs half of what `ack` does (bench.stages).
+        """
+        ack, subtract = self._deliveries.buffer.ack, self._in_flight.subtract
+        wakes = self._config.enable_pop_message_threshold
+        answers: list[Response | bytes] = []
+        for request in requests:
+            header = request.header
+            words = header.extra_info.split(" ", 2)
+            try:
+                id = (
+                    header.topic,
+                    header.consumer_group,
+                    header.queue_id,
+                    int(words[0]),
+                    int(words[1]),
+                )
+            except (IndexError, ValueError):
+                break
+            if wakes or not ack(id, header.offset):
+                break
+            subtract(id[:3], 1)
+            answers.append(success_answer(request))
+        return answers
+
+    def ack(self, request: Request[AckMessageRequestHeader]) -> Response | bytes:
         """End the delivery of one message."""
         header = request.header
         handle = handle_of(header.extra_info)
@@ -85,7 +119,7 @@ class AckProcessor:
             self.ack_in_order(id, header.offset, handle.invisible_time)
         else:
             self._acknowledge(request, id, (header.offset,), handle)
-        return Response()
+        return success_answer(request)
 
     def ack_many(self, request: Request[Header]) -> Response:
         """End the delivery of many messages, popped by any number of pops."""

@@ -137,7 +137,6 @@ class PopProcessor:
         self._in_flight = in_flight
         self._statistics = statistics
         self._clock = clock
-        self._call_later = call_later
         self._log = LimitedLog(log)
         self.polling = PopLongPolling(store, config, self._pop_again, woken, clock, call_later)
 
