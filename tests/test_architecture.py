@@ -69,19 +69,16 @@ MAY_NOT_IMPORT = {
     "auth/policies.py": {"asyncio", "socket", "time"},
     "auth/signature.py": {"asyncio", "socket", "time"},
     "auth/users.py": {"asyncio", "socket", "time"},
-<<<<<<< HEAD
     "proxy/transport/grpc_codec.py": {"asyncio", "socket"},
     "proxy/transport/http2.py": {"asyncio", "socket", "time"},
     "proxy/port/queue_choice.py": {"asyncio", "socket", "time"},
     "proxy/service": {"socket", "ssl"},
-=======
     "broker/pop/assignment.py": {"asyncio", "socket", "time"},
     "broker/pop/buffer.py": {"asyncio", "socket", "time"},
     "broker/pop/check_point.py": {"asyncio", "socket", "time"},
     "broker/pop/in_flight.py": {"asyncio", "socket", "time"},
     "broker/pop/order_info.py": {"asyncio", "socket", "time"},
     "broker/pop/revive_log.py": {"asyncio", "socket", "time"},
->>>>>>> w-pop
     "client/selector/filters.py": {"asyncio", "socket", "time"},
     "client/selector/latency.py": {"asyncio", "socket", "time"},
     "client/selector/penalty.py": {"asyncio", "socket", "time"},
