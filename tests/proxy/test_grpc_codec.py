@@ -24,7 +24,7 @@ from pocketmq.proxy.transport.grpc_codec import (
 def test_messages_come_out_as_they_went_in(messages: Sequence[bytes], sizes: Sequence[int]) -> None:
     data = b"".join(map(message_frame, messages))
     reader = MessageReader(1000)
-    got = []
+    got: list[bytes] = []
     at = 0
     for size in [*sizes, len(data)]:
         got += reader.feed(data[at : at + size])

@@ -1,6 +1,6 @@
 module pocketmq/interop5
 
-go 1.21
+go 1.25
 
 require github.com/apache/rocketmq-clients/golang/v5 v5.1.3
 
