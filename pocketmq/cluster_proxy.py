@@ -9,7 +9,7 @@ from typing import Self
 from pocketmq._extras import require
 from pocketmq.auth.settings import inner_user
 from pocketmq.client.credentials import Credentials
-from pocketmq.client.instance import ClientInstance
+from pocketmq.client.instance import ROUTE_POLL_PERIOD, ClientInstance
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import Switches
 from pocketmq.remoting.properties_file import ConfigError
@@ -31,13 +31,31 @@ class ClusterProxy:
 
     `tls`: that of the gRPC port, and of the connections to brokers and name servers (`tls.enable`).
     With `authenticationEnabled`, users and access lists are those of the brokers, which the proxy
-    reads with `innerClientAuthenticationCredentials`.
+    reads with `innerClientAuthenticationCredentials`. `selector` chooses the queues of sends, by
+    default as `config` says; `route_interval`: seconds between two looks at routes and switches.
 
     The constructor raises ConfigError; `start` raises PortInUse, CannotListen and ConfigError.
     """
 
-    def __init__(self, config: ProxyConfig, *, tls: TlsConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        tls: TlsConfig | None = None,
+        selector: QueueSelector | None = None,
+        route_interval: float = ROUTE_POLL_PERIOD,
+    ) -> None:
         self._config = config
+        self._route_interval = route_interval
+        self._selector = selector or QueueSelector(
+            monotonic,
+            switches=Switches(
+                send_latency_enable=config.send_latency_enable,
+                start_detector_enable=config.start_detector_enable,
+                detect_interval=config.detect_interval,
+                detect_timeout=config.detect_timeout,
+            ),
+        )
         self._tls = tls or TlsConfig()
         inner = inner_user(config.inner_client_authentication_credentials)
         if config.authentication_enabled and inner is None:
@@ -77,17 +95,9 @@ class ClusterProxy:
                 owner="proxy",
                 tls=client_context(self._tls) or False,
                 credentials=self._credentials,
+                route_interval=self._route_interval,
             )
-            selector = QueueSelector(
-                monotonic,
-                switches=Switches(
-                    send_latency_enable=config.send_latency_enable,
-                    start_detector_enable=config.start_detector_enable,
-                    detect_interval=config.detect_interval,
-                    detect_timeout=config.detect_timeout,
-                ),
-            )
-            port = self.port = RemotePort(instance, selector)
+            port = self.port = RemotePort(instance, self._selector)
             await port.start()
             stack.push_async_callback(port.stop)
             access = None

@@ -36,10 +36,10 @@ def proxy_jars() -> Path:
 
 
 def _java(home: Path, main: str, *flags: str, classes: Path | None = None) -> list[str]:
-    class_path = f"{proxy_jars()}/*"
-    if classes is not None:
-        # Only the client: the others bring a logger that it does not expect.
-        class_path = f"{classes}{os.pathsep}{proxy_jars()}/rocketmq-client-java-5.2.0.jar"
+    # The client's jar has classes of the same names as the proxy's, which do not fit together.
+    client = proxy_jars() / "rocketmq-client-java-5.2.0.jar"
+    jars = [classes, client] if classes is not None else [*proxy_jars().glob("*.jar")]
+    class_path = os.pathsep.join(str(jar) for jar in jars if classes is not None or jar != client)
     return [
         need("java"),
         "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
