@@ -84,14 +84,17 @@ class ReviveService:
         self._alarm = Alarm(clock, call_later, self._work)
         self._logs: list[ReviveLog] = []
         self._ends_at_start: list[int] = []
+        self._first = 0
 
     def start(self) -> None:
         """Go on where the consumer offsets say."""
         store = self._store
         for queue_id in range(self.queues):
             committed = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
-            self._logs.append(ReviveLog(committed + 1))
-            self._ends_at_start.append(store.max_offset(self._topic, queue_id))
+            end = store.max_offset(self._topic, queue_id)
+            # An offset behind the end is that of a log that lost it: what comes there is new.
+            self._logs.append(ReviveLog(min(committed + 1, end)))
+            self._ends_at_start.append(end)
             store.listen(self._topic, queue_id, self._on_arrival)
         self._alarm.set(0)
 
@@ -129,8 +132,12 @@ class ReviveService:
     def _work(self) -> None:
         """Read what arrived and take back what is due, but no more than a turn's worth."""
         left = TURN
+        # Each queue is the first one in its turn, so that a busy one does not hold up the others.
+        self._first = (self._first + 1) % len(self._logs)
         try:
-            for queue_id, revive_log in enumerate(self._logs):
+            for n in range(len(self._logs)):
+                queue_id = (self._first + n) % len(self._logs)
+                revive_log = self._logs[queue_id]
                 left -= self._read(queue_id, revive_log, left)
                 for _ in self._settle(queue_id, revive_log):
                     left -= 1
@@ -158,7 +165,7 @@ class ReviveService:
 
     def _commit(self, queue_id: int, revive_log: ReviveLog) -> None:
         settled = revive_log.settled_to - 1
-        if settled > self._offsets.query(REVIVE_GROUP, self._topic, queue_id):
+        if settled != self._offsets.query(REVIVE_GROUP, self._topic, queue_id):
             self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, settled)
             self._offsets.after_log = True
 

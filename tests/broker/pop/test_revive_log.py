@@ -58,7 +58,8 @@ def histories(draw: st.DrawFn) -> tuple[Records, list[int]]:
                 left.append(offset)
     records += [(draw(st.integers(0, 6_000)), None) for _ in range(draw(st.integers(0, 2)))]
     ordered = [record for _, record in sorted(records, key=lambda pair: pair[0])]
-    if ordered and draw(st.booleans()):
+    twice: bool = draw(st.booleans())
+    if ordered and twice:
         # The timer was killed, and delivers once more from somewhere on.
         ordered += ordered[draw(st.integers(0, len(ordered) - 1)) :]
     return ordered, left
