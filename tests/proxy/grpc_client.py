@@ -59,9 +59,9 @@ class GrpcClient:
         """Begin a call; `metadata` with `_` for `-`, and "" to leave one out."""
         given = self.metadata | {key.replace("_", "-"): value for key, value in metadata.items()}
         kind = response or getattr(pb, f"{name}Response")
-        make = self.channel.unary_stream if name in STREAMS else self.channel.unary_unary
+        make: Any = self.channel.unary_stream if name in STREAMS else self.channel.unary_unary
         path = name if name.startswith("/") else SERVICE + name
-        method = make(
+        method: Any = make(
             path,
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=kind.FromString,
@@ -108,7 +108,7 @@ class TelemetryCall:
     settings: Any
 
     def __init__(self, client: GrpcClient) -> None:
-        method = client.channel.stream_stream(
+        method: Any = client.channel.stream_stream(
             SERVICE + "Telemetry",
             request_serializer=pb.TelemetryCommand.SerializeToString,
             response_deserializer=pb.TelemetryCommand.FromString,

@@ -153,9 +153,9 @@ async def test_a_client_sends_receives_and_ends_transactions(tmp_path: Path) -> 
     ):
         await client.as_consumer("readers", "Normal")
         for broker in cluster.brokers:
-            request = receive()
-            request.message_queue.broker.name = broker
-            await client.receive(request)
+            first = receive()
+            first.message_queue.broker.name = broker
+            await client.receive(first)
         sent = [message(body=b"%d" % number) for number in range(10)]
         request = pb.SendMessageRequest(messages=sent)
         assert (await client.call("SendMessage", request)).status.code == pb.OK

@@ -1,5 +1,5 @@
 // What the official client for Go does with a proxy: `go5 ENDPOINT SSL NAME`; one fact a line.
-// With the names `load` and `first`, it is the load of `python -m bench.proxy`.
+// With the name `load`, it is the load of `python -m bench.proxy`.
 package main
 
 import (
@@ -90,8 +90,6 @@ func main() {
 		transaction()
 	case "push":
 		push()
-	case "first":
-		first()
 	case "load":
 		load()
 	}
@@ -205,21 +203,6 @@ func push() {
 	time.Sleep(25 * time.Second)
 	lock.Lock()
 	say("push %v", attempts)
-}
-
-// One message, to time a start.
-func first() {
-	for {
-		made, err := rmq.NewProducer(config(""), rmq.WithTopics("Normal"))
-		check(err)
-		if made.Start() == nil {
-			if _, err = made.Send(context.Background(), &rmq.Message{Topic: "Normal", Body: []byte("x")}); err == nil {
-				fmt.Println("> first")
-				return
-			}
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // Sends of 1 KiB: `load SENDERS SECONDS`.
