@@ -18,38 +18,30 @@ _HERE = Path(__file__).parents[1]
 
 def proxy_jars() -> Path:
     """The directory of the official proxy's jars, filled by Maven the first time."""
+    return _jars("proxy-5.3.3", "proxy.xml")
+
+
+def client_jars() -> Path:
+    """The directory of the client for Java likewise; its classes do not fit those of the proxy."""
+    return _jars("client-java-5.2.0", "client-5.xml")
+
+
+def _jars(name: str, pom: str) -> Path:
     need("java")
-    directory = cache_directory() / "proxy-5.3.3"
+    directory = cache_directory() / name
     if directory.is_dir():
         return directory
-    arriving = directory.with_name(f"{directory.name}.{os.getpid()}.part")
+    arriving = directory.with_name(f"{name}.{os.getpid()}.part")
     done = subprocess.run(
-        [need("mvn"), "-q", "-B", "-f", _HERE / "peers" / "proxy.xml",
+        [need("mvn"), "-q", "-B", "-f", _HERE / "peers" / pom,
          "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
         shutil.rmtree(arriving, ignore_errors=True)
-        raise Unavailable(f"Maven could not fetch the proxy: {done.stdout[-500:]}")
+        raise Unavailable(f"Maven could not fetch {name}: {done.stdout[-500:]}")
     arriving.rename(directory)
     return directory
-
-
-def _java(home: Path, main: str, *flags: str, classes: Path | None = None) -> list[str]:
-    # The client's jar has classes of the same names as the proxy's, which do not fit together.
-    client = proxy_jars() / "rocketmq-client-java-5.2.0.jar"
-    jars = [classes, client] if classes is not None else [*proxy_jars().glob("*.jar")]
-    class_path = os.pathsep.join(str(jar) for jar in jars if classes is not None or jar != client)
-    return [
-        need("java"),
-        "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-        "--add-opens=java.base/java.nio=ALL-UNNAMED",
-        f"-Duser.home={home}",
-        *flags,
-        "-cp",
-        class_path,
-        main,
-    ]
 
 
 def start_local_proxy(
@@ -96,7 +88,12 @@ def start_local_proxy(
     process = Process(
         "official proxy",
         [
-            *_java(home, "org.apache.rocketmq.proxy.ProxyStartup", *memory),
+            need("java"),
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            f"-Duser.home={home}",
+            *memory,
+            "-cp", f"{proxy_jars()}/*", "org.apache.rocketmq.proxy.ProxyStartup",
             "-pm", "local", "-n", namesrv, "-bc", broker, "-pc", config,
         ],
         log=home / "output.log",
@@ -114,11 +111,12 @@ def java_scenario(directory: Path, endpoint: str, name: str, *, ssl: bool) -> li
     if not classes.is_dir() or classes.stat().st_mtime < source.stat().st_mtime:
         shutil.rmtree(classes, ignore_errors=True)
         subprocess.run(
-            [need("javac"), "-nowarn", "-cp", f"{proxy_jars()}/*", "-d", classes, source],
+            [need("javac"), "-nowarn", "-cp", f"{client_jars()}/*", "-d", classes, source],
             check=True,
         )
-    command = _java(directory, "Scenario", "-Xmx256m", "-XX:TieredStopAtLevel=1", classes=classes)
-    return _facts([*command, endpoint, str(ssl).lower(), name])
+    class_path = f"{classes}{os.pathsep}{client_jars()}/*"
+    flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Duser.home={directory}", "-cp", class_path]
+    return _facts([need("java"), *flags, "Scenario", endpoint, str(ssl).lower(), name])
 
 
 def go_program() -> Path:
