@@ -31,7 +31,7 @@ from tests.interop.harness.process import Process
 from .contenders import resident_megabytes
 from .work_directory import work_directory
 
-TOPIC = "Normal"
+TOPIC = "GoNormal"
 MANY = 32
 METADATA = (("x-mq-client-id", "bench"), ("x-mq-language", "PYTHON"))
 

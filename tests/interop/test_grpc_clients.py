@@ -65,9 +65,10 @@ GO = {
 async def prepare(namesrv: str) -> None:
     """Create the topics, the ordered groups, and those that give a message up after two retries."""
     async with Admin(namesrv=namesrv) as admin:
-        for topic, kind in TOPICS.items():
-            await admin.create_topic(topic, queues=2, attributes={"message.type": kind})
         for client in ("java", "go"):
+            for topic, kind in TOPICS.items():
+                name = f"{client.title()}{topic}"
+                await admin.create_topic(name, queues=2, attributes={"message.type": kind})
             for name, orderly, retries in (("fifo", True, 16), ("push", False, 2)):
                 group = f"{client}-{name}"
                 config = SubscriptionGroupConfig(
@@ -79,7 +80,7 @@ async def prepare(namesrv: str) -> None:
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of `pocketmq serve`."""
-    arguments = ["serve", "--store", tmp_path_factory.mktemp("serve")]
+    arguments: list[str | Path] = ["serve", "--store", tmp_path_factory.mktemp("serve")]
     for option in ("--grpc-port", "--namesrv-port", "--listen-port"):
         arguments += [option, "0"]
     for name, value in SETTINGS.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from time import monotonic
 from typing import Any, Self
 
 import grpc
@@ -146,3 +147,11 @@ _COUNT = iter(range(1 << 30))
 
 def _next_id() -> str:
     return f"01AABBCCDDEEFF0000{0:08X}{next(_COUNT):08X}"
+
+
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for what other processes do."""
+    deadline = monotonic() + seconds
+    while not condition():
+        assert monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.05)

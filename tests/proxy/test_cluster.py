@@ -16,7 +16,7 @@ from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
 from pocketmq.proxy.proto import service_pb2 as pb
 from tests.proxy.cluster import ProxiedCluster, proxied_cluster
-from tests.proxy.grpc_client import GrpcClient, message
+from tests.proxy.grpc_client import GrpcClient, message, until
 from tests.proxy.test_consuming import ack, receive
 
 pytestmark = pytest.mark.crash
@@ -59,13 +59,6 @@ class Senders:
 
     def count(self) -> int:
         return len(self.answers)
-
-
-async def until(condition: Any, seconds: float = 30.0) -> None:
-    deadline = monotonic() + seconds
-    while not condition():
-        assert monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.05)
 
 
 class CountingSelector(QueueSelector):

@@ -96,11 +96,11 @@ func main() {
 }
 
 func normal() {
-	tags := simple("Normal", "go-tags", rmq.NewFilterExpression("a || b"))
-	sql := simple("Normal", "go-sql", rmq.NewFilterExpressionWithType("n > 3", rmq.SQL92))
-	made := producer(rmq.WithTopics("Normal"))
+	tags := simple("GoNormal", "go-tags", rmq.NewFilterExpression("a || b"))
+	sql := simple("GoNormal", "go-sql", rmq.NewFilterExpressionWithType("n > 3", rmq.SQL92))
+	made := producer(rmq.WithTopics("GoNormal"))
 	for i := 0; i < 6; i++ {
-		message := &rmq.Message{Topic: "Normal", Body: []byte(fmt.Sprintf("m%d", i))}
+		message := &rmq.Message{Topic: "GoNormal", Body: []byte(fmt.Sprintf("m%d", i))}
 		message.SetTag("abc"[i%3 : i%3+1])
 		message.SetKeys(fmt.Sprintf("k%d", i))
 		message.AddProperty("n", strconv.Itoa(i))
@@ -119,10 +119,10 @@ func normal() {
 }
 
 func fifo() {
-	consumer := simple("Fifo", "go-fifo", rmq.SUB_ALL)
-	made := producer(rmq.WithTopics("Fifo"))
+	consumer := simple("GoFifo", "go-fifo", rmq.SUB_ALL)
+	made := producer(rmq.WithTopics("GoFifo"))
 	for i := 0; i < 10; i++ {
-		message := &rmq.Message{Topic: "Fifo", Body: []byte(fmt.Sprintf("f%d", i))}
+		message := &rmq.Message{Topic: "GoFifo", Body: []byte(fmt.Sprintf("f%d", i))}
 		message.SetMessageGroup(fmt.Sprintf("group%d", i%2))
 		send(made, message)
 	}
@@ -139,9 +139,9 @@ func fifo() {
 }
 
 func delay() {
-	consumer := simple("Delay", "go-delay", rmq.SUB_ALL)
-	made := producer(rmq.WithTopics("Delay"))
-	later := &rmq.Message{Topic: "Delay", Body: []byte("later")}
+	consumer := simple("GoDelay", "go-delay", rmq.SUB_ALL)
+	made := producer(rmq.WithTopics("GoDelay"))
+	later := &rmq.Message{Topic: "GoDelay", Body: []byte("later")}
 	later.SetDelayTimestamp(time.Now().Add(3 * time.Second))
 	send(made, later)
 	// Unlike that for Java, this client cannot recall.
@@ -149,9 +149,9 @@ func delay() {
 }
 
 func transaction() {
-	consumer := simple("Transaction", "go-transaction", rmq.SUB_ALL)
+	consumer := simple("GoTransaction", "go-transaction", rmq.SUB_ALL)
 	var asked atomic.Bool
-	made := producer(rmq.WithTopics("Transaction"), rmq.WithTransactionChecker(&rmq.TransactionChecker{
+	made := producer(rmq.WithTopics("GoTransaction"), rmq.WithTransactionChecker(&rmq.TransactionChecker{
 		Check: func(view *rmq.MessageView) rmq.TransactionResolution {
 			if string(view.GetBody()) == "orphan" {
 				asked.Store(true)
@@ -163,7 +163,7 @@ func transaction() {
 	for _, what := range []string{"commit", "rollback", "orphan"} {
 		begun := made.BeginTransaction()
 		_, err := made.SendWithTransaction(context.Background(),
-			&rmq.Message{Topic: "Transaction", Body: []byte(what)}, begun)
+			&rmq.Message{Topic: "GoTransaction", Body: []byte(what)}, begun)
 		check(err)
 		if what == "commit" {
 			check(begun.Commit())
@@ -180,7 +180,7 @@ func push() {
 	attempts := map[string]int{}
 	consumer, err := rmq.NewPushConsumer(config("go-push"),
 		rmq.WithPushAwaitDuration(5*time.Second),
-		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{"Push": rmq.SUB_ALL}),
+		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{"GoPush": rmq.SUB_ALL}),
 		rmq.WithPushMessageListener(&rmq.FuncMessageListener{
 			Consume: func(view *rmq.MessageView) rmq.ConsumerResult {
 				lock.Lock()
@@ -196,9 +196,9 @@ func push() {
 	check(err)
 	check(consumer.Start())
 	time.Sleep(2 * time.Second)
-	made := producer(rmq.WithTopics("Push"))
+	made := producer(rmq.WithTopics("GoPush"))
 	for i := 0; i < 7; i++ {
-		send(made, &rmq.Message{Topic: "Push", Body: []byte(fmt.Sprintf("p%d", i))})
+		send(made, &rmq.Message{Topic: "GoPush", Body: []byte(fmt.Sprintf("p%d", i))})
 	}
 	time.Sleep(25 * time.Second)
 	lock.Lock()
@@ -209,7 +209,7 @@ func push() {
 func load() {
 	senders, _ := strconv.Atoi(os.Args[4])
 	seconds, _ := strconv.ParseFloat(os.Args[5], 64)
-	made := producer(rmq.WithTopics("Normal"))
+	made := producer(rmq.WithTopics("GoNormal"))
 	body := make([]byte, 1024)
 	var lock sync.Mutex
 	var all []time.Duration
@@ -222,7 +222,7 @@ func load() {
 			var mine []time.Duration
 			for time.Now().Before(end) {
 				began := time.Now()
-				send(made, &rmq.Message{Topic: "Normal", Body: body})
+				send(made, &rmq.Message{Topic: "GoNormal", Body: body})
 				mine = append(mine, time.Since(began))
 			}
 			lock.Lock()

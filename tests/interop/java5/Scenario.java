@@ -68,13 +68,13 @@ public class Scenario {
 
     /** Sends with tags and properties; a filter by tag, one by SQL; a nack, then an acknowledgement. */
     static void normal() throws Exception {
-        SimpleConsumer tags = simple("Normal", "java-tags", new FilterExpression("a || b", FilterExpressionType.TAG));
-        SimpleConsumer sql = simple("Normal", "java-sql", new FilterExpression("n > 3", FilterExpressionType.SQL92));
+        SimpleConsumer tags = simple("JavaNormal", "java-tags", new FilterExpression("a || b", FilterExpressionType.TAG));
+        SimpleConsumer sql = simple("JavaNormal", "java-sql", new FilterExpression("n > 3", FilterExpressionType.SQL92));
         tags.receive(1, Duration.ofSeconds(10));  // a new group begins at the end
         sql.receive(1, Duration.ofSeconds(10));
-        Producer producer = producer(null, "Normal");
+        Producer producer = producer(null, "JavaNormal");
         for (int i = 0; i < 6; i++) {
-            SendReceipt receipt = producer.send(message("Normal", "m" + i).setTag("abc".substring(i % 3, i % 3 + 1))
+            SendReceipt receipt = producer.send(message("JavaNormal", "m" + i).setTag("abc".substring(i % 3, i % 3 + 1))
                 .setKeys("k" + i).addProperty("n", "" + i).build());
             say("sent " + receipt.getMessageId().toString().length());
         }
@@ -92,11 +92,11 @@ public class Scenario {
 
     /** Two message groups, in order. */
     static void fifo() throws Exception {
-        SimpleConsumer consumer = simple("Fifo", "java-fifo", FilterExpression.SUB_ALL);
+        SimpleConsumer consumer = simple("JavaFifo", "java-fifo", FilterExpression.SUB_ALL);
         consumer.receive(1, Duration.ofSeconds(10));
-        Producer producer = producer(null, "Fifo");
+        Producer producer = producer(null, "JavaFifo");
         for (int i = 0; i < 10; i++) {
-            producer.send(message("Fifo", "f" + i).setMessageGroup("group" + i % 2).build());
+            producer.send(message("JavaFifo", "f" + i).setMessageGroup("group" + i % 2).build());
         }
         Map<String, List<String>> bodies = new TreeMap<>();
         int count = 0;
@@ -113,13 +113,13 @@ public class Scenario {
 
     /** A delayed message, and one that is recalled. */
     static void delay() throws Exception {
-        SimpleConsumer consumer = simple("Delay", "java-delay", FilterExpression.SUB_ALL);
+        SimpleConsumer consumer = simple("JavaDelay", "java-delay", FilterExpression.SUB_ALL);
         consumer.receive(1, Duration.ofSeconds(10));
-        Producer producer = producer(null, "Delay");
-        producer.send(message("Delay", "later").setDeliveryTimestamp(System.currentTimeMillis() + 3000).build());
+        Producer producer = producer(null, "JavaDelay");
+        producer.send(message("JavaDelay", "later").setDeliveryTimestamp(System.currentTimeMillis() + 3000).build());
         SendReceipt receipt = producer.send(
-            message("Delay", "never").setDeliveryTimestamp(System.currentTimeMillis() + 6000).build());
-        say("recalled " + producer.recallMessage("Delay", receipt.getRecallHandle()).getMessageId()
+            message("JavaDelay", "never").setDeliveryTimestamp(System.currentTimeMillis() + 6000).build());
+        say("recalled " + producer.recallMessage("JavaDelay", receipt.getRecallHandle()).getMessageId()
             .equals(receipt.getMessageId()));
         List<MessageView> got = receive(consumer, 2, 15);
         for (MessageView m : got) {
@@ -130,16 +130,16 @@ public class Scenario {
 
     /** Commit, rollback, and a transaction that the server asks about. */
     static void transaction() throws Exception {
-        SimpleConsumer consumer = simple("Transaction", "java-transaction", FilterExpression.SUB_ALL);
+        SimpleConsumer consumer = simple("JavaTransaction", "java-transaction", FilterExpression.SUB_ALL);
         consumer.receive(1, Duration.ofSeconds(10));
         Set<String> asked = ConcurrentHashMap.newKeySet();
         Producer producer = producer(m -> {
             asked.add(body(m));
             return body(m).equals("orphan") ? TransactionResolution.COMMIT : TransactionResolution.UNKNOWN;
-        }, "Transaction");
+        }, "JavaTransaction");
         for (String what : List.of("commit", "rollback", "orphan")) {
             Transaction transaction = producer.beginTransaction();
-            producer.send(message("Transaction", what).build(), transaction);
+            producer.send(message("JavaTransaction", what).build(), transaction);
             if (what.equals("commit")) transaction.commit();
             if (what.equals("rollback")) transaction.rollback();
         }
@@ -156,7 +156,7 @@ public class Scenario {
         PushConsumer consumer = PROVIDER.newPushConsumerBuilder()
             .setClientConfiguration(config)
             .setConsumerGroup("java-push")
-            .setSubscriptionExpressions(Map.of("Push", FilterExpression.SUB_ALL))
+            .setSubscriptionExpressions(Map.of("JavaPush", FilterExpression.SUB_ALL))
             .setMessageListener(m -> {
                 attempts.merge(body(m), 1, Integer::sum);
                 boolean fails = body(m).equals("p1") && m.getDeliveryAttempt() < 2 || body(m).equals("p2");
@@ -165,8 +165,8 @@ public class Scenario {
             })
             .build();
         Thread.sleep(2000);
-        Producer producer = producer(null, "Push");
-        for (int i = 0; i < 7; i++) producer.send(message("Push", "p" + i).build());
+        Producer producer = producer(null, "JavaPush");
+        for (int i = 0; i < 7; i++) producer.send(message("JavaPush", "p" + i).build());
         boolean all = done.await(60, TimeUnit.SECONDS);
         Thread.sleep(15000);
         say("push " + all + " " + new TreeMap<>(attempts));
