@@ -31,6 +31,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "serve": "run a name server and a broker in one process",
         "broker": "run a broker",
         "namesrv": "run a name server",
+        "proxy": "serve RocketMQ 5's own clients (gRPC) in front of brokers",
     },
     "Messages": {
         "send": "send messages: from the command line, files, or standard input",
@@ -69,6 +70,7 @@ COMMANDS: Final = tuple(command for group in GROUPS.values() for command in grou
 EXTRAS: Final = {
     "broker": "server",
     "serve": "server",
+    "proxy": "proxy",
     "store": "server",
     "export": "arrow",
     "sync": "arrow",

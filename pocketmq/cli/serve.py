@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pocketmq._extras import is_installed
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, port
 from pocketmq.cli.output import complain
@@ -20,6 +21,8 @@ from pocketmq.cli.server_command import (
     add_repair_option,
     announce,
     given_settings,
+    need_proxy,
+    print_line,
     read_config,
     read_tls_config,
     run_server,
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pocketmq")
 
+#: The port of the official proxy.
+GRPC_PORT = 8081
 DEFAULT_STORE = Path("~/store")
 _OWN_NAME_SERVER = "`pocketmq serve` runs its own name server"
 
@@ -99,6 +104,16 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="PORT",
         help="port of the broker, or of the first one (listenPort, default 10911; 0: any free one)",
     )
+    parser.add_argument(
+        "--grpc-port",
+        type=port,
+        metavar="PORT",
+        help=f"port for RocketMQ 5's own clients, with the extra `proxy` (default {GRPC_PORT}; 0: "
+        "any free one)",
+    )
+    parser.add_argument(
+        "--no-grpc", action="store_true", help="do not serve RocketMQ 5's own clients"
+    )
     add_repair_option(parser)
     add_dashboard_options(parser, on=True)
     return parser
@@ -137,8 +152,16 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     root = _root(options, properties.pop("storePathRootDir", None))
     if root is not None:
         check_layout(root, 1)
+    grpc_port = options.grpc_port
+    if options.no_grpc:
+        grpc_port = None
+    elif is_installed("proxy"):
+        grpc_port = GRPC_PORT if grpc_port is None else grpc_port
+    elif grpc_port is not None:
+        need_proxy()
     server = EmbeddedServer(
         store=root,
+        grpc_port=grpc_port,
         bind=properties.get("bindAddress", "127.0.0.1"),
         namesrv_port=options.namesrv_port,
         listen_port=10911,
@@ -148,6 +171,9 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
 
 
 def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
+    if options.grpc_port is not None:
+        text = "one broker's: with --brokers, run `pocketmq proxy` beside them"
+        raise ConfigError("--grpc-port", str(options.grpc_port), text)
     from pocketmq.auth.settings import PROPERTIES as AUTH_SETTINGS
     from pocketmq.cli.many_brokers import ManyBrokers
     from pocketmq.embedded import EPHEMERAL_FILE_SIZE
@@ -239,8 +265,13 @@ async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyn
         ) as dashboard,
     ):
         kept = "temporary store" if options.ephemeral else "store"
+        proxy = ""
+        if server.proxy is not None:
+            proxy = f"gRPC on port {server.proxy.port}, "
+        elif not options.no_grpc:
+            print_line("clients of RocketMQ 5 (gRPC) need: pip install 'pocketmq[proxy]'")
         announce(
             f"name server listening on {server.namesrv}, broker on {server.broker.address}, "
-            f"{dashboard}{kept} {server.store}"
+            f"{proxy}{dashboard}{kept} {server.store}"
         )
         await stop.wait()
