@@ -104,7 +104,7 @@ ONLY_IN = {
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
     "google": ("proxy",),
-    "hpack": ("proxy/transport/http2.py",),
+    "h2": ("proxy/transport/http2.py",),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
     "aiohttp": ("dashboard",),
