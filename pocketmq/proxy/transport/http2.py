@@ -17,10 +17,13 @@ from typing import Final, NamedTuple
 from h2 import events as h2
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.errors import ErrorCodes as Reason
+from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError as H2Error
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
+
+#: Why a stream or a connection ends, as frames say it.
+Reason = ErrorCodes
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
