@@ -22,7 +22,7 @@ AUTHENTICATION = (
 @pytest.fixture(scope="module")
 def signing() -> Iterator[str]:
     settings = [f"--set={setting}" for setting in AUTHENTICATION]
-    ports = ("--listen-port", "0", "--namesrv-port", "0")
+    ports = ("--listen-port", "0", "--namesrv-port", "0", "--no-grpc")
     with Running("serve", "--ephemeral", *ports, *settings) as server:
         yield server.wait_for(r"name server listening on (\S+:\d+)")[1]
 

@@ -15,7 +15,7 @@ from tests.cli.running import TIMEOUT, Running
 pytest.importorskip("aiohttp", reason="pip install 'pocketmq[dashboard]'")
 pytest.importorskip("jinja2", reason="pip install 'pocketmq[dashboard]'")
 
-PORTS = ("--listen-port", "0", "--namesrv-port", "0")
+PORTS = ("--listen-port", "0", "--namesrv-port", "0", "--no-grpc")
 
 
 def page(url: str) -> str:
