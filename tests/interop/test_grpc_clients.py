@@ -16,10 +16,14 @@ from pathlib import Path
 import pytest
 
 from pocketmq.client.admin.admin import Admin
+from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.cli.running import Running
 from tests.interop.harness import official, proxy
 from tests.interop.harness.official import Unavailable
+from tests.proxy import test_consuming, test_producing
+from tests.proxy.conftest import create_topics
+from tests.proxy.grpc_client import GrpcClient
 
 TOPICS = {
     "Normal": "NORMAL",
@@ -61,11 +65,18 @@ GO = {
     "push": ["push map[p0:1 p1:2 p2:3 p3:1 p4:1 p5:1 p6:1]"],
 }
 
+PYTHON = {
+    "normal": ["tags m0 m1 m3 m4", "again True 2", "left 0"],
+    "delay": ["delayed later"],
+    "transaction": ["transaction commit orphan", "asked True"],
+    "push": ["push {'p0': 1, 'p1': 2, 'p2': 3, 'p3': 1, 'p4': 1}"],
+}
+
 
 async def prepare(namesrv: str) -> None:
     """Create the topics, the ordered groups, and those that give a message up after two retries."""
     async with Admin(namesrv=namesrv) as admin:
-        for client in ("java", "go"):
+        for client in ("java", "go", "python"):
             for topic, kind in TOPICS.items():
                 name = f"{client.title()}{topic}"
                 await admin.create_topic(name, queues=2, attributes={"message.type": kind})
@@ -117,6 +128,7 @@ def official_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = official.start_name_server(directory)
     started = proxy.start_local_proxy(directory, server.address, settings=dict(SETTINGS))
     asyncio.run(prepare(server.address))
+    asyncio.run(create_topics(server.address))
     yield f"127.0.0.1:{started.broker_name}"
     started.process.kill()
     server.process.kill()
@@ -140,6 +152,11 @@ def test_go_with_serve(serve: str, name: str) -> None:
     assert available(lambda: proxy.go_scenario(serve, name, ssl=False)) == GO[name]
 
 
+@pytest.mark.parametrize("name", PYTHON)
+def test_python_with_serve(serve: str, name: str) -> None:
+    assert proxy.python_scenario(serve, name) == PYTHON[name]
+
+
 @pytest.mark.parametrize("name", ["fifo", "transaction"])
 def test_go_in_front_of_an_official_broker(before_official_brokers: str, name: str) -> None:
     endpoint = before_official_brokers
@@ -149,6 +166,30 @@ def test_go_in_front_of_an_official_broker(before_official_brokers: str, name: s
 @pytest.mark.parametrize("name", JAVA)
 def test_java_with_the_official_proxy(official_proxy: str, name: str, tmp_path: Path) -> None:
     assert proxy.java_scenario(tmp_path, official_proxy, name, ssl=True) == JAVA[name]
+
+
+#: Where ours answers what is wrong, and the official proxy something else.
+MORE_EXACT = {
+    "blank message group": pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    "missing topic": pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    "receive: no tag in the filter": pb.MESSAGE_NOT_FOUND,
+    "receive: missing topic": pb.INTERNAL_SERVER_ERROR,
+}
+
+
+async def test_statuses_of_the_official_proxy(official_proxy: str) -> None:
+    """It refuses the same requests, with the same statuses but for `MORE_EXACT`."""
+    expected = {name: code for name, _, code in test_producing.REFUSED}
+    expected |= {f"receive: {name}": code for name, _, code in test_consuming.REFUSED}
+    answered = {}
+    async with GrpcClient(int(official_proxy.rpartition(":")[2])) as client:
+        await client.as_consumer("readers", "Normal")
+        for name, made, _ in test_producing.REFUSED:
+            answer = await test_producing.send(client, *made())
+            answered[name] = answer.status.code
+        for name, request, _ in test_consuming.REFUSED:
+            answered[f"receive: {name}"] = (await client.receive(request))[0]
+    assert answered == expected | MORE_EXACT
 
 
 @pytest.mark.parametrize("name", GO)

@@ -166,7 +166,7 @@ class Producing:
         left = min(SEND_TIMEOUT, call.remaining()) - MARGIN
         # A message of a group must not overtake others of it; a half message has one place.
         other = None
-        once = self._port.local or one.message_type in (pb.FIFO, pb.TRANSACTION)
+        once = not choice.elsewhere or one.message_type == pb.TRANSACTION
         timeout = left if once else left / 2
         try:
             answer = await self._ask(client, choice, header, message.body, timeout)
