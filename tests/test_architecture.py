@@ -98,7 +98,7 @@ ONLY_IN = {
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
     "google": ("proxy",),
-    "hpack": ("proxy/transport/http2.py",),
+    "hpack": ("proxy/transport/header_decoder.py",),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
     "uvloop": ("remoting/service.py",),

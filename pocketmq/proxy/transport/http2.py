@@ -3,7 +3,7 @@
 No I/O and no clock, so it is tested without sockets. It has what gRPC needs of RFC 9113: streams
 that a client opens, header blocks, data in both directions with their windows, trailers, resets,
 pings, GOAWAY. It has no priorities, no pushes and no upgrade from HTTP/1.1. Header blocks are
-decoded by the library hpack. The rest is here because it is the hot path of the proxy: the library
+decoded by `header_decoder`. All of it is here because it is the hot path of the proxy: the library
 h2 takes three times the CPU time for a call (docs/proxy.md has the figures).
 
 A client that breaks the rules of one stream gets RST_STREAM, and one that breaks those of the
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from hpack import Decoder, HPACKError
+from pocketmq.proxy.transport.header_decoder import HeaderBlockError, HeaderDecoder
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -176,7 +176,7 @@ class Http2Connection:
         self.waiting = 0
         self.ended = False
         self._max_streams = max_streams
-        self._decoder = Decoder(max_header_list_size=MAX_HEADER_LIST)
+        self._decoder = HeaderDecoder(MAX_HEADER_LIST)
         self._buffer = b""
         self._preface = True
         self._first = True
@@ -368,8 +368,8 @@ class Http2Connection:
     def _block_complete(self, stream_id: int, block: bytes, ends: bool) -> Event | None:
         try:
             # Always, since the table of the decoder belongs to all streams.
-            headers: Headers = self._decoder.decode(block, raw=True)  # type: ignore[assignment]
-        except HPACKError as error:
+            headers: Headers = self._decoder.decode(block)
+        except HeaderBlockError as error:
             raise ProtocolError(
                 f"a header block cannot be read: {error}", Reason.COMPRESSION_ERROR
             ) from None
