@@ -15,7 +15,7 @@ from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
-from pocketmq.proxy.service.clients import MAX_TOPICS, Client, Clients
+from pocketmq.proxy.service.clients import MAX_TOPICS, Client, Clients, subscription_data
 from pocketmq.proxy.service.message_codec import TransactionPlace, incoming
 from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.status import ServiceError, code_of, ok, status_of
@@ -153,6 +153,8 @@ class Telemetry:
         group = group_of(subscription.group)
         topics = [topic_of(entry.topic) for entry in subscription.subscriptions]
         _check_count(len(topics))
+        for entry in subscription.subscriptions:
+            subscription_data(entry.topic.name, entry.expression)  # raises for what is no filter
         self._access.consume(call, group, *topics)
         return await self._metadata.group(group)
 
