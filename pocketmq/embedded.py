@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import secrets
+import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from pocketmq.namesrv.config import load_namesrv_config
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls_config import TlsConfig, TlsMode, load_tls_config
+from pocketmq.remoting.tls_context import loopback_context
 
 if TYPE_CHECKING:
     from pocketmq.local_proxy import LocalProxy
@@ -122,6 +124,11 @@ class EmbeddedServer:
         bind = self._namesrv_config.bind_address
         host = "127.0.0.1" if bind in WILDCARDS else bind
         return f"{host}:{self.name_server.port}"
+
+    @property
+    def client_tls(self) -> ssl.SSLContext | None:
+        """How clients in this process encrypt; None if the servers take plain connections."""
+        return loopback_context(self._tls)
 
     @property
     def store(self) -> Path:

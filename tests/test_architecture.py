@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "archive": {"message", "store"},
     "tables": {"_extras", "message", "store"},
     "spark": {"_extras", "archive", "client", "message", "store", "tables"},
+    "dashboard": {"auth", "client", "limited_log", "message", "remoting"},
     "pocketmq": {
         "_extras",
         "auth",
@@ -45,6 +46,7 @@ MAY_IMPORT = {
         "archive",
         "tables",
         "spark",
+        "dashboard",
     },
     "pyspark_rocketmq": {"spark"},
 }
@@ -69,6 +71,10 @@ MAY_NOT_IMPORT = {
     "auth/policies.py": {"asyncio", "socket", "time"},
     "auth/signature.py": {"asyncio", "socket", "time"},
     "auth/users.py": {"asyncio", "socket", "time"},
+    "dashboard/body_preview.py": {"asyncio", "socket", "time"},
+    "dashboard/chart.py": {"asyncio", "socket", "time"},
+    "dashboard/guard.py": {"asyncio", "socket", "time"},
+    "dashboard/views": {"aiohttp", "jinja2", "socket"},
     "proxy/transport/grpc_codec.py": {"asyncio", "socket"},
     "proxy/transport/http2.py": {"asyncio", "socket", "time"},
     "proxy/port/queue_choice.py": {"asyncio", "socket", "time"},
@@ -98,9 +104,12 @@ ONLY_IN = {
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
     "google": ("proxy",),
-    "hpack": ("proxy/transport/header_decoder.py",),
+    "h2": ("proxy/transport/http2.py",),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
+    "aiohttp": ("dashboard",),
+    "jinja2": ("dashboard/rendering.py",),
+    "markupsafe": ("dashboard/rendering.py",),
     "uvloop": ("remoting/service.py",),
 }
 
@@ -277,7 +286,7 @@ def test_importing_pocketmq_loads_nothing_heavy() -> None:
     program = (
         "import sys\n"
         "import pocketmq, pocketmq.cli\n"
-        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich', 'aiohttp', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)\n"
     )
     ended = subprocess.run(

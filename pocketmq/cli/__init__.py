@@ -41,12 +41,15 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Administration": {
         "status": "show the brokers with their versions, rates, and disks",
+        "cluster": "show each cluster in one row",
+        "clients": "list the producers and consumers that are connected",
         "top": "watch the rates of brokers and topics, and the lag of groups",
         "topics": "list, show, create, and delete topics",
-        "groups": "list and show consumer groups",
+        "groups": "list, show, create, and delete consumer groups",
         "lag": "show how far a consumer group is behind",
         "reset": "move a consumer group to another place",
         "config": "show and change settings of running servers",
+        "dashboard": "serve a web page about a cluster",
     },
     "Stored files": {
         "store": "look for damage in a store, and mend it",
@@ -73,6 +76,7 @@ EXTRAS: Final = {
     "sync": "arrow",
     "query": "spark",
     "demo": "demo",
+    "dashboard": "dashboard",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -25,8 +26,14 @@ from pocketmq.cli.server_command import (
     stop_at_end_of_input,
     store_exit_codes,
 )
+from pocketmq.cli.server_dashboard import (
+    add_dashboard_options,
+    check_dashboard_options,
+    running_dashboard,
+)
 from pocketmq.remoting.properties_file import Settings
 from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_context import client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -72,6 +79,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "official proxy's is 8081; 0: any free one)",
     )
     add_repair_option(parser)
+    add_dashboard_options(parser, on=False)
     parser.add_argument(
         STOP_AT_EOF,
         action="store_true",
@@ -89,6 +97,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     from pocketmq.broker.broker import Broker
     from pocketmq.broker.config import load_broker_config
 
+    check_dashboard_options(options)
     addresses = [] if options.namesrv is None else [("namesrvAddr", options.namesrv)]
     config = read_config(load_broker_config, options, Settings.of_options(addresses, "-n"))
     if options.config is not None:
@@ -107,11 +116,16 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     tls = read_tls_config(options)
     if options.grpc_port is not None:
         need_proxy()
-    return lambda stop: _serve(Broker(config, tls=tls), options, tls, stop)
+    links = client_context(tls)
+    return lambda stop: _serve(Broker(config, tls=tls), options, tls, links, stop)
 
 
 async def _serve(
-    broker: Broker, options: argparse.Namespace, tls: TlsConfig, stop: asyncio.Event
+    broker: Broker,
+    options: argparse.Namespace,
+    tls: TlsConfig,
+    links: ssl.SSLContext | None,
+    stop: asyncio.Event,
 ) -> None:
     config = broker.config
     if options.stop_at_eof:
@@ -125,10 +139,17 @@ async def _serve(
             local = LocalProxy(broker, port=options.grpc_port, tls=tls)
             await stack.enter_async_context(local)
             proxy = f"gRPC on port {local.port}, "
+        dashboard = await stack.enter_async_context(
+            running_dashboard(
+                options,
+                ";".join(config.name_servers),
+                tls=links,
+                inner_credentials=config.inner_client_authentication_credentials,
+            )
+        )
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
-            f"broker {config.broker_name} listening on {broker.address}, {proxy}"
-            f"store {config.root}, "
-            f"name server {name_servers}"
+            f"broker {config.broker_name} listening on {broker.address}, {proxy}{dashboard}"
+            f"store {config.root}, name server {name_servers}"
         )
         await stop.wait()

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,11 @@ from pocketmq.cli.server_command import (
     run_server,
     started,
     store_exit_codes,
+)
+from pocketmq.cli.server_dashboard import (
+    add_dashboard_options,
+    check_dashboard_options,
+    running_dashboard,
 )
 from pocketmq.cli.store_layout import check_layout
 from pocketmq.remoting.properties_file import ConfigError
@@ -109,6 +115,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--no-grpc", action="store_true", help="do not serve RocketMQ 5's own clients"
     )
     add_repair_option(parser)
+    add_dashboard_options(parser, on=True)
     return parser
 
 
@@ -140,6 +147,7 @@ def run(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     from pocketmq.embedded import EmbeddedServer
 
+    check_dashboard_options(options)
     properties = _properties(options)
     root = _root(options, properties.pop("storePathRootDir", None))
     if root is not None:
@@ -170,6 +178,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
     from pocketmq.cli.many_brokers import ManyBrokers
     from pocketmq.embedded import EPHEMERAL_FILE_SIZE
 
+    check_dashboard_options(options)
     properties = _properties(options)
     root = _root(options, properties.get("storePathRootDir"))
     if root is not None:
@@ -189,6 +198,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
         listen_port=int(properties.get("listenPort", 10911)),
         name=properties.get("brokerName", "broker"),
         arguments=arguments,
+        dashboard=partial(running_dashboard, options),
         security={
             name: value
             for name, value in properties.items()
@@ -245,7 +255,15 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyncio.Event) -> None:
-    async with started(server, repair=options.repair):
+    async with (
+        started(server, repair=options.repair),
+        running_dashboard(
+            options,
+            server.namesrv,
+            tls=server.client_tls,
+            inner_credentials=server.broker.config.inner_client_authentication_credentials,
+        ) as dashboard,
+    ):
         kept = "temporary store" if options.ephemeral else "store"
         proxy = ""
         if server.proxy is not None:
@@ -254,6 +272,6 @@ async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyn
             print_line("clients of RocketMQ 5 (gRPC) need: pip install 'pocketmq[proxy]'")
         announce(
             f"name server listening on {server.namesrv}, broker on {server.broker.address}, "
-            f"{proxy}{kept} {server.store}"
+            f"{proxy}{dashboard}{kept} {server.store}"
         )
         await stop.wait()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from pocketmq.remoting.exposure import warn_if_readable
 from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.remoting.tls_config import ClientAuth, TlsConfig, TlsMode
@@ -174,6 +176,18 @@ def client_context(config: TlsConfig) -> ssl.SSLContext | None:
             config.client_key_password,
         )
     return context
+
+
+def loopback_context(config: TlsConfig) -> ssl.SSLContext | None:
+    """Return the context of a process's connections to its own servers; None if they take plain
+    ones. Their certificates are not verified.
+
+    Raises:
+        ConfigError: a file is no good.
+    """
+    if config.mode is not TlsMode.ENFORCING:
+        return None
+    return client_context(msgspec.structs.replace(config, enable=True, client_auth_server=False))
 
 
 def _load_chain(context: ssl.SSLContext, setting: str, chain: str, key: str, password: str) -> None:

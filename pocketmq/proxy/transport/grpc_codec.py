@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 from urllib.parse import quote
 
-from pocketmq.proxy.transport.http2 import Headers, literal
+from pocketmq.proxy.transport.http2 import Headers
 
 CONTENT_TYPE: Final = b"application/grpc"
 
@@ -41,22 +41,24 @@ class GrpcError(Exception):
 
 
 RESPONSE_HEADERS: Final = (
-    b"\x88" + literal(b"content-type", CONTENT_TYPE) + literal(b"grpc-accept-encoding", b"identity")
+    (b":status", b"200"),
+    (b"content-type", CONTENT_TYPE),
+    (b"grpc-accept-encoding", b"identity"),
 )
-"""`:status: 200` and what every answer begins with."""
+"""What every answer begins with."""
 
-OK_TRAILERS: Final = literal(b"grpc-status", b"0")
+OK_TRAILERS: Final = ((b"grpc-status", b"0"),)
 
 
-def error_trailers(error: GrpcError) -> bytes:
-    """Return the block that ends a call with an error."""
+def error_trailers(error: GrpcError) -> Headers:
+    """Return the header fields that end a call with an error."""
     text = quote(error.text[:1024], safe=" !#$&'()*+,-./:;<=>?@[]^_`{|}~").encode()
-    return literal(b"grpc-status", b"%d" % error.status) + literal(b"grpc-message", text)
+    return (b"grpc-status", b"%d" % error.status), (b"grpc-message", text)
 
 
-def http_error(status: int) -> bytes:
-    """Return the block that refuses a request that is not gRPC, as 405 or 415."""
-    return literal(b":status", b"%d" % status)
+def http_error(status: int) -> Headers:
+    """Return the header fields that refuse a request that is not gRPC, as 405 or 415."""
+    return ((b":status", b"%d" % status),)
 
 
 _UNITS: Final = {

@@ -121,7 +121,7 @@ class GrpcConnection(asyncio.Protocol):
         self._streams: dict[int, _Stream] = {}
         self._transport: asyncio.Transport
         self._begun = False
-        self._events: Iterator[Event] | None = None
+        self._events: Iterator[Event | None] | None = None
         self._more: list[bytes] = []
         self.peer = ("", 0)
         self.closed = False
@@ -152,6 +152,7 @@ class GrpcConnection(asyncio.Protocol):
         self._more.clear()
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
+        self._server.count_begun(-self._http2.unread)
         self._server.connection_lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -223,17 +224,18 @@ class GrpcConnection(asyncio.Protocol):
         if self.writable and not self.closed and not self.queued:
             self._go_on()
 
-    def _take(self, events: Iterator[Event]) -> None:
+    def _take(self, events: Iterator[Event | None]) -> None:
         """Handle events until they end, or this turn is over."""
         clock = self._server.clock
         end = clock() + TURN
+        unread = self._http2.unread
         try:
             for event in events:
                 if type(event) is DataReceived:
                     self._data(event.stream_id, event.data, event.ended)
                 elif type(event) is StreamOpened:
                     self._opened(event)
-                else:
+                elif event is not None:
                     self._abandon(event.stream_id)
                 if clock() > end or not self.writable:
                     self._events = events
@@ -246,6 +248,8 @@ class GrpcConnection(asyncio.Protocol):
         except Exception:
             self._server.log.exception("a call of %s broke the connection", self)
             self.close()
+        if self._http2.unread != unread:
+            self._server.count_begun(self._http2.unread - unread)
         self.flush_soon()
 
     def flush_soon(self) -> None:
@@ -420,7 +424,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _refuse(self, stream_id: int, error: GrpcError) -> None:
         # Headers and trailers in one.
-        self._http2.send_trailers(stream_id, RESPONSE_HEADERS + error_trailers(error))
+        self._http2.send_trailers(stream_id, (*RESPONSE_HEADERS, *error_trailers(error)))
         self.flush_soon()
 
     def _abandon(self, stream_id: int) -> None:
@@ -445,8 +449,9 @@ class GrpcConnection(asyncio.Protocol):
 
     @property
     def begun(self) -> int:
-        """Bytes of requests that are not complete."""
-        return sum(stream.reader.size for stream in self._streams.values())
+        """Bytes of frames and requests that are not complete."""
+        requests = sum(stream.reader.size for stream in self._streams.values())
+        return requests + self._http2.unread
 
     def sweep(self, now: float) -> None:
         """End what takes too long: calls whose request is not complete, and idle connections."""
