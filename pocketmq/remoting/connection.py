@@ -38,6 +38,15 @@ _DEAD_PEER_OPTIONS = {
 }
 
 
+def find_dead_peer(connection: socket.socket) -> None:
+    """Have the kernel find out when the peer of a TCP connection has vanished."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _DEAD_PEER_OPTIONS.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def split_address(address: str) -> tuple[str, int]:
     """`"host:port"` or `"[::1]:port"` as (host, port). Raises ValueError with the reason."""
     host, colon, port = address.strip().rpartition(":")
@@ -92,12 +101,7 @@ class _ClientStream(FrameStream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        tcp = transport.get_extra_info("socket")
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _DEAD_PEER_OPTIONS.items():
-            option = getattr(socket, name, None)
-            if option is not None:
-                tcp.setsockopt(socket.IPPROTO_TCP, option, value)
+        find_dead_peer(transport.get_extra_info("socket"))
 
     def resume_writing(self) -> None:
         super().resume_writing()

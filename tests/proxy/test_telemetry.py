@@ -65,6 +65,17 @@ async def test_settings_of_neither_end_the_stream(client: GrpcClient) -> None:
     assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+async def test_a_filter_that_is_none_ends_the_stream(client: GrpcClient) -> None:
+    settings = pb.Settings()
+    settings.subscription.group.name = "readers"
+    entry = settings.subscription.subscriptions.add()
+    entry.topic.name = "Normal"
+    entry.expression.expression = "||"
+    stream = TelemetryCall(client)
+    await stream.send(pb.TelemetryCommand(settings=settings))
+    assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_a_heartbeat_needs_settings(client: GrpcClient) -> None:
     request = pb.HeartbeatRequest(client_type=pb.PRODUCER)
     answer = await client.call("Heartbeat", request)

@@ -124,9 +124,13 @@ class Link(Protocol):
 
 
 class Choice(Protocol):
-    """The queue that one send goes to, and what is learnt from it (RIP-63)."""
+    """The queue that one send goes to, and what is learnt from it (RIP-63).
+
+    `elsewhere`: other brokers have queues that would do as well.
+    """
 
     queue: MessageQueue
+    elsewhere: bool
 
     def ended(self, error: BaseException | None, code: int) -> None:
         """Note how the send ended: by an error without answer, or with a response code."""

@@ -324,7 +324,7 @@ class LocalLink:
 
 
 class LocalPort:
-    """The port to one broker; `broker` may be replaced when it was restarted."""
+    """The port to one broker, which runs on this event loop."""
 
     local = True
 
@@ -428,6 +428,7 @@ class _LocalChoice:
     """A queue of the one broker: nothing is learnt, and there is no other broker."""
 
     __slots__ = ("queue",)
+    elsewhere = False
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue

@@ -302,10 +302,11 @@ class _RemoteLink:
 class _Fixed:
     """The queue of a message group: it never moves, but what happens to it is learnt."""
 
-    __slots__ = ("_began", "_item", "_port", "_topic", "queue")
+    __slots__ = ("_began", "_item", "_port", "_topic", "elsewhere", "queue")
 
     def __init__(self, port: RemotePort, topic: str, queue: MessageQueue) -> None:
         self.queue = queue
+        self.elsewhere = False
         self._topic = topic
         self._port = port
         self._began = port.selector.clock()
@@ -345,6 +346,7 @@ class _Chosen(_Fixed):
         tries: Tries | None,
     ) -> None:
         super().__init__(port, topic, queue)
+        self.elsewhere = queues.broker_count > 1
         self._queues = queues
         self._tries = tries
 

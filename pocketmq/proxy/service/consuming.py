@@ -170,7 +170,6 @@ class Consuming:
             topic,
             handle=handle.encode(),
             attempt=one.deliveries + 1,
-            invisible_ms=handle.invisible_time,
         )
         return pb.ReceiveMessageResponse(message=message)
 

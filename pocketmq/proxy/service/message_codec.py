@@ -79,7 +79,6 @@ def incoming(
     *,
     handle: str | None = None,
     attempt: int | None = None,
-    invisible_ms: int | None = None,
 ) -> pb.Message:
     """Return the client's form of a stored message of `topic`."""
     properties = record.properties
@@ -127,9 +126,6 @@ def incoming(
         system.receipt_handle = handle
     if attempt is not None:
         system.delivery_attempt = attempt
-    if invisible_ms is not None:
-        system.invisible_duration.seconds, rest = divmod(invisible_ms, 1000)
-        system.invisible_duration.nanos = rest * 1_000_000
     recovery = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
     if recovery.isdecimal() and len(recovery) < 10:
         system.orphaned_transaction_recovery_duration.seconds = int(recovery)

@@ -106,7 +106,7 @@ class Producing:
                 now=now,
             )
         prepared = [outgoing(message, call.peer, now) for message in messages]
-        topic = self._metadata.known_topic(name) or await self._topic(name)
+        topic = self._metadata.known_topic(name) or await self._metadata.topic(name)
         if config.enable_topic_message_type_check:
             for one in prepared:
                 _check_type(topic, one)
@@ -121,9 +121,6 @@ class Producing:
             answer.entries.extend(await asyncio.gather(*sends))
         answer.status.CopyFrom(overall([entry.status for entry in answer.entries]))
         return answer
-
-    async def _topic(self, name: str) -> Topic:
-        return await self._metadata.topic(name)
 
     async def _send(
         self, call: Call, client: Client, topic: Topic, message: pb.Message, one: Outgoing
@@ -164,9 +161,9 @@ class Producing:
             reconsume_times=message.system_properties.delivery_attempt,
         )
         left = min(SEND_TIMEOUT, call.remaining()) - MARGIN
-        # A message of a group must not overtake others of it; a half message has one place.
+        # Half messages are sent once, since a second one would be a transaction that nobody ends.
         other = None
-        once = self._port.local or one.message_type in (pb.FIFO, pb.TRANSACTION)
+        once = not choice.elsewhere or one.message_type == pb.TRANSACTION
         timeout = left if once else left / 2
         try:
             answer = await self._ask(client, choice, header, message.body, timeout)

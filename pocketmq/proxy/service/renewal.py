@@ -8,9 +8,10 @@ All of this is in memory only: after a crash of the proxy, messages come back wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.receipt_handle import ReceiptHandle
@@ -26,10 +27,12 @@ AHEAD: Final = 10_000
 #: ms that the 1st, 2nd, ... renewal lasts; the last one counts for all that follow.
 DURATIONS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 MAX_FAILURES: Final = 3
-#: ms after which a message is not renewed any more.
+#: ms after which a message is made visible, and not renewed any more.
 MAX_AGE: Final = 3 * 3_600_000
 #: ms after which the messages of a client that is gone are visible.
 SOON: Final = 1_000
+#: Requests to brokers that a round makes at the same time.
+AT_ONCE: Final = 100
 #: Handles of one client; messages above it come back after a minute.
 MAX_HANDLES: Final = 100_000
 
@@ -53,10 +56,6 @@ class _Renewed:
         self.busy = False
 
 
-class _Key(tuple[str, str, int, int, int]):
-    """Broker, topic's kind and queue, and offset: one message."""
-
-
 def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int, int]:
     return (group, handle.broker_name, int(handle.kind), handle.queue_id, handle.queue_offset)
 
@@ -64,8 +63,7 @@ def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int, int]:
 class Renewal:
     """All renewed handles of a proxy.
 
-    `change` sets the invisible time of a message; `delay(group, deliveries)` gives the ms after
-    which a group gets a message again that it failed on; `now` gives ms.
+    `change` sets the invisible time of a message; `now` gives ms.
     """
 
     def __init__(self, change: Change, now: Callable[[], int]) -> None:
@@ -101,18 +99,22 @@ class Renewal:
         return renewed.handle
 
     async def round(self) -> None:
-        """Renew what is due, and give up what belongs to clients that are gone."""
+        """Renew what is due; give up what is too old, and what cannot be renewed."""
         now = self._now()
+        due = []
         for client, handles in tuple(self._of.items()):
             for key, renewed in tuple(handles.items()):
-                if renewed.busy:
-                    continue
-                if now - renewed.begun > MAX_AGE or renewed.failures >= MAX_FAILURES:
+                if renewed.failures >= MAX_FAILURES:
                     handles.pop(key, None)
-                elif renewed.handle.next_visible_time - now <= AHEAD:
-                    await self._renew(client, handles, key, renewed)
+                elif now - renewed.begun > MAX_AGE:
+                    handles.pop(key, None)
+                    due.append(self._release(client, renewed))
+                elif not renewed.busy and renewed.handle.next_visible_time - now <= AHEAD:
+                    renewed.busy = True
+                    due.append(self._renew(client, handles, key, renewed))
             if not handles and self._of.get(client) is handles:
                 del self._of[client]
+        await _some_at_a_time(due)
 
     async def _renew(
         self,
@@ -122,7 +124,6 @@ class Renewal:
         renewed: _Renewed,
     ) -> None:
         duration = DURATIONS[min(renewed.renewals, len(DURATIONS) - 1)]
-        renewed.busy = True
         try:
             renewed.handle = await self._change(
                 client, renewed.group, renewed.topic, renewed.handle, duration
@@ -140,17 +141,24 @@ class Renewal:
     async def release(self, client: Client) -> None:
         """Make the messages of a client visible that is gone."""
         handles = self._of.pop(client, {})
-        for renewed in handles.values():
-            try:
-                await self._change(client, renewed.group, renewed.topic, renewed.handle, SOON)
-            except RemotingError as error:
-                self._log.warning(
-                    "a message of group %s stays invisible until its time is over: %s",
-                    renewed.group,
-                    error,
-                )
+        await _some_at_a_time([self._release(client, renewed) for renewed in handles.values()])
+
+    async def _release(self, client: Client, renewed: _Renewed) -> None:
+        try:
+            await self._change(client, renewed.group, renewed.topic, renewed.handle, SOON)
+        except RemotingError as error:
+            self._log.warning(
+                "a message of group %s stays invisible until its time is over: %s",
+                renewed.group,
+                error,
+            )
 
     async def release_all(self) -> None:
         """Make all messages visible, at the end of the proxy."""
         for client in tuple(self._of):
             await self.release(client)
+
+
+async def _some_at_a_time(work: list[Coroutine[Any, Any, None]]) -> None:
+    for at in range(0, len(work), AT_ONCE):
+        await asyncio.gather(*work[at : at + AT_ONCE])

@@ -75,14 +75,14 @@ class Routes:
         endpoints = self._endpoints(call, request.endpoints)
         answer = pb.QueryAssignmentResponse(status=ok())
         for queues, broker, broker_id in _brokers(topic):
-            read, _ = _counts(queues)
+            read, write = _counts(queues)
             if broker_id or not read:
                 continue
             for queue_id in range(read) if settings.consume_message_orderly else (-1,):
                 queue = answer.assignments.add().message_queue
                 _set(queue, topic, broker, broker_id, endpoints)
                 queue.id = queue_id
-                queue.permission = pb.READ
+                queue.permission = pb.READ_WRITE if write else pb.READ
         return answer
 
     def _endpoints(self, call: Call, asked: pb.Endpoints) -> pb.Endpoints:

@@ -15,7 +15,7 @@ from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
-from pocketmq.proxy.service.clients import MAX_TOPICS, Client, Clients
+from pocketmq.proxy.service.clients import MAX_TOPICS, Client, Clients, subscription_data
 from pocketmq.proxy.service.message_codec import TransactionPlace, incoming
 from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.status import ServiceError, code_of, ok, status_of
@@ -114,7 +114,12 @@ class Telemetry:
         return TelemetryStream(self, client, call, outgoing)
 
     async def take_settings(
-        self, client: Client, call: Call, settings: pb.Settings, outgoing: Outgoing
+        self,
+        stream: TelemetryStream,
+        client: Client,
+        call: Call,
+        settings: pb.Settings,
+        outgoing: Outgoing,
     ) -> None:
         """Keep a client's settings, register it at brokers, and answer with the server's."""
         try:
@@ -123,8 +128,10 @@ class Telemetry:
             self._refuse(error, outgoing, call)
             return
         client.settle(settings)
+        # Not before: commands must not go to whoever gives the id of another client.
         if outgoing in client.streams:
             client.streams.remove(outgoing)
+        if not stream.over:
             client.streams.append(outgoing)
         try:
             await client.link.register(client.registration())
@@ -146,6 +153,8 @@ class Telemetry:
         group = group_of(subscription.group)
         topics = [topic_of(entry.topic) for entry in subscription.subscriptions]
         _check_count(len(topics))
+        for entry in subscription.subscriptions:
+            subscription_data(entry.topic.name, entry.expression)  # raises for what is no filter
         self._access.consume(call, group, *topics)
         return await self._metadata.group(group)
 
@@ -245,7 +254,7 @@ class TelemetryStream:
         self._outgoing = outgoing
         self._busy = False
         self._next: pb.Settings | None = None
-        client.streams.insert(0, outgoing)  # without settings it is the last that is used
+        self.over = False
 
     def received(self, message: pb.TelemetryCommand) -> None:
         """Take a command of the client."""
@@ -266,11 +275,14 @@ class TelemetryStream:
     async def _take_settings(self) -> None:
         while self._next is not None:
             settings, self._next = self._next, None
-            await self._telemetry.take_settings(self._client, self._call, settings, self._outgoing)
+            await self._telemetry.take_settings(
+                self, self._client, self._call, settings, self._outgoing
+            )
         self._busy = False
 
     def closed(self) -> None:
         """The stream is over; the client may open another one within two minutes."""
+        self.over = True
         client = self._client
         if self._outgoing in client.streams:
             client.streams.remove(self._outgoing)

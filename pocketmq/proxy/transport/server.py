@@ -53,6 +53,7 @@ from pocketmq.proxy.transport.rpc import (
     ServerStream,
     Unary,
 )
+from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.server import BACKLOG, CannotListen, PortInUse
 from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
@@ -140,6 +141,8 @@ class GrpcConnection(asyncio.Protocol):
         self.peer = (host.removeprefix("::ffff:").partition("%")[0], port)
         self.last_active = self._loop.time()
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
+        # An open Telemetry stream keeps a connection for ever, and may send nothing.
+        find_dead_peer(transport.get_extra_info("socket"))
         self._server.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -135,6 +136,11 @@ def go_program() -> Path:
 def go_scenario(endpoint: str, name: str, *, ssl: bool) -> list[str]:
     """The same for Go."""
     return _facts([str(go_program()), endpoint, str(ssl).lower(), name])
+
+
+def python_scenario(endpoint: str, name: str) -> list[str]:
+    """The same for Python."""
+    return _facts([sys.executable, str(_HERE / "python5" / "scenario.py"), endpoint, name])
 
 
 def _facts(command: list[str]) -> list[str]:
