@@ -58,12 +58,14 @@ class Broker:
         tables: topics, groups, offsets and clients.
         components: the parts that store, deliver and answer.
         dispatcher: the request codes that it serves.
+        auth: who may do what; None where requests need no signature.
     """
 
     store: MessageStore
     tables: Tables
     components: Components
     dispatcher: Dispatcher
+    auth: Auth | None
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class Broker:
         topics = self.tables.topics
         topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
         self.tables.keep(stack)
-        auth = await self._start_auth(stack)
+        auth = self.auth = await self._start_auth(stack)
         with contextlib.suppress(RemotingError):  # it goes on trying
             # Before there is any message that what is on the disk takes for a deleted one.
             await topics.saved()

@@ -325,10 +325,11 @@ class Components:
             AuthProcessor(self._auth.tables if self._auth is not None else None),
         )
 
-    def dispatcher(self, *, pulls: bool = True) -> Dispatcher:
+    def dispatcher(self, *, pulls: bool = True, guarded: bool = True) -> Dispatcher:
         """Return a table of everything that is served, alone and as children of batches.
 
-        The VIP channel does without pulls, which would hold up sends.
+        The VIP channel does without pulls, which would hold up sends. One that is not `guarded`
+        is for a proxy in this process, which checks its clients itself.
         """
         dispatcher = Dispatcher()
         if pulls:
@@ -342,7 +343,7 @@ class Components:
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
         audit(dispatcher)
-        if self._auth is not None:
+        if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
         return dispatcher
 
