@@ -12,6 +12,7 @@
 | verdict | compares what is served with what was acknowledged |
 | campaign | rounds of all this, on one store after the other |
 | lies | brokers with a deliberate bug, which the campaign must find |
+| pops | consumers that pop from a broker that is killed; a command of its own |
 
 `test_restarts` and `test_producer_outage` also kill name servers and clients, and look at the whole
 from the clients' side.

@@ -22,3 +22,11 @@ async def test_what_kills_leave_of_pops(tmp_path: Path) -> None:
     assert campaign.ledger.faults == []
     assert campaign.ledger.deliveries > len(campaign.ledger.sent) > 50
     assert campaign.ledger.kills
+
+
+async def test_after_clean_stops_nothing_comes_twice(tmp_path: Path) -> None:
+    campaign = PopCampaign(tmp_path, 1, kills=0.0)
+    await campaign.run(3)
+    assert campaign.ledger.faults == []
+    assert campaign.ledger.again == 0
+    assert campaign.ledger.acked

@@ -329,3 +329,34 @@ async def test_a_consumer_and_its_shared_polls(
     answer = await nobody.request(RequestCode.PULL_MESSAGE, ext_fields=pull)
     assert answer.code == NO_PERMISSION
     assert "no permission to access Group:audit" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.ACK_MESSAGE, None),
+        (RequestCode.BATCH_ACK_MESSAGE, {"acks": [{"c": "G", "t": "T", "r": "1"}]}),
+    ],
+)
+async def test_what_was_popped_belongs_to_its_topic_and_group(
+    root: Connection, nobody: Connection, code: RequestCode, body: Any
+) -> None:
+    fields = {
+        "consumerGroup": "G",
+        "topic": "%RETRY%G_T",
+        "queueId": "0",
+        "extraInfo": "0 1 60000 0 1 broker-a 0 0",
+        "offset": "0",
+    }
+
+    async def ask() -> Command:
+        data = b"" if body is None else json.dumps(body).encode()
+        return await nobody.request(code, None, data, ext_fields=fields if body is None else {})
+
+    assert (await ask()).code == NO_PERMISSION
+    await grant(root, "Group:G", actions="Sub")
+    answer = await ask()
+    assert answer.code == NO_PERMISSION
+    assert "Topic:T" in (answer.remark or "")
+    await grant(root, "Topic:T", actions="Sub")
+    assert (await ask()).code != NO_PERMISSION

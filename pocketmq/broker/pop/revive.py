@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 READ_AT_ONCE: Final = 32
 ALL: Final = 1 << 31
+LOOK_BACK: Final = 1_024  # records before the first one that is not worked off
 TURN: Final = 64  # records or messages before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
 TIMER_LATE_MS: Final = 100  # between two looks at a timer that is behind
@@ -93,7 +94,9 @@ class ReviveService:
             committed = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
             end = store.max_offset(self._topic, queue_id)
             # An offset behind the end is that of a log that lost it: what comes there is new.
-            self._logs.append(ReviveLog(min(committed + 1, end)))
+            revive_log = ReviveLog(min(committed + 1, end))
+            self._recall(queue_id, revive_log)
+            self._logs.append(revive_log)
             self._ends_at_start.append(end)
             store.listen(self._topic, queue_id, self._on_arrival)
         self._alarm.set(0)
@@ -186,6 +189,19 @@ class ReviveService:
             # Past records that are gone or cannot be read.
             revive_log.read_to = max(found.next_begin_offset, offset + 1)
         return count
+
+    def _recall(self, queue_id: int, revive_log: ReviveLog) -> None:
+        """Tell the log which checkpoints were settled last before."""
+        low, end = self._store.min_offset(self._topic, queue_id), revive_log.read_to
+        offset = max(low, end - LOOK_BACK)
+        while offset < end:
+            found = self._store.get(self._topic, queue_id, offset, min(READ_AT_ONCE, end - offset))
+            for buffer in found.buffers:
+                for record in iter_records(buffer):
+                    settled = self._decoded(record)
+                    if isinstance(settled, CheckPoint):
+                        revive_log.remember(settled.id)
+            offset = max(found.next_begin_offset, offset + 1)
 
     def _decoded(self, record: Record) -> CheckPoint | AckMessage | None:
         try:

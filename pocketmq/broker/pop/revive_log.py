@@ -6,6 +6,9 @@ was given before that is read: these are timed messages, so the timer must have 
 due until then. For a checkpoint that did not pass through the timer, in this life of the broker,
 there is no need to wait: `ack` has marked what came since.
 
+After a crash the timer delivers again what it had delivered since its last save. So the log knows
+the checkpoints that were settled of late, and skips them.
+
 The log is worked off up to the first checkpoint that is open. Reference: PopReviveService, which
 reads the whole of it again every second and goes by the latest due time that it saw.
 """
@@ -13,8 +16,12 @@ reads the whole of it again every second and goes by the latest due time that it
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 from pocketmq.broker.pop.check_point import AckMessage, CheckPoint, CheckPointId
+
+MOST_SETTLED: Final = 4_096
+"""Settled checkpoints that are known."""
 
 
 class ReviveLog:
@@ -24,6 +31,7 @@ class ReviveLog:
         self.read_to = read_to
         # In the order of the log.
         self._open: dict[CheckPointId, CheckPoint] = {}
+        self._settled: dict[CheckPointId, None] = {}
         self._timed: list[tuple[int, int, CheckPointId]] = []
         self._direct: list[tuple[int, int, CheckPointId]] = []
 
@@ -56,6 +64,8 @@ class ReviveLog:
         if not point.topic or not point.group:
             return
         id = point.id
+        if id in self._settled and point.put_again is None:
+            return
         known = self._open.get(id)
         if known is not None:
             # After a crash the timer delivers what it delivered before: one of them is enough.
@@ -88,6 +98,14 @@ class ReviveLog:
             if heap and heap[0][2] == id:
                 heapq.heappop(heap)
         del self._open[id]
+        self.remember(id)
+
+    def remember(self, id: CheckPointId) -> None:
+        """Note that a checkpoint was settled, in this life of the broker or before."""
+        self._settled.pop(id, None)  # to the end
+        self._settled[id] = None
+        if len(self._settled) > MOST_SETTLED:
+            del self._settled[next(iter(self._settled))]
 
     def next_time(self) -> int | None:
         """Return when the time of the next open checkpoint is over (Unix ms)."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.broker.pop.check_point import AckMessage, CheckPoint
-from pocketmq.broker.pop.revive_log import ReviveLog
+from pocketmq.broker.pop.revive_log import MOST_SETTLED, ReviveLog
 
 
 def point(start: int, count: int, *, pop_time: int = 0, invisible: int = 1_000) -> CheckPoint:
@@ -139,3 +139,28 @@ def test_a_checkpoint_without_names_is_skipped() -> None:
     log = ReviveLog(0)
     log.add(CheckPoint(num=1), 0, direct=False)
     assert (len(log), log.settled_to) == (0, 1)
+
+
+def test_what_was_settled_does_not_come_again() -> None:
+    log = ReviveLog(7)
+    before = point(0, 1)
+    log.remember(before.id)
+    log.add(point(0, 1), 7, direct=False)
+    assert (len(log), log.settled_to) == (0, 8)
+    log.add(point(5, 1), 8, direct=False)
+    assert settle_all(log) == [5]
+    log.add(point(5, 1), 9, direct=False)
+    assert settle_all(log) == []
+    again = point(5, 1)
+    again.put_again = "1"  # an official broker could not read its message
+    log.add(again, 10, direct=False)
+    assert settle_all(log) == [5]
+
+
+def test_only_so_many_settled_checkpoints_are_known() -> None:
+    log = ReviveLog(0)
+    for n in range(MOST_SETTLED + 1):
+        log.remember(point(n, 1).id)
+    log.add(point(0, 1), 0, direct=False)
+    log.add(point(1, 1), 1, direct=False)
+    assert settle_all(log) == [0]
