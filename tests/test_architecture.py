@@ -96,6 +96,7 @@ MAY_NOT_IMPORT = {
 ONLY_IN = {
     "pyspark": (
         "pyspark_rocketmq",
+        "cli/job_progress.py",
         "cli/query.py",
         "spark",
         "demo/spark_report.py",

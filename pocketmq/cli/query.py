@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.job_progress import job_progress
 from pocketmq.cli.options import count, store_or_url
 from pocketmq.cli.output import complain
 from pocketmq.cli.standard_files import discard_output
@@ -213,7 +214,9 @@ def _print_table(frame: DataFrame, limit: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    rows = frame.limit(limit + 1).collect()
+    tracker = frame.sparkSession.sparkContext.statusTracker()
+    with job_progress(tracker, Console(stderr=True)):
+        rows = frame.limit(limit + 1).collect()
     table = Table()
     for name in frame.columns:
         table.add_column(name, overflow="fold")

@@ -28,7 +28,7 @@ ByteArray = npt.NDArray[np.uint8]
 T = TypeVar("T")
 
 # In RocketMQ's tiered storage a hash of the offset stands before it, to spread objects evenly.
-_NAME: Final = re.compile(r"(?:[0-9a-f]{8})?([0-9]{20})")
+_NAME: Final = re.compile(r"(?:[0-9a-f]{8})?[0-9]{20}")
 _TRIES: Final = 10
 
 
