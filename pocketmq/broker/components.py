@@ -18,6 +18,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
+from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
+from pocketmq.broker.metrics.creation_times import CreationTimes
 from pocketmq.broker.processors.admin.cleaning import CleaningProcessor
 from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
 from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
@@ -45,6 +47,7 @@ from pocketmq.broker.tables import Tables
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
 
@@ -61,7 +64,7 @@ class Components:
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
     `announced()` waits (bounded) until the name servers know of the latest changes; `auth` says
-    who may do what, None lets everybody do everything.
+    who may do what, None lets everybody do everything. With `measuring`, each request is timed.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Components:
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
         auth: Auth | None = None,
+        measuring: bool = False,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -85,6 +89,9 @@ class Components:
         self._clock = clock
         self._announced = announced
         self._auth = auth
+        self._creations = CreationTimes(tables.topics.is_system)
+        self._latency = RpcLatency(listeners=self._creations.listeners)
+        self._measuring = measuring
         self._live = LiveConfig(config, on_settings, clock)
         put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
         self.transactions = Transactions(
@@ -96,6 +103,7 @@ class Components:
             tables.offsets,
             store_host,
             clock,
+            tables.statistics.transactions,
         )
         self._delayed = DelayedDelivery(
             config, store, put_hooks, tables.statistics, tables.directory, clock, call_later
@@ -251,7 +259,27 @@ class Components:
         audit(dispatcher)
         if self._auth is not None:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
+        if self._measuring:
+            dispatcher.measure(self._latency)
         return dispatcher
+
+    def metrics(
+        self, *, connections: Callable[[], int], name_servers: Callable[[], int]
+    ) -> BrokerMetrics:
+        """Return what the broker shows of itself; see there for the arguments."""
+        return BrokerMetrics(
+            self._config,
+            self._store,
+            self._tables,
+            self.sends,
+            self.pulls,
+            self._delayed,
+            self._latency,
+            self._creations,
+            self._clock,
+            connections=connections,
+            name_servers=name_servers,
+        )
 
     def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.

@@ -9,6 +9,19 @@ from enum import IntEnum
 VERSION = 479
 """The ordinal of release 5.3.3: what a compatible peer reports as its version."""
 
+_FIRST_REGULAR = 212  # V4_0_0_SNAPSHOT; every release has one number for its snapshot before it
+_FIRST_UNKNOWN = 612
+
+
+def version_name(ordinal: int) -> str:
+    """Return the name of a release as RocketMQ spells it, such as `V5_3_3`; `unknown` for releases
+    before 4.0 and numbers that have none."""
+    if not _FIRST_REGULAR <= ordinal < _FIRST_UNKNOWN:
+        return "unknown"
+    release, is_release = divmod(ordinal - _FIRST_REGULAR, 2)
+    digits = f"{400 + release}"
+    return "V" + "_".join(digits) + ("" if is_release else "_SNAPSHOT")
+
 
 class Code(IntEnum):
     """A number of the protocol that prints as its name; `int(code)` and `%d` give the number."""

@@ -12,11 +12,12 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pocketmq.broker.message_types import SMALL
 from pocketmq.broker.processors.send.checks import leaves_the_line
-from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target
+from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.properties import find
+from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
@@ -108,6 +109,8 @@ class SendMany:
             return ()
         stored = self._store.put_many(puts, requests[0].connection.peer_packed)
         self._count(planned, stored)
+        if self._statistics.detailed:
+            self._count_types(planned, puts, stored)
         if context.plain and not context.sync_flush:
             return self._answers_at_once(planned, stored)
         return self._answers_or_waits(planned, puts, stored)
@@ -129,6 +132,14 @@ class SendMany:
             return
         for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
             target.traffic.add(1, 1, size)
+
+    @staticmethod
+    def _count_types(
+        planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
+    ) -> None:
+        for (_, target, _, _), put, (_, size, _) in zip(planned, puts, stored, strict=False):
+            if size > SMALL or SHARDING_KEY in put[3]:
+                target.types.add(line_type(put[3]), size)
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
