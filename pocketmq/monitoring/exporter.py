@@ -49,6 +49,7 @@ class Monitoring:
         settings: of the server.
         labels: of all series: cluster, node_type and node_id.
         scope: the name of the meter.
+        probe_seconds: how long the event loop may take to answer a probe.
 
     Attributes:
         collect: None until the server has something to show.
@@ -56,13 +57,19 @@ class Monitoring:
     """
 
     def __init__(
-        self, settings: MonitoringSettings, *, labels: Mapping[str, str], scope: str
+        self,
+        settings: MonitoringSettings,
+        *,
+        labels: Mapping[str, str],
+        scope: str,
+        probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         self.health = Health()
         self.collect: Collect | None = None
         self._settings = settings
         self._kind = exporter_type(settings.metrics_exporter_type)
         self._scope = scope
+        self._probe_seconds = probe_seconds
         self._labels = {**labels, **pairs(settings.metrics_label)}
         if settings.metrics_in_delta:
             self._labels["aggregation"] = "delta"
@@ -142,7 +149,7 @@ class Monitoring:
         from pocketmq.monitoring.http_endpoint import on_loop
 
         try:
-            answer: Answer = on_loop(self._loop, make, PROBE_SECONDS)
+            answer: Answer = on_loop(self._loop, make, self._probe_seconds)
         except TimeoutError as error:
             return Answer(False, (str(error),))
         return answer
@@ -216,7 +223,7 @@ class Monitoring:
                     families = list(self._limited(await self.collect()))
                     await asyncio.to_thread(send, families)
                 except Exception as error:
-                    log.exception("exporting metrics failed: %s", error, cause=type(error))
+                    log.exception("exporting metrics failed: %s", error, cause=type(error).__name__)
 
         task = asyncio.get_running_loop().create_task(repeat())
         stack.callback(task.cancel)

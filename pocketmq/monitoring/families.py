@@ -28,7 +28,7 @@ class Distribution(NamedTuple):
     total: float
 
     @property
-    def count(self) -> int:
+    def observations(self) -> int:
         """How many values there are."""
         return sum(self.buckets)
 

@@ -117,7 +117,7 @@ class OtlpExporter:
         if isinstance(value, Distribution):
             # The least and the greatest are not known; the exporter leaves these out.
             return HistogramDataPoint(
-                attributes, self._began, now, value.count, value.total, value.buckets,
+                attributes, self._began, now, value.observations, value.total, value.buckets,
                 family.bounds, None, None,  # type: ignore[arg-type]
             )  # fmt: skip
         return NumberDataPoint(attributes, self._began, now, value)

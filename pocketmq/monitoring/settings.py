@@ -76,7 +76,8 @@ def pairs(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, value = part.partition(":")
         if not colon or not name.strip():
-            raise ValueError(f"{part!r} is not name:value")
+            # Without the text: values may be secret.
+            raise ValueError("must be name:value, joined by commas")
         found[name.strip()] = value.strip()
     return found
 
@@ -94,7 +95,7 @@ def _check_pairs(key: str, name: re.Pattern[str]) -> Check:
         try:
             wrong = [each for each in pairs(text) if not name.fullmatch(each)]
         except ValueError as error:
-            return f"{key} = {text!r}: {error}"
+            return f"{key}: {error}"
         return f"{key}: {wrong[0]!r} cannot be a name" if wrong else None
 
     return check
@@ -113,6 +114,21 @@ CHECKS: Final[Mapping[str, Check]] = {
     "metricsGrpcExporterHeader": _check_pairs("metricsGrpcExporterHeader", _HEADER_NAME),
     "metricsGrpcExporterTarget": _check_target,
 }
+
+#: Fields of both configurations, none of which changes while a server runs.
+PROPERTIES: Final = frozenset(
+    {
+        "metricsPromExporterPort",
+        "metricsPromExporterHost",
+        "metricGrpcExporterTimeOutInMills",
+        "metricGrpcExporterIntervalInMills",
+        "metricLoggingExporterIntervalInMills",
+        "metricsInDelta",
+        "metricsOtelCardinalityLimit",
+        "healthPort",
+        *CHECKS,
+    }
+)
 
 
 def check_target(settings: MonitoringSettings, warnings: list[str]) -> None:

@@ -69,7 +69,7 @@ def _histogram(
         block = f"{{{both}}}" if both else ""
         for border, count in zip(borders, accumulate(value.buckets), strict=True):
             yield f'{name}_bucket{{{before}le="{border}"}} {count}\n'
-        yield f"{name}_count{block} {value.count}\n{name}_sum{block} {value.total}\n"
+        yield f"{name}_count{block} {value.observations}\n{name}_sum{block} {value.total}\n"
 
 
 def _block(names: Iterable[str], values: Iterable[str]) -> str:

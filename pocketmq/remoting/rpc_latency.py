@@ -9,14 +9,14 @@ after one write for all of them; that is not part of these times. A request whos
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Answer, Handler, ManyHandler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Channel, Request, Response
+from pocketmq.remoting.request import Request, Response
 
 #: Milliseconds, the upper borders of rocketmq_rpc_latency.
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
@@ -30,6 +30,7 @@ FAILED: Final = "process_request_failed"
 
 _KNOWN_REQUESTS: Final = {int(code): code.name.lower() for code in RequestCode}
 _KNOWN_RESPONSES: Final = {int(code): code.name.lower() for code in ResponseCode}
+_PREPARED: Final = {bytes}  # the answers of ordinary sends
 UNKNOWN: Final = "unknown"  # a peer can name any number, and each would be a series
 
 
@@ -119,23 +120,21 @@ class RpcLatency:
     def around_many(self, code: int, handler: ManyHandler) -> ManyHandler:
         """The same for a handler of many requests: each takes as long as all of them."""
         clock = self.clock
+        stored = self.cell(code, ResponseCode.SUCCESS)
 
         def measured(requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
             began = clock()
             answers = handler(requests)
             took = clock() - began
-            stored = 0
+            if set(map(type, answers)) == _PREPARED:
+                stored[0 if took <= _FIRST else bisect_left(_BOUNDS, took)] += len(answers)
+                stored[_SECONDS] += took * len(answers)
+                return answers
             for request, answer in zip(requests, answers, strict=False):
-                if type(answer) is bytes:
-                    stored += 1
-                elif answer is None:
+                if answer is None:
                     self._measure_later(request, began)
                 else:
                     self._note(request, _code_of(answer), took)
-            if stored:
-                cell = self.cell(code, ResponseCode.SUCCESS)
-                cell[bisect_left(_BOUNDS, took)] += stored
-                cell[_SECONDS] += took * stored
             return answers
 
         return measured
@@ -180,9 +179,7 @@ class RpcLatency:
         return response
 
     def _measure_later(self, request: Request[Any], began: float) -> None:
-        # The child of a batch has to answer to its parent: that one is measured.
-        if request.channel is request.connection:
-            request.channel = _LateAnswer(self, request.channel, began)
+        request.observer = _LateAnswer(self, began)
 
     def late(self, request: Request[Any], response: Response, began: float) -> None:
         """Count a request that is answered after its handler returned."""
@@ -191,22 +188,16 @@ class RpcLatency:
 
 
 class _LateAnswer:
-    """The channel of a request that is answered later: notes when, and passes the answer on."""
+    """Measures a request until its answer."""
 
-    __slots__ = ("_began", "_channel", "_latency")
+    __slots__ = ("_began", "_latency")
 
-    def __init__(self, latency: RpcLatency, channel: Channel, began: float) -> None:
+    def __init__(self, latency: RpcLatency, began: float) -> None:
         self._latency = latency
-        self._channel = channel
         self._began = began
 
-    def respond(self, request: Request[Any], response: Response) -> None:
-        request.channel = self._channel
+    def answered(self, request: Request[Any], response: Response) -> None:
         self._latency.late(request, response, self._began)
-        self._channel.respond(request, response)
-
-    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
-        return self._channel.replace_answers(opaques, response)
 
 
 def _code_of(answer: Response | bytes | None) -> int:

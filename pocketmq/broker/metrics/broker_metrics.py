@@ -38,13 +38,13 @@ from pocketmq.monitoring.families import (
     Value,
 )
 from pocketmq.monitoring.pace import Pace
+from pocketmq.monitoring.rpc_family import PROTOCOL, rpc_latency
 from pocketmq.remoting.codes import version_name
-from pocketmq.remoting.rpc_latency import BOUNDS_MS, RpcLatency
+from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
 Points = list[tuple[Labels, Value]]
 
-PROTOCOL: Final = "remoting"
 _STORAGE: Final = ("storage_type", "storage_medium")
 _DISK: Final = ("local", "disk")
 _PROCESSORS: Final = (
@@ -243,27 +243,7 @@ class BrokerMetrics:
         )  # fmt: skip
 
     def _requests(self) -> Iterator[Family]:
-        yield Family(
-            "rocketmq_rpc_latency",
-            HISTOGRAM,
-            "Time from the dispatch of a request to its answer",
-            ("request_code", "response_code", "is_long_polling", "protocol_type", "result"),
-            [
-                (
-                    (
-                        each.request_code,
-                        each.response_code,
-                        _flag(each.is_long_polling),
-                        PROTOCOL,
-                        each.result,
-                    ),
-                    Distribution(each.buckets, each.seconds * 1000),
-                )
-                for each in self._latency.figures()
-            ],
-            "milliseconds",
-            BOUNDS_MS,
-        )
+        yield rpc_latency(self._latency)
         yield from self._creations.families()
         waiting = {"send": self._sends.unflushed.count}
         yield Family(

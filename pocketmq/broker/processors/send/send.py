@@ -19,7 +19,7 @@ from typing import Any, Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.message_types import SMALL
+from pocketmq.broker.message_types import SMALL, large_bucket
 from pocketmq.broker.processors.send.checks import (
     SendChecks,
     SendHeader,
@@ -35,7 +35,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX
-from pocketmq.message.properties import find
+from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -163,8 +163,11 @@ class SendProcessor:
         traffic.messages += 1
         traffic.times += 1
         traffic.size += size
-        if self._detailed and (size > SMALL or names.SHARDING_KEY in properties):
-            target.types.add(line_type(properties), size)
+        if self._detailed:
+            if SHARDING_KEY in properties:
+                target.types.add(line_type(properties), size)
+            elif size > SMALL:
+                target.types.large[large_bucket(size)] += 1
         waits = self._sync_flush and find(properties, "WAIT") != "false"
         if not waits:
             self._note_unwritten((request.channel, request.opaque))

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pocketmq.broker.message_types import SMALL
+from pocketmq.broker.message_types import SMALL, large_bucket
 from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.statistics import Statistics
@@ -138,8 +138,10 @@ class SendMany:
         planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> None:
         for (_, target, _, _), put, (_, size, _) in zip(planned, puts, stored, strict=False):
-            if size > SMALL or SHARDING_KEY in put[3]:
+            if SHARDING_KEY in put[3]:
                 target.types.add(line_type(put[3]), size)
+            elif size > SMALL:
+                target.types.large[0 if size <= 4096 else large_bucket(size)] += 1
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
