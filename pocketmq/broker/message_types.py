@@ -20,7 +20,7 @@ TRANSACTION: Final = "transaction"
 
 #: Bytes of a record, the upper borders of rocketmq_message_size.
 SIZE_BOUNDS: Final = (1024, 4096, 524_288, 1_048_576, 2_097_152, 4_194_304)
-SMALL, _LARGE = SIZE_BOUNDS[:2]
+SMALL, LARGE = SIZE_BOUNDS[:2]
 
 _DELAYS: Final = (
     names.DELAY,
@@ -87,7 +87,7 @@ class MessageTypes:
 
 def large_bucket(size: int) -> int:
     """Return the bucket of a message of more than `SMALL` bytes, where 0 is the one above that."""
-    return 0 if size <= _LARGE else bisect_left(SIZE_BOUNDS, size) - 1
+    return 0 if size <= LARGE else bisect_left(SIZE_BOUNDS, size) - 1
 
 
 def _no_large() -> list[int]:

@@ -143,6 +143,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
     from pocketmq.auth.settings import PROPERTIES as AUTH_SETTINGS
     from pocketmq.cli.many_brokers import ManyBrokers
     from pocketmq.embedded import EPHEMERAL_FILE_SIZE
+    from pocketmq.monitoring.settings import PROPERTIES as MONITORING_SETTINGS
 
     properties = _properties(options)
     root = _root(options, properties.get("storePathRootDir"))
@@ -163,10 +164,10 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
         listen_port=int(properties.get("listenPort", 10911)),
         name=properties.get("brokerName", "broker"),
         arguments=arguments,
-        security={
+        shared={
             name: value
             for name, value in properties.items()
-            if name.startswith(TLS_PREFIX) or name in AUTH_SETTINGS
+            if name.startswith(TLS_PREFIX) or name in AUTH_SETTINGS | MONITORING_SETTINGS
         },
     )
 

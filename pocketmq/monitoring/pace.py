@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 WORK: Final = 0.001  # seconds
-PAUSE: Final = 0.002
+PAUSE: Final = 0.001
 
 
 class Pace:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pocketmq.broker.message_types import SMALL, large_bucket
+from pocketmq.broker.message_types import LARGE, SMALL
 from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.statistics import Statistics
@@ -137,11 +137,17 @@ class SendMany:
     def _count_types(
         planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> None:
-        for (_, target, _, _), put, (_, size, _) in zip(planned, puts, stored, strict=False):
-            if SHARDING_KEY in put[3]:
-                target.types.add(line_type(put[3]), size)
-            elif size > SMALL:
-                target.types.large[0 if size <= 4096 else large_bucket(size)] += 1
+        # Most are normal and all of them in one bucket: that costs a tenth of a look at each.
+        sizes = [size for _, size, _ in stored]
+        if SHARDING_KEY not in "".join([put[3] for put in puts]):
+            largest = max(sizes, default=0)
+            if largest <= SMALL:
+                return
+            if min(sizes) > SMALL and largest <= LARGE and len({row[1] for row in planned}) == 1:
+                planned[0][1].types.large[0] += len(sizes)
+                return
+        for (_, target, _, _), put, size in zip(planned, puts, sizes, strict=False):
+            target.types.add(line_type(put[3]), size)
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
