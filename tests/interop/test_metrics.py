@@ -15,6 +15,7 @@ from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import MessageExt
 from tests.client.waiting import until
 from tests.interop.harness import official, ours
+from tests.interop.harness.official import Server
 from tests.interop.harness.ports import free_port
 from tests.monitoring.pages import Series, scrape
 
@@ -29,11 +30,13 @@ LEFT_OUT = ("rocketmq_pop_", "rocketmq_rocksdb_", "rocketmq_tiered_store_")
 OF_OPEN_TELEMETRY = {"target_info", "otel_scope_info"}
 
 
+#: Name server, broker, and the port of its metrics.
+Measured = tuple[Server, Server, int]
+
+
 @pytest.fixture(scope="module")
-def brokers(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, Measured]]:
-    """By make: name server, broker, and the port of its metrics."""
+def brokers(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measured]]:
+    """By make."""
     directory: Path = tmp_path_factory.mktemp("metrics")
     found = {}
     try:
