@@ -156,6 +156,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
     if options.advertise is not None:
         arguments.append(f"--set=brokerIP1={options.advertise}")
     arguments += ["--repair"] * options.repair + ["--verbose"] * options.verbose
+    arguments.append(f"--log-format={options.log_format}")
     return ManyBrokers(
         options.brokers,
         root=root,

@@ -34,8 +34,8 @@ class MeasuredCluster:
 
     @property
     def ports(self) -> list[int]:
-        found = [each.monitoring.metrics_port for each in (self.namesrv, *self.brokers)]
-        return [port for port in found if port is not None]
+        monitored = [self.namesrv.monitoring, *(broker.monitoring for broker in self.brokers)]
+        return [each.metrics_port for each in monitored if each.metrics_port is not None]
 
 
 @contextlib.asynccontextmanager

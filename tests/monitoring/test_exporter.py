@@ -172,7 +172,8 @@ class Collector:
                 return metrics_service_pb2.ExportMetricsServiceResponse()
 
         self._server = grpc.server(futures.ThreadPoolExecutor(1))
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Servicer(), self._server)
+        add: Any = metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server
+        add(Servicer(), self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
         self._server.start()
 
