@@ -48,10 +48,8 @@ def brokers(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
                 "metricsPromExporterHost": "127.0.0.1",
                 "timerWheelEnable": True,
             }
-            namesrv = make.start_name_server(directory / name)  # type: ignore[attr-defined]
-            broker = make.start_broker(  # type: ignore[attr-defined]
-                directory / name, namesrv.address, settings=settings
-            )
+            namesrv = make.start_name_server(directory / name)
+            broker = make.start_broker(directory / name, namesrv.address, settings=settings)
             found[name] = namesrv, broker, port
         yield found
     finally:
