@@ -99,7 +99,7 @@ ONLY_IN = {
     "pyarrow": ("store/scan", "archive", "tables", "spark", "cli/export.py"),
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
-    "opentelemetry": ("client/telemetry.py", "monitoring/otlp.py"),
+    "opentelemetry": ("client/client_metrics.py", "client/telemetry.py", "monitoring/otlp.py"),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
     "uvloop": ("remoting/service.py",),
