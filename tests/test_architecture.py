@@ -100,6 +100,8 @@ ONLY_IN = {
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
     "opentelemetry": ("client/client_metrics.py", "client/telemetry.py", "monitoring/otlp.py"),
+    "rocksdict": ("cli/auth.py",),
+    "yaml": ("cli/auth.py",),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
     "uvloop": ("remoting/service.py",),

@@ -46,6 +46,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "lag": "show how far a consumer group is behind",
         "reset": "move a consumer group to another place",
         "config": "show and change settings of running servers",
+        "auth": "take over users and access lists of official brokers",
     },
     "Stored files": {
         "store": "look for damage in a store, and mend it",
