@@ -39,8 +39,10 @@ class Series:
     def __init__(self, text: str) -> None:
         from prometheus_client.parser import text_string_to_metric_families
 
-        self.families = {family.name: family for family in text_string_to_metric_families(text)}
-        self.samples = [sample for family in self.families.values() for sample in family.samples]
+        read = list(text_string_to_metric_families(text))
+        self.families = {family.name: family for family in read}
+        # The official broker's samples may lack their family: then each is one of its own.
+        self.samples = [sample for family in read for sample in family.samples]
 
     def sum(self, name: str, **labels: str) -> float:
         """The sum of the samples that have these labels, among others."""
