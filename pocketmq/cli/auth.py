@@ -145,7 +145,8 @@ def _rows(directory: Path) -> dict[str, bytes]:
         return {}
     table = _open_table(directory)
     try:
-        return {bytes(key).decode(): bytes(value) for key, value in table.items()}
+        rows: Any = table.items()  # bytes in raw mode
+        return {key.decode(): value for key, value in rows}
     finally:
         table.close()
 

@@ -116,10 +116,10 @@ def test_rows_of_rocksdb_are_read() -> None:
     ]  # fmt: skip
     first, second = found.acls["alice"].custom
     assert (str(first.resource), first.actions, first.source_ips) == (
-        "Topic:TN", {Action.PUB, Action.SUB}, ("10.0.0.0/8",),
+        "Topic:TN", frozenset((Action.PUB, Action.SUB)), ("10.0.0.0/8",),
     )  # fmt: skip
     assert (str(second.resource), second.actions, second.decision) == (
-        "Group:pre*", {Action.ALL}, Decision.DENY,
+        "Group:pre*", frozenset((Action.ALL,)), Decision.DENY,
     )  # fmt: skip
     assert found.left_out == ["the access list of User:gone: there is no such user"]
 
