@@ -87,15 +87,7 @@ class BrokerMetrics:
         self._clock = clock
         self._connections = connections
         self._name_servers = name_servers
-        self._lag = ConsumerLag(
-            config,
-            store,
-            tables.topics,
-            tables.groups,
-            tables.consumers,
-            tables.offsets,
-            clock,
-        )
+        self._lag = ConsumerLag(config, store, tables, clock)
 
     async def families(self) -> list[Family]:
         """Return all metrics."""

@@ -17,10 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ConsumerGroups
-from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.broker.tables import Tables
+from pocketmq.broker.topic_config import PERM_READ
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.pace import Pace
 from pocketmq.store.errors import StoreError
@@ -48,18 +46,15 @@ class ConsumerLag:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        topics: TopicConfigs,
-        groups: SubscriptionGroups,
-        consumers: ConsumerGroups,
-        offsets: ConsumerOffsets,
+        tables: Tables,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._consumers = tables.consumers
+        self._offsets = tables.offsets
         self._clock = clock
         # Store times of the messages that groups wait at, by topic, queue id and offset. A group
         # that stands still has its message read from the disk once, not at each scrape.
