@@ -35,9 +35,11 @@ MAY_IMPORT = {
         "store",
         "table_writer",
     },
+    "proxy": {"auth", "client", "limited_log", "message", "remoting"},
     "archive": {"message", "store"},
     "tables": {"_extras", "message", "store"},
     "spark": {"_extras", "archive", "client", "message", "store", "tables"},
+    "dashboard": {"auth", "client", "limited_log", "message", "remoting"},
     "pocketmq": {
         "_extras",
         "auth",
@@ -49,10 +51,12 @@ MAY_IMPORT = {
         "monitoring",
         "namesrv",
         "client",
+        "proxy",
         "broker",
         "archive",
         "tables",
         "spark",
+        "dashboard",
     },
     "pyspark_rocketmq": {"spark"},
 }
@@ -81,6 +85,20 @@ MAY_NOT_IMPORT = {
     "auth/policies.py": {"asyncio", "socket", "time"},
     "auth/signature.py": {"asyncio", "socket", "time"},
     "auth/users.py": {"asyncio", "socket", "time"},
+    "dashboard/body_preview.py": {"asyncio", "socket", "time"},
+    "dashboard/chart.py": {"asyncio", "socket", "time"},
+    "dashboard/guard.py": {"asyncio", "socket", "time"},
+    "dashboard/views": {"aiohttp", "jinja2", "socket"},
+    "proxy/transport/grpc_codec.py": {"asyncio", "socket"},
+    "proxy/transport/http2.py": {"asyncio", "socket", "time"},
+    "proxy/port/queue_choice.py": {"asyncio", "socket", "time"},
+    "proxy/service": {"socket", "ssl"},
+    "broker/pop/assignment.py": {"asyncio", "socket", "time"},
+    "broker/pop/buffer.py": {"asyncio", "socket", "time"},
+    "broker/pop/check_point.py": {"asyncio", "socket", "time"},
+    "broker/pop/in_flight.py": {"asyncio", "socket", "time"},
+    "broker/pop/order_info.py": {"asyncio", "socket", "time"},
+    "broker/pop/revive_log.py": {"asyncio", "socket", "time"},
     "client/selector/filters.py": {"asyncio", "socket", "time"},
     "client/selector/latency.py": {"asyncio", "socket", "time"},
     "client/selector/penalty.py": {"asyncio", "socket", "time"},
@@ -100,10 +118,16 @@ ONLY_IN = {
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
     "opentelemetry": ("client/client_metrics.py", "client/telemetry.py", "monitoring/otlp.py"),
+    "prometheus_client": ("monitoring/text_format.py",),
     "rocksdict": ("cli/auth.py",),
     "yaml": ("cli/auth.py",),
+    "google": ("proxy",),
+    "h2": ("proxy/transport/http2.py",),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
+    "aiohttp": ("dashboard",),
+    "jinja2": ("dashboard/rendering.py",),
+    "markupsafe": ("dashboard/rendering.py",),
     "uvloop": ("remoting/service.py",),
 }
 
@@ -280,7 +304,7 @@ def test_importing_pocketmq_loads_nothing_heavy() -> None:
     program = (
         "import sys\n"
         "import pocketmq, pocketmq.cli\n"
-        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich', 'aiohttp', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)\n"
     )
     ended = subprocess.run(

@@ -60,6 +60,7 @@ class Broker:
         components: the parts that store, deliver and answer.
         dispatcher: the request codes that it serves.
         monitoring: its metrics and its health.
+        auth: who may do what; None where requests need no signature.
     """
 
     monitoring: Monitoring
@@ -67,6 +68,7 @@ class Broker:
     tables: Tables
     components: Components
     dispatcher: Dispatcher
+    auth: Auth | None
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class Broker:
         topics = self.tables.topics
         topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
         self.tables.keep(stack)
-        auth = await self._start_auth(stack)
+        auth = self.auth = await self._start_auth(stack)
         with contextlib.suppress(RemotingError):  # it goes on trying
             # Before there is any message that what is on the disk takes for a deleted one.
             await topics.saved()
@@ -168,6 +170,7 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
+            ask=self._registration.ask,
             auth=auth,
             measuring=monitoring.is_measuring,
         )
@@ -191,7 +194,7 @@ class Broker:
         if reservation is not None:
             reservation.close()
         stack.push_async_callback(server.stop)
-        stack.callback(holds.end_all)
+        stack.callback(self.components.end_waiting)
         await self._start_vip_server(stack, tls)
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()

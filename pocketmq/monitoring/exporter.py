@@ -10,9 +10,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from pocketmq._extras import require
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.families import Family, limited
 from pocketmq.monitoring.health import Answer, Health
+from pocketmq.monitoring.pace import paced
 from pocketmq.monitoring.settings import (
     NO_PORT,
     ExporterType,
@@ -20,7 +22,6 @@ from pocketmq.monitoring.settings import (
     exporter_type,
     pairs,
 )
-from pocketmq.monitoring.text_format import CONTENT_TYPE, chunks
 
 if TYPE_CHECKING:
     from pocketmq.monitoring.http_endpoint import HttpEndpoint, MakePage, Page
@@ -100,9 +101,11 @@ class Monitoring:
 
         Raises:
             PortInUse, CannotListen: of the addresses of the settings.
-            MissingExtra: the packages for OTLP_GRPC are not installed.
+            MissingExtra: the packages that the exporter needs are not installed.
         """
         settings = self._settings
+        if self._kind in (ExporterType.PROM, ExporterType.LOG):
+            require("metrics", f"metricsExporterType={self._kind.name}")
         if self._kind is ExporterType.PROM:
             self._listen(stack, "metricsPromExporterPort", settings.metrics_prom_exporter_port)
         if settings.health_port != NO_PORT:
@@ -162,6 +165,7 @@ class Monitoring:
 
     def _metrics(self) -> Page:
         from pocketmq.monitoring.http_endpoint import Page, on_loop, plain
+        from pocketmq.monitoring.text_format import CONTENT_TYPE, chunks
 
         if self.health.is_starting or self.collect is None:
             return plain("the server is starting\n", 503)
@@ -179,8 +183,6 @@ class Monitoring:
     # --- sent -----------------------------------------------------------------------------------
 
     def _otlp(self) -> OtlpExporter:
-        from pocketmq._extras import require
-
         require("otlp", "metricsExporterType=OTLP_GRPC")
         from pocketmq.monitoring.otlp import OtlpExporter
 
@@ -201,7 +203,9 @@ class Monitoring:
             log.warning("the collector at %s did not take the metrics", target)
 
     def _write(self, families: list[Family]) -> None:
-        for chunk in chunks(families, self._labels):
+        from pocketmq.monitoring.text_format import chunks
+
+        for chunk in paced(chunks(families, self._labels)):
             for line in chunk.decode().splitlines():
                 if not line.startswith("#"):
                     series_log.info("%s", line)

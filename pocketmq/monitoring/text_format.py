@@ -1,12 +1,11 @@
-"""Metrics as Prometheus reads them (text format 0.0.4).
+"""Metrics as Prometheus reads them (text format 0.0.4), by `prometheus_client`.
 
 Names are those of RocketMQ 5.3.3: unit and `_total` behind the name of the instrument. Its TYPE and
 HELP lines lack the unit, so that Prometheus does not know the type of such metrics; here they have
 it.
 
-`prometheus_client` is what the tests compare this with. It is not used here, because it takes 27 µs
-for a sample with eight labels and this takes 2 µs: a broker with 1,000 topics and 100 groups shows
-some 350,000 of them at each scrape.
+The library writes a registry in one go, some 25 µs for each sample. It is given a few series at a
+time instead, so that its caller can pause in between.
 """
 
 from __future__ import annotations
@@ -15,25 +14,39 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
-from pocketmq.monitoring.families import COUNTER, Distribution, Family, Labels, Value
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from pocketmq.monitoring.families import COUNTER, Distribution, Family
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_SAMPLES: Final = 256  # points of a chunk
+_SERIES: Final = 32  # of a chunk: about a millisecond
+_HEAD_LINES: Final = 2  # HELP and TYPE
 
-_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+class _One(Collector):
+    """A registry of one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        yield self._metric
 
 
 def chunks(families: Iterable[Family], common: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the text, some hundred samples at a time. `common`: labels of all series."""
-    shared = _block(common.keys(), common.values())
+    """Yield the text, a few series at a time. `common`: labels of all series."""
     for family in families:
-        name = exported_name(family)
-        yield _head(family, name).encode()
-        points = family.points
-        write = _histogram if family.bounds else _plain
-        for first in range(0, len(points), _SAMPLES):
-            some = points[first : first + _SAMPLES]
-            yield "".join(write(family, name, shared, some)).encode()
+        name = exported_name(family).removesuffix("_total")
+        for first in range(0, max(len(family.points), 1), _SERIES):
+            metric = Metric(name, family.help, family.kind)
+            some = family._replace(points=family.points[first : first + _SERIES])
+            metric.samples = list(_samples(some, name, common))
+            text = generate_latest(_One(metric))
+            # The head is written once.
+            yield text if first == 0 else text.split(b"\n", _HEAD_LINES)[_HEAD_LINES]
 
 
 def exported_name(family: Family) -> str:
@@ -43,41 +56,15 @@ def exported_name(family: Family) -> str:
     return f"{family.name.removesuffix(total) if total else family.name}{unit}{total}"
 
 
-def _head(family: Family, name: str) -> str:
-    text = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {text}\n# TYPE {name} {family.kind}\n"
-
-
-def _plain(
-    family: Family, name: str, shared: str, points: Iterable[tuple[Labels, Value]]
-) -> Iterator[str]:
-    for values, value in points:
-        own = _block(family.labels, values)
-        both = f"{shared},{own}" if shared and own else shared or own
-        yield f"{name}{{{both}}} {value}\n" if both else f"{name} {value}\n"
-
-
-def _histogram(
-    family: Family, name: str, shared: str, points: Iterable[tuple[Labels, Value]]
-) -> Iterator[str]:
+def _samples(family: Family, name: str, common: Mapping[str, str]) -> Iterator[Sample]:
     borders = [f"{float(bound)}" for bound in family.bounds] + ["+Inf"]
-    for values, value in points:
-        assert isinstance(value, Distribution)
-        labels = _block(family.labels, values)
-        both = ",".join(filter(None, (shared, labels)))
-        before = f"{both}," if both else ""
-        block = f"{{{both}}}" if both else ""
-        for border, count in zip(borders, accumulate(value.buckets), strict=True):
-            yield f'{name}_bucket{{{before}le="{border}"}} {count}\n'
-        yield f"{name}_count{block} {value.observations}\n{name}_sum{block} {value.total}\n"
-
-
-def _block(names: Iterable[str], values: Iterable[str]) -> str:
-    return ",".join([f'{n}="{_escaped(v)}"' for n, v in zip(names, values, strict=True)])
-
-
-def _escaped(value: str) -> str:
-    # Nearly nothing has to be: names of topics and groups have no such characters.
-    if '"' in value or "\\" in value or "\n" in value:
-        return value.translate(_ESCAPES)
-    return value
+    plain = exported_name(family)
+    for values, value in family.points:
+        labels = {**common, **dict(zip(family.labels, values, strict=True))}
+        if isinstance(value, Distribution):
+            for border, count in zip(borders, accumulate(value.buckets), strict=True):
+                yield Sample(f"{name}_bucket", {**labels, "le": border}, count)
+            yield Sample(f"{name}_count", labels, value.observations)
+            yield Sample(f"{name}_sum", labels, value.total)
+        else:
+            yield Sample(plain, labels, value)

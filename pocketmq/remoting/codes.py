@@ -9,18 +9,20 @@ from enum import IntEnum
 VERSION = 479
 """The ordinal of release 5.3.3: what a compatible peer reports as its version."""
 
-_FIRST_REGULAR = 212  # V4_0_0_SNAPSHOT; every release has one number for its snapshot before it
-_FIRST_UNKNOWN = 612
+_FIRST = 212
+_LAST = 611
 
 
-def version_name(ordinal: int) -> str:
-    """Return the name of a release as RocketMQ spells it, such as `V5_3_3`; `unknown` for releases
-    before 4.0 and numbers that have none."""
-    if not _FIRST_REGULAR <= ordinal < _FIRST_UNKNOWN:
-        return "unknown"
-    release, is_release = divmod(ordinal - _FIRST_REGULAR, 2)
-    digits = f"{400 + release}"
-    return "V" + "_".join(digits) + ("" if is_release else "_SNAPSHOT")
+def release_of(version: int) -> str:
+    """Return the release with this ordinal, as 5.3.3; ordinals are regular from 4.0.0 to 5.9.9.
+
+    Reference: MQVersion, where each release comes behind its snapshot.
+    """
+    if not _FIRST <= version <= _LAST:
+        return "before 4.0.0" if version < _FIRST else "after 5.9.9"
+    number, is_release = divmod(version - _FIRST, 2)
+    name = f"{4 + number // 100}.{number // 10 % 10}.{number % 10}"
+    return name if is_release else f"{name}-SNAPSHOT"
 
 
 class Code(IntEnum):

@@ -69,7 +69,7 @@ def named_in(expression: str) -> set[str]:
 @pytest.fixture
 async def exported(tmp_path: Path) -> set[str]:
     """The names of all samples that servers can show, also those that have no series yet."""
-    pytest.importorskip("prometheus_client", reason="pip install prometheus-client")
+    pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
     names = set()
     async with measured_cluster(tmp_path) as cluster:
         for port in cluster.ports:

@@ -1,4 +1,4 @@
-"""Metrics as values, and the text that Prometheus gets: judged by prometheus_client."""
+"""Metrics as values, and the text that Prometheus gets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import parser
 
 from pocketmq.monitoring.families import (
     COUNTER,
@@ -20,8 +21,6 @@ from pocketmq.monitoring.families import (
     limited,
 )
 from pocketmq.monitoring.text_format import chunks, exported_name
-
-parser = pytest.importorskip("prometheus_client.parser", reason="pip install prometheus-client")
 
 BOUNDS = (1, 10, 100)
 

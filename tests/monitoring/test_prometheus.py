@@ -36,7 +36,7 @@ WITHOUT_SERIES = {
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[MeasuredCluster]:
-    pytest.importorskip("prometheus_client", reason="pip install prometheus-client")
+    pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
     async with measured_cluster(tmp_path) as made, loaded(made):
         yield made
 

@@ -76,7 +76,7 @@ async def rolling(tmp_path: Path) -> AsyncIterator[Rolling]:
 
 
 async def test_nothing_is_lost_and_health_tells_when_to_go_on(rolling: Rolling) -> None:
-    pytest.importorskip("prometheus_client", reason="pip install prometheus-client")
+    pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
     ports = {name: (free_port(), free_port()) for name in ("a", "b")}
     async with contextlib.AsyncExitStack() as stack:
         namesrv = await rolling.start_name_server(stack)

@@ -8,6 +8,7 @@ DefaultStoreMetricsManager, RemotingMetricsManager.
 
 from __future__ import annotations
 
+import re
 import shutil
 from bisect import bisect_right
 from collections import Counter
@@ -39,9 +40,11 @@ from pocketmq.monitoring.families import (
 )
 from pocketmq.monitoring.pace import Pace
 from pocketmq.monitoring.rpc_family import PROTOCOL, rpc_latency
-from pocketmq.remoting.codes import version_name
+from pocketmq.remoting.codes import release_of
 from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
+
+_SEPARATORS: Final = re.compile(r"[.-]")
 
 Points = list[tuple[Labels, Value]]
 
@@ -413,7 +416,11 @@ def _is_retry(topic: str) -> str:
 
 
 def _client_labels(client: ClientInfo) -> tuple[str, str]:
-    return client.language.lower(), version_name(client.version).lower()
+    version = release_of(client.version)
+    known = version[0].isdigit()
+    return client.language.lower(), "v" + _SEPARATORS.sub(
+        "_", version.lower()
+    ) if known else "unknown"
 
 
 def _gauge(name: str, text: str, value: float, unit: str = "") -> Family:
