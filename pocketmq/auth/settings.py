@@ -17,6 +17,8 @@ from pocketmq.remoting.properties_file import Check, ConfigError, ConfigErrors
 
 SECRET: Final = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 HIDDEN: Final = "******"
+#: Settings of other parts that may hold a password, too.
+_ALSO_SECRET: Final = frozenset({"metricsGrpcExporterHeader"})
 
 
 class AuthSettings(Protocol):
@@ -51,7 +53,8 @@ class _Credentials(msgspec.Struct, rename="camel"):
 
 def hidden(properties: Mapping[str, str]) -> dict[str, str]:
     """Return settings as answers may show them."""
-    return {key: HIDDEN if key in SECRET and text else text for key, text in properties.items()}
+    secret = SECRET | _ALSO_SECRET
+    return {key: HIDDEN if key in secret and text else text for key, text in properties.items()}
 
 
 def init_user(text: str) -> User | None:

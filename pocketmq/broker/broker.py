@@ -22,6 +22,7 @@ from pocketmq.broker.consumer_groups import ConsumerGroup
 from pocketmq.broker.registration import BrokerIdentity, Registration
 from pocketmq.broker.tables import Tables
 from pocketmq.message.identity import pack_host
+from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
@@ -58,9 +59,11 @@ class Broker:
         tables: topics, groups, offsets and clients.
         components: the parts that store, deliver and answer.
         dispatcher: the request codes that it serves.
+        monitoring: its metrics and its health.
         auth: who may do what; None where requests need no signature.
     """
 
+    monitoring: Monitoring
     store: MessageStore
     tables: Tables
     components: Components
@@ -107,6 +110,8 @@ class Broker:
         """
         stack, self._stack = self._stack, None
         if stack is not None:
+            self.monitoring.collect = None
+            self.monitoring.health.stopping()
             await stack.aclose()
 
     async def __aenter__(self) -> Broker:
@@ -118,6 +123,17 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config, clock = self.config, self._clock
+        # First, and so the last to go: probes are answered while the store recovers.
+        monitoring = self.monitoring = Monitoring(
+            config,
+            labels={
+                "cluster": config.broker_cluster_name,
+                "node_type": "broker",
+                "node_id": config.broker_name,
+            },
+            scope="broker-meter",
+        )
+        monitoring.start(stack)
         tls = server_tls(self._tls)
         links = client_context(self._tls)
         if not config.authentication_enabled:
@@ -156,6 +172,7 @@ class Broker:
             announced=self._announced,
             ask=self._registration.ask,
             auth=auth,
+            measuring=monitoring.is_measuring,
         )
         self.dispatcher = self.components.dispatcher()
         store.start()
@@ -184,6 +201,18 @@ class Broker:
         every(stack, 1.0, self.tables.statistics.tick)
         every(stack, 1.0, self.components.put_times.tick)
         every(stack, self._housekeeping_seconds, self.tables.expire)
+        registration = self._registration
+        monitoring.collect = self.components.metrics(
+            connections=lambda: len(server.connections),
+            name_servers=lambda: registration.registered,
+        ).families
+        monitoring.health.started(store=lambda: store.refusal, namesrv=self._unregistered)
+
+    def _unregistered(self) -> str:
+        """Say that no client can find the broker, if it is so."""
+        if self._registration.registered or not self.config.name_servers:
+            return ""
+        return f"registered at none of {self.config.namesrv_addr}"
 
     async def _start_auth(self, stack: contextlib.AsyncExitStack) -> Auth | None:
         """Read the users; None where requests need no signature."""

@@ -18,6 +18,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
+from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
+from pocketmq.broker.metrics.creation_times import CreationTimes
 from pocketmq.broker.pop.consumption import PopConsumption
 from pocketmq.broker.pop.long_polling import PopLongPolling
 from pocketmq.broker.pop.order_locks import OrderLocks
@@ -56,6 +58,7 @@ from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
 
@@ -72,7 +75,8 @@ class Components:
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
     `announced()` waits (bounded) until the name servers know of the latest changes; `ask` asks
-    them; `auth` says who may do what, None lets everybody do everything.
+    them; `auth` says who may do what, None lets everybody do everything. With `measuring`, each
+    request is timed.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Components:
         announced: Callable[[], Awaitable[None]],
         ask: AskNameServers = ask_nobody,
         auth: Auth | None = None,
+        measuring: bool = False,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -98,6 +103,9 @@ class Components:
         self._announced = announced
         self._ask = ask
         self._auth = auth
+        self._creations = CreationTimes(tables.topics.is_system)
+        self._latency = RpcLatency(listeners=self._creations.listeners)
+        self._measuring = measuring
         self._live = LiveConfig(config, on_settings, clock)
         put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
         self.transactions = Transactions(
@@ -109,6 +117,7 @@ class Components:
             tables.offsets,
             store_host,
             clock,
+            tables.statistics.transactions,
         )
         self._delayed = DelayedDelivery(
             config, store, put_hooks, tables.statistics, tables.directory, clock, call_later
@@ -345,7 +354,27 @@ class Components:
         audit(dispatcher)
         if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
+        if self._measuring:
+            dispatcher.measure(self._latency)
         return dispatcher
+
+    def metrics(
+        self, *, connections: Callable[[], int], name_servers: Callable[[], int]
+    ) -> BrokerMetrics:
+        """Return what the broker shows of itself; see there for the arguments."""
+        return BrokerMetrics(
+            self._config,
+            self._store,
+            self._tables,
+            self.sends,
+            self.pulls,
+            self._delayed,
+            self._latency,
+            self._creations,
+            self._clock,
+            connections=connections,
+            name_servers=name_servers,
+        )
 
     def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.

@@ -17,6 +17,8 @@ from msgspec import Meta, field
 from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
 from pocketmq.auth.settings import check_together
 from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
+from pocketmq.monitoring.settings import NO_PORT, check_target
 from pocketmq.remoting.official_config_keys import BROKER_KEYS
 from pocketmq.remoting.properties_file import (
     Check,
@@ -57,6 +59,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     - `max_large_transfer_count`, `max_large_transfer_bytes`: the limits of one answer to pocketmq's
       own consumers, in place of the four `max_transfer` settings. 256 messages in one answer cost
       half the CPU time of 32;
+    - `health_port`: see `pocketmq.monitoring.settings`, as for all settings of metrics;
     - `rebalance_lock_max_live_time`: a system property of the official broker
       (rocketmq.broker.rebalance.lockMaxLiveTime).
     """
@@ -185,6 +188,20 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     authentication_whitelist: str = ""
     authorization_whitelist: str = ""
 
+    # Metrics and health (pocketmq.monitoring)
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_port: Port = 5557
+    metrics_prom_exporter_host: str = ""
+    metrics_grpc_exporter_target: str = ""
+    metrics_grpc_exporter_header: str = ""
+    metric_grpc_exporter_time_out_in_mills: Millis = 3_000
+    metric_grpc_exporter_interval_in_mills: Millis = 60_000
+    metric_logging_exporter_interval_in_mills: Millis = 10_000
+    metrics_label: str = ""
+    metrics_in_delta: bool = False
+    metrics_otel_cardinality_limit: Annotated[int, Meta(ge=2)] = 50_000
+    health_port: Annotated[int, Meta(ge=-1, le=65535)] = NO_PORT
+
     def __repr__(self) -> str:
         # Some of the settings are passwords.
         return f"BrokerConfig({self.broker_name!r}, {self.store_path_root_dir!r})"
@@ -272,6 +289,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "brokerRole": _check_role,
     "namesrvAddr": _check_name_servers,
     **AUTH_CHECKS,
+    **MONITORING_CHECKS,
 }
 
 
@@ -298,4 +316,5 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
             raise ConfigErrors([error], warnings)
         config.namesrv_addr = address
     check_together(config, warnings)
+    check_target(config, warnings)
     return config, warnings

@@ -196,6 +196,17 @@ class ConsumerOffsets(OffsetFile):
         split = [tuple(key.split(SEPARATOR)) for key in self.table]
         return [(components[0], components[1]) for components in split if len(components) == 2]
 
+    def progress(self) -> list[tuple[str, str, Mapping[int, int], Mapping[int, int]]]:
+        """Return topic, group, stored offsets and pulled offsets of every pair; the last two by
+        queue id, and live.
+        """
+        return [
+            (topic, group, queues, self._pulled.get(key, {}))
+            for key, queues in self.table.items()
+            for topic, _, group in (key.partition(SEPARATOR),)
+            if SEPARATOR not in group
+        ]
+
     def _forget(self, concerned: Callable[[str, str], bool]) -> None:
         for table in (self.table, self._pulled, self._resets):
             for key in list(table):

@@ -96,6 +96,11 @@ class Registration:
             async with asyncio.timeout(self._config.register_broker_timeout_mills / 1000):
                 await self.settled()
 
+    @property
+    def registered(self) -> int:
+        """At how many name servers the broker is registered."""
+        return sum(link.registered for link in self._links)
+
     def topics_changed(self, names: Iterable[str]) -> None:
         """Tell all name servers about these topics soon; returns at once."""
         changed = list(names)

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+
+from pocketmq.broker.delayed.timer_counts import TimerCounts
+from pocketmq.broker.message_types import MessageTypes, message_type
+from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 
 MINUTE: Final = "minute"
 HOUR: Final = "hour"
@@ -99,9 +103,20 @@ class _PerSecond:
 
 
 class Statistics:
-    """All counters of one broker. `clock` gives milliseconds since the epoch."""
+    """All counters of one broker. `clock` gives milliseconds since the epoch.
 
-    def __init__(self, cluster: str, clock: Callable[[], int]) -> None:
+    Attributes:
+        detailed: messages are also counted by type and size (`types_of`), as metrics need it.
+        dead_letters: messages that went to the dead letters, by topic and group.
+        timers, transactions: what became of timed messages and of transactions.
+    """
+
+    def __init__(self, cluster: str, clock: Callable[[], int], *, detailed: bool = False) -> None:
+        self.detailed = detailed
+        self._types: dict[str, MessageTypes] = {}
+        self.dead_letters: dict[tuple[str, str], int] = {}
+        self.timers = TimerCounts()
+        self.transactions = TransactionCounts()
         self._cluster = cluster
         self._clock = clock
         self.topic_put: dict[str, Traffic] = {}
@@ -141,10 +156,24 @@ class Statistics:
             traffic = self.topic_put[topic] = self._new()
         return traffic
 
-    def count_put(self, topic: str, size: int) -> None:
+    def types_of(self, topic: str) -> MessageTypes:
+        """Return the counts by type of `topic`, if these are `detailed`."""
+        types = self._types.get(topic)
+        if types is None:
+            types = self._types[topic] = MessageTypes()
+        return types
+
+    def count_put(self, topic: str, size: int, properties: Mapping[str, str]) -> None:
         """Count one message of `size` bytes that was stored in `topic`; not for hot paths."""
         for traffic in (self.put_of(topic), self.put):
             traffic.add(1, 1, size)
+        if self.detailed:
+            self.types_of(topic).add(message_type(properties), size)
+
+    def count_dead_letter(self, topic: str, group: str) -> None:
+        """Count one message of `topic` that `group` gave up."""
+        key = topic, group
+        self.dead_letters[key] = self.dead_letters.get(key, 0) + 1
 
     def get_of(self, topic: str, group: str) -> Traffic:
         """Return the counter of what `group` pulled from `topic`."""
@@ -165,15 +194,22 @@ class Statistics:
     def forget_topic(self, topic: str) -> None:
         """Remove the counters of a deleted topic."""
         self.topic_put.pop(topic, None)
+        self._types.pop(topic, None)
+        self.timers.forget_topic(topic)
+        self.transactions.forget_topic(topic)
+        for key in [key for key in self.dead_letters if key[0] == topic]:
+            del self.dead_letters[key]
         for table in (self.group_get, self.group_send_back):
-            for key in [key for key in table if key.partition("@")[0] == topic]:
-                del table[key]
+            for name in [name for name in table if name.partition("@")[0] == topic]:
+                del table[name]
 
     def forget_group(self, group: str) -> None:
         """Remove the counters of a deleted group."""
+        for key in [key for key in self.dead_letters if key[1] == group]:
+            del self.dead_letters[key]
         for table in (self.group_get, self.group_send_back):
-            for key in [key for key in table if key.partition("@")[2] == group]:
-                del table[key]
+            for name in [name for name in table if name.partition("@")[2] == group]:
+                del table[name]
 
     def item(self, name: str, key: str, window: str) -> Rates | None:
         """Return the figures behind VIEW_BROKER_STATS_DATA; None for an unknown name or key."""

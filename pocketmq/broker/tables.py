@@ -23,6 +23,7 @@ from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
+from pocketmq.monitoring.settings import ExporterType, exporter_type
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,8 @@ class Tables:
         self._config = config
         self._log = LimitedLog(log)
         directory = self.directory = Path(config.root / "config")
-        self.statistics = Statistics(config.broker_cluster_name, clock)
+        measuring = exporter_type(config.metrics_exporter_type) is not ExporterType.DISABLE
+        self.statistics = Statistics(config.broker_cluster_name, clock, detailed=measuring)
         self.groups = SubscriptionGroups(config, directory / "subscriptionGroup.json", clock)
         self.offsets = ConsumerOffsets(
             directory / "consumerOffset.json", clock, config.consumer_offset_update_version_step

@@ -49,6 +49,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "lag": "show how far a consumer group is behind",
         "reset": "move a consumer group to another place",
         "config": "show and change settings of running servers",
+        "auth": "take over users and access lists of official brokers",
         "dashboard": "serve a web page about a cluster",
     },
     "Stored files": {
@@ -98,10 +99,7 @@ def _run(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         # argparse ends --help and --version with 0 and a usage error with 2, having said why.
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    _configure_log(verbose=options.verbose, as_json=options.log_format == "json")
     command = options.command
     if command in EXTRAS:
         try:
@@ -110,6 +108,19 @@ def _run(arguments: Sequence[str]) -> int:
             print(f"error: {error}", file=sys.stderr)
             return ExitCode.UNAVAILABLE
     return int(options.run(options))
+
+
+def _configure_log(*, verbose: bool, as_json: bool) -> None:
+    """Write log lines to stderr."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    if as_json:
+        from pocketmq.cli.json_log import JsonFormatter
+
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
 
 
 def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
@@ -135,6 +146,12 @@ def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
         for leaf in leaves(added):
             leaf.add_argument(
                 "-v", "--verbose", action="store_true", help="log what happens to stderr"
+            )
+            leaf.add_argument(
+                "--log-format",
+                choices=("text", "json"),
+                default="text",
+                help="how lines of the log are written (default text); json: one object a line",
             )
     return parser
 

@@ -54,6 +54,9 @@ class BrokerProcess:
         on_listening: called with each line that says that the broker listens.
         restarts: when it is started again.
         stop_seconds: how long `stop` waits before it kills the process.
+
+    Attributes:
+        is_listening: its broker has said that it listens, and has not ended since.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class BrokerProcess:
         self._restarts = restarts
         self._stop_seconds = stop_seconds
         self._sleep = sleep
+        self.is_listening = False
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -92,6 +96,7 @@ class BrokerProcess:
         line = await process.stdout.readline()
         if not line:
             raise BrokerFailed(self.name, await process.wait())
+        self.is_listening = True
         self._on_listening(f"{line.decode(errors='replace').rstrip()}, process {process.pid}")
 
     async def supervise(self) -> None:
@@ -119,6 +124,7 @@ class BrokerProcess:
         """Wait for the end; returns whether it had been healthy, and its exit code."""
         began = asyncio.get_running_loop().time()
         code = await process.wait()
+        self.is_listening = False
         return asyncio.get_running_loop().time() - began >= self._restarts.healthy, code
 
     def _report(self, code: int, failures: int, pause: float) -> None:

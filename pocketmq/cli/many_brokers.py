@@ -50,8 +50,9 @@ class ManyBrokers:
         listen_port: port of the first broker; the others follow in steps of ten. 0: free ones.
         name: the brokers are called `NAME-0`, `NAME-1`, ...
         arguments: of `pocketmq broker`, for all of them.
-        security: settings of TLS and authentication, by their official names, among `arguments`:
-            the name server has them too.
+        shared: settings of TLS, authentication, metrics and health, by their official names, among
+            `arguments`: the name server has them too. The ports of metrics and health are its own;
+            those of the brokers follow.
         dashboard: what runs beside them.
 
     Raises ConfigError for a port, or for settings with which the brokers could not register.
@@ -67,7 +68,7 @@ class ManyBrokers:
         listen_port: int,
         name: str,
         arguments: list[str],
-        security: Mapping[str, str],
+        shared: Mapping[str, str],
         dashboard: RunningDashboard,
         restarts: Restarts = Restarts(),  # noqa: B008 - immutable
     ) -> None:
@@ -82,15 +83,15 @@ class ManyBrokers:
         self._listen_port = listen_port
         self._name = name
         self._arguments = arguments
-        self._security = security
+        self._shared = shared
         self._dashboard = dashboard
-        self._tls = load_tls_config(format_properties(security))[0]
+        self._tls = load_tls_config(format_properties(shared))[0]
         self._restarts = restarts
         self._check_links()
 
     def _check_links(self) -> None:
         key, text = _INNER, ""
-        if self._namesrv_config(Path()).authentication_enabled and not self._security.get(key):
+        if self._namesrv_config(Path()).authentication_enabled and not self._shared.get(key):
             text = f"--brokers with authenticationEnabled needs {key}: brokers sign with it"
         elif self._tls.mode is TlsMode.ENFORCING and not self._tls.enable:
             key = "tls.enable"
@@ -108,11 +109,16 @@ class ManyBrokers:
             root = self._root
             if root is None:
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-")))
-            name_server = NameServer(self._namesrv_config(root), tls=self._tls)
+            brokers: list[BrokerProcess] = []
+            name_server = NameServer(
+                self._namesrv_config(root),
+                tls=self._tls,
+                conditions={"brokers": lambda: _missing(brokers)},
+            )
             await stack.enter_async_context(name_server)
             host = "127.0.0.1" if self._bind in WILDCARDS else self._bind
             namesrv = f"{host}:{name_server.port}"
-            brokers = [
+            brokers += [
                 BrokerProcess(
                     f"{self._name}-{number}",
                     self._broker_arguments(number, root, namesrv, stack),
@@ -130,7 +136,7 @@ class ManyBrokers:
                 self._dashboard(
                     namesrv,
                     tls=loopback_context(self._tls),
-                    inner_credentials=self._security.get(_INNER, ""),
+                    inner_credentials=self._shared.get(_INNER, ""),
                 )
             )
             kept = "temporary store" if self._root is None else "store"
@@ -141,7 +147,7 @@ class ManyBrokers:
             await self._supervise(brokers, stop)
 
     def _namesrv_config(self, root: Path) -> NamesrvConfig:
-        config, _ = load_namesrv_config(format_properties(self._security))
+        config, _ = load_namesrv_config(format_properties(self._shared))
         directory = root / "namesrv"
         config.bind_address = self._bind
         config.listen_port = self._namesrv_port
@@ -165,7 +171,20 @@ class ManyBrokers:
             "--bind": self._bind,
             "--set": f"brokerName={self._name}-{number}",
         }
-        return [*self._arguments, *(f"{option}={value}" for option, value in own.items())]
+        return [
+            *self._arguments,
+            *(f"{option}={value}" for option, value in own.items()),
+            *(f"--set={key}={port}" for key, port in self._monitoring_ports(number).items()),
+        ]
+
+    def _monitoring_ports(self, number: int) -> dict[str, int]:
+        """The ports of one broker's metrics and health, as far as they are set."""
+        config = self._namesrv_config(Path())
+        first = {
+            "metricsPromExporterPort": config.metrics_prom_exporter_port,
+            "healthPort": config.health_port,
+        }
+        return {key: port + 1 + number for key, port in first.items() if port > 0}
 
     async def _start(self, brokers: list[BrokerProcess]) -> None:
         starting = [asyncio.ensure_future(broker.start()) for broker in brokers]
@@ -186,6 +205,12 @@ class ManyBrokers:
 
     async def _stop(self, brokers: list[BrokerProcess]) -> None:
         await asyncio.gather(*(broker.stop() for broker in brokers))
+
+
+def _missing(brokers: list[BrokerProcess]) -> str:
+    """Which brokers do not listen."""
+    missing = [broker.name for broker in brokers if not broker.is_listening]
+    return f"{', '.join(missing)}: not listening" if missing else ""
 
 
 async def _done_before(stop: asyncio.Event, task: asyncio.Future[None]) -> bool:

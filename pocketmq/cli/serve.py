@@ -177,6 +177,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
     from pocketmq.auth.settings import PROPERTIES as AUTH_SETTINGS
     from pocketmq.cli.many_brokers import ManyBrokers
     from pocketmq.embedded import EPHEMERAL_FILE_SIZE
+    from pocketmq.monitoring.settings import PROPERTIES as MONITORING_SETTINGS
 
     check_dashboard_options(options)
     properties = _properties(options)
@@ -190,6 +191,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
     if options.advertise is not None:
         arguments.append(f"--set=brokerIP1={options.advertise}")
     arguments += ["--repair"] * options.repair + ["--verbose"] * options.verbose
+    arguments.append(f"--log-format={options.log_format}")
     return ManyBrokers(
         options.brokers,
         root=root,
@@ -199,10 +201,10 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
         name=properties.get("brokerName", "broker"),
         arguments=arguments,
         dashboard=partial(running_dashboard, options),
-        security={
+        shared={
             name: value
             for name, value in properties.items()
-            if name.startswith(TLS_PREFIX) or name in AUTH_SETTINGS
+            if name.startswith(TLS_PREFIX) or name in AUTH_SETTINGS | MONITORING_SETTINGS
         },
     )
 

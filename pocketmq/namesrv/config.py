@@ -9,6 +9,8 @@ from msgspec import Meta, field
 
 from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
 from pocketmq.auth.settings import check_together
+from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
+from pocketmq.monitoring.settings import NO_PORT, check_target
 from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS
 from pocketmq.remoting.properties_file import Settings, load_config
 from pocketmq.remoting.tls_config import without_tls
@@ -47,6 +49,8 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
         auth_file_path: file of users and access lists.
         authentication_enabled and the following: see `pocketmq.auth.settings.AuthSettings`; none
             of them changes while the name server runs.
+        metrics_exporter_type and the following: see `pocketmq.monitoring.settings`; likewise.
+            RocketMQ has them for brokers only.
     """
 
     bind_address: str = "127.0.0.1"
@@ -73,6 +77,18 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
     inner_client_authentication_credentials: str = ""
     authentication_whitelist: str = ""
     authorization_whitelist: str = ""
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_port: Port = 5557
+    metrics_prom_exporter_host: str = ""
+    metrics_grpc_exporter_target: str = ""
+    metrics_grpc_exporter_header: str = ""
+    metric_grpc_exporter_time_out_in_mills: Positive = 3_000
+    metric_grpc_exporter_interval_in_mills: Positive = 60_000
+    metric_logging_exporter_interval_in_mills: Positive = 10_000
+    metrics_label: str = ""
+    metrics_in_delta: bool = False
+    metrics_otel_cardinality_limit: Annotated[int, Meta(ge=2)] = 50_000
+    health_port: Annotated[int, Meta(ge=-1, le=65_535)] = NO_PORT
 
     def __repr__(self) -> str:
         # Some of the settings are passwords.
@@ -92,7 +108,8 @@ def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[s
         NamesrvConfig,
         *map(without_tls, sources),
         known=NAMESRV_KEYS | AUTH_CONFIG,
-        checks=AUTH_CHECKS,
+        checks={**AUTH_CHECKS, **MONITORING_CHECKS},
     )
     check_together(config, warnings)
+    check_target(config, warnings)
     return config, warnings

@@ -1,17 +1,23 @@
 """The name server: it wires the tables, the processors and the listening socket together."""
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
+from pocketmq._extras import MissingExtra
 from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
+from pocketmq.monitoring.exporter import Monitoring
+from pocketmq.monitoring.health import Condition
+from pocketmq.monitoring.settings import ExporterType, exporter_type
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import KVConfig
+from pocketmq.namesrv.metrics import NamesrvMetrics
 from pocketmq.namesrv.processors.broker import BrokerProcessor
 from pocketmq.namesrv.processors.config import ConfigProcessor
 from pocketmq.namesrv.processors.kv_config import KVConfigProcessor
@@ -21,6 +27,7 @@ from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.exposure import warn_if_exposed
+from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.remoting.server import CannotListen, RemotingServer, ServerConnection
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import server_tls
@@ -64,11 +71,15 @@ class NameServer:
         call_later: waits for the next round of periodic work.
         auth: one that its owner starts and stops, shared with a broker of this process; without it
             the name server makes its own where that is configured.
+        conditions: of being ready, besides that it listens; by name.
 
     Attributes:
         routes, kv_config: its tables.
         dispatcher: the request codes that it serves.
+        monitoring: its metrics and its health, after `start`.
     """
+
+    monitoring: Monitoring
 
     def __init__(
         self,
@@ -78,8 +89,10 @@ class NameServer:
         clock: Callable[[], int] = monotonic_ms,
         call_later: CallLater = call_later,
         auth: Auth | None = None,
+        conditions: Mapping[str, Condition] | None = None,
     ) -> None:
         self.config = config or NamesrvConfig()
+        self._conditions = conditions or {}
         self.routes = RouteTable(self.config, clock=clock)
         self.kv_config = KVConfig(TextFile(Path(self.config.kv_config_path)))
         self._own_auth: Auth | None = None
@@ -98,6 +111,9 @@ class NameServer:
         audit(self.dispatcher)
         if auth is not None:
             auth.protect(self.dispatcher)
+        latency = RpcLatency()
+        if exporter_type(self.config.metrics_exporter_type) is not ExporterType.DISABLE:
+            self.dispatcher.measure(latency)
         self._server = RemotingServer(
             self.dispatcher,
             tls=server_tls(tls or TlsConfig()),
@@ -108,6 +124,8 @@ class NameServer:
             name="name server",
         )
         self._server.on_connection_lost.append(self._connection_lost)
+        self._metrics = NamesrvMetrics(self.routes, latency, lambda: len(self._server.connections))
+        self._monitored: contextlib.AsyncExitStack | None = None
         self._later = call_later
         self._timers: dict[str, Timer] = {}
 
@@ -143,21 +161,40 @@ class NameServer:
             await self._own_auth.start()
         try:
             await self._server.start()
-        except CannotListen:
+            await self._start_monitoring()
+        except (CannotListen, MissingExtra):
             await self.stop()
             raise
         self._scan_not_active_brokers()
         self._call_later("kv", 60.0, self._log_kv_config)
         log.info("name server listens on %s", self.address)
 
+    async def _start_monitoring(self) -> None:
+        monitoring = self.monitoring = Monitoring(
+            self.config,
+            labels={"node_type": "namesrv", "node_id": self.address},
+            scope="namesrv-meter",
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            monitoring.start(stack)
+            self._monitored = stack.pop_all()
+        monitoring.collect = self._metrics.families
+        monitoring.health.started(**self._conditions)
+
     async def stop(self) -> None:
         """Stop listening and close every connection. Idempotent."""
+        monitored, self._monitored = self._monitored, None
+        if monitored is not None:
+            self.monitoring.collect = None
+            self.monitoring.health.stopping()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         await self._server.stop()
         if self._own_auth is not None:
             await self._own_auth.stop()
+        if monitored is not None:
+            await monitored.aclose()
 
     def _call_later(self, name: str, delay: float, callback: Callable[[], None]) -> None:
         self._timers[name] = self._later(delay, callback)

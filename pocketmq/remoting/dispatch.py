@@ -9,7 +9,7 @@ hottest ones may return the whole answer frame, as bytes.
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
@@ -31,6 +31,19 @@ is to be dispatched alone. If it raises, none of them was executed."""
 
 Check = Callable[[Request[Any]], Response | None]
 """Asked before a request is executed; returns the refusal. May raise what a handler may."""
+
+
+class Meter(Protocol):
+    """Measures requests; `pocketmq.remoting.rpc_latency.RpcLatency` is the one."""
+
+    def around(self, code: int, handler: Handler, /) -> Handler:
+        """Return a handler of `code` that does the same and is measured."""
+
+    def around_many(self, code: int, handler: ManyHandler, /) -> ManyHandler:
+        """The same for a handler of many requests."""
+
+    def unknown(self, request: Request[Any], answer: int, /) -> None:
+        """Count a request of a code without a handler, and the code of its answer."""
 
 
 class Route(NamedTuple):
@@ -76,6 +89,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._many: dict[int, ManyHandler] = {}
         self._check: Check | None = None
+        self._meter: Meter | None = None
         self.many: Mapping[int, ManyHandler] = MappingProxyType(self._many)
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
@@ -121,6 +135,25 @@ class Dispatcher:
         for route in list(self._routes.values()):
             self._add(route)
 
+    def measure(self, meter: Meter) -> None:
+        """Let `meter` measure each request from now on, also of the codes that are registered so
+        far. To be called last: what it measures includes a check. Without it, nothing is measured
+        and this costs nothing.
+
+        Raises:
+            ValueError: the requests are measured already.
+        """
+        if self._meter is not None:
+            raise ValueError("the dispatcher is measured already")
+        self._meter = meter
+        for code, route in list(self._routes.items()):
+            many = None if route.many is None else meter.around_many(code, route.many)
+            self._routes[code] = route._replace(
+                handler=meter.around(code, route.handler), many=many
+            )
+            if many is not None:
+                self._many[code] = many
+
     def wrap(self, code: int, wrapper: Callable[[Handler], Handler]) -> None:
         """Serve `code` by `wrapper(its handler)` from now on, always one by one.
 
@@ -149,6 +182,8 @@ class Dispatcher:
                     return self._failure(request, error)
                 if refusal is not None:
                     return refusal
+            if self._meter is not None:
+                self._meter.unknown(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
             return Response(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {request.code} not supported",

@@ -134,6 +134,13 @@ class Caller(Protocol):
         """
 
 
+class Observer(Protocol):
+    """Notes when a request is answered after its handler returned."""
+
+    def answered(self, request: "Request[Any]", response: Response) -> None:
+        """The request gets this answer now."""
+
+
 class Request(msgspec.Struct, Generic[H]):
     """A decoded request.
 
@@ -144,6 +151,7 @@ class Request(msgspec.Struct, Generic[H]):
         serialize_type: how the header was written, and the answer's is going to be.
         connection, channel: set by the connection that read the frame.
         caller: set by the guard of a server that authenticates; None without one.
+        observer: is told of an answer by `reply`; None where nobody measures.
     """
 
     code: I32
@@ -160,6 +168,7 @@ class Request(msgspec.Struct, Generic[H]):
     connection: RequestConnection = None  # type: ignore[assignment]
     channel: Channel = None  # type: ignore[assignment]
     caller: Caller = None  # type: ignore[assignment]
+    observer: Observer = None  # type: ignore[assignment]
 
     @property
     def oneway(self) -> bool:
@@ -175,6 +184,8 @@ class Request(msgspec.Struct, Generic[H]):
     def reply(self, response: Response) -> None:
         """Answer later, for a handler that returned None. Nothing happens for oneway requests."""
         if not self.flag & 2:
+            if self.observer is not None:
+                self.observer.answered(self, response)
             self.channel.respond(self, response)
 
 

@@ -113,11 +113,20 @@ class TransactionMachine(RuleBasedStateMachine):
         producers.register("PG", ClientInfo(self.connection, "p", "JAVA", 479, 0))
         topics = TopicConfigs(config, directory / "topics.json", clock, lambda names: None)
         self.ops = Ops(self.store, put_hooks, HOST, clock, 12)
+        statistics = Statistics("c0", clock)
         self.checks = TransactionChecks(
-            config, self.store, put_hooks, self.ops, topics, producers, self.offsets, HOST, clock
+            config,
+            self.store,
+            put_hooks,
+            self.ops,
+            topics,
+            producers,
+            self.offsets,
+            HOST,
+            clock,
+            statistics.transactions,
         )
         self.checks.load()
-        statistics = Statistics("c0", clock)
         self.ends = EndTransactionProcessor(
             config,
             self.store,

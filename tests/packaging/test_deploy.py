@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from pocketmq.cli import command_line
+from pocketmq.monitoring.exporter import LIVE, PROBE_SECONDS, READY
 from tests.cli.running import PROJECT
 
 MANIFESTS = sorted((PROJECT / "deploy" / "kubernetes").glob("*.yaml"))
@@ -59,10 +60,22 @@ def test_pods_run_commands_that_exist_on_the_ports_that_they_name() -> None:
     for each in stateful_sets():
         [container] = each["spec"]["template"]["spec"]["containers"]
         options = command_line((container["args"][0],)).parse_args(container["args"])
-        [port] = container["ports"]
-        assert options.listen_port == port["containerPort"]
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert container[probe]["tcpSocket"]["port"] == port["name"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        settings = dict(options.settings)
+        assert settings["metricsExporterType"] == "PROM"
+        assert ports == {
+            "remoting": options.listen_port,
+            "metrics": int(settings["metricsPromExporterPort"]),
+        }
+        annotations = each["spec"]["template"]["metadata"]["annotations"]
+        assert annotations["prometheus.io/port"] == str(ports["metrics"])
+        for probe, path in (
+            ("startupProbe", READY), ("readinessProbe", READY), ("livenessProbe", LIVE),
+        ):  # fmt: skip
+            asked = container[probe]["httpGet"]
+            assert (asked["path"], asked["port"]) == (path, "metrics")
+            # Later than the server itself says that its event loop does not answer.
+            assert container[probe]["timeoutSeconds"] > PROBE_SECONDS
 
 
 def test_pods_of_brokers_find_the_name_servers() -> None:

@@ -174,7 +174,8 @@ class ScheduleService:
             return True
         result = self._put_hooks.put(inner, direct=True)
         if result.status is PutStatus.PUT_OK:
-            self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+            size = result.end_offset - result.physical_offset
+            self._statistics.count_put(inner.topic, size, inner.properties)
             return True
         self._log.error("a delayed message of %s was not stored: %s", inner.topic, result.remark)
         if result.status is PutStatus.MESSAGE_ILLEGAL:

@@ -29,7 +29,7 @@ import logging
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.waiting_message import read_waiting, returned
@@ -91,6 +91,15 @@ class _DueSlot:
         if not self.first_is_repeated:
             insort(self._done, self.waiting[-1])
         del self.waiting[-3:]
+
+
+class TimerBehind(NamedTuple):
+    """How far the service is behind: messages of its queue that it has not read, the age of the
+    first of them, and how long the next message has been overdue; both in ms."""
+
+    unread: int
+    unread_ms: int
+    late_ms: int
 
 
 class TimerService:
@@ -159,15 +168,24 @@ class TimerService:
         """Return what brokerStatus shows: how many seconds and messages the service is behind, and
         how many messages wait.
         """
+        behind = self.behind()
+        return {
+            "timerReadBehind": behind.late_ms // 1000,
+            "timerOffsetBehind": behind.unread,
+            "timerCongestNum": self.index.waiting,
+        }
+
+    def behind(self) -> TimerBehind:
+        """Return how far the service is behind."""
         index = self.index
         slot = index.next_slot()
         late = 0 if slot is None else max(0, self._clock() - slot - index.precision)
-        behind = self._store.max_offset(TIMER_TOPIC, 0) - index.queue_offset
-        return {
-            "timerReadBehind": late // 1000,
-            "timerOffsetBehind": behind if index.opened else 0,
-            "timerCongestNum": index.waiting,
-        }
+        if not index.opened:
+            return TimerBehind(0, 0, late)
+        unread = self._store.max_offset(TIMER_TOPIC, 0) - index.queue_offset
+        waits_since = self._store.store_time_at(TIMER_TOPIC, 0, index.queue_offset)
+        unread_ms = max(0, self._clock() - waits_since) if unread and waits_since > 0 else 0
+        return TimerBehind(unread, unread_ms, late)
 
     @property
     def delivered_until(self) -> int:
@@ -342,6 +360,9 @@ class TimerService:
                 record.properties.get(names.TIMER_OUT_MS, "")[:40],
             )
         else:
+            if names.TIMER_ROLL_TIMES not in record.properties:
+                topic = record.properties.get(names.REAL_TOPIC, "")
+                self._statistics.timers.enter(topic, slot - record.store_timestamp)
             in_time = slot >= self._now_slot
             self._add(record, slot if in_time else self._slot_of_late_ones(), self._now_slot)
 
@@ -383,7 +404,9 @@ class TimerService:
         dropped with an error in the log.
         """
         properties = record.properties
+        timers = self._statistics.timers
         if deleted and delete_key(properties) in deleted:
+            timers.leave(properties.get(names.REAL_TOPIC, ""), delivered=False)
             return
         inner = inner_message_of(record) if roll else returned(record, self._log)
         if inner is None:
@@ -397,7 +420,10 @@ class TimerService:
         result = self._put(inner, stamps)
         if result.status is PutStatus.PUT_OK:
             self._statistics.timer_dequeued += 1
-            self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+            if not roll:
+                timers.leave(inner.topic, delivered=True)
+            size = result.end_offset - result.physical_offset
+            self._statistics.count_put(inner.topic, size, inner.properties)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
             self._log.error("a timed message of %s is dropped: %s", inner.topic, result.remark)
         elif roll or not self._waits_again(record):

@@ -263,7 +263,8 @@ class ReviveService:
             return
         if not result.ok:
             raise _NotStored(result.remark)
-        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._statistics.count_put(inner.topic, size, inner.properties)
         self._in_flight.subtract((point.topic, point.group, point.queue_id), 1)
 
     def _retry_topic(self, point: CheckPoint) -> str:

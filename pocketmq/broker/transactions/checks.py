@@ -39,6 +39,7 @@ from pocketmq.broker.transactions.half_message import (
     origin_of,
 )
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
@@ -71,7 +72,9 @@ class TransactionChecks:
         offsets: ConsumerOffsets,
         store_host: bytes,
         clock: Callable[[], int],
+        counts: TransactionCounts,
     ) -> None:
+        self._counts = counts
         self._config = config
         self._store = store
         self._put_hooks = put_hooks
@@ -206,6 +209,7 @@ class TransactionChecks:
         if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
             # Perhaps only that queue has no file: then it waits behind the others.
             return self._put(half, copy_of(half)).ok
+        self._counts.end(half.properties.get(names.REAL_TOPIC, ""))
         self._log.error(
             "the transaction of %s for topic %s was never ended: see %s, queue offset %d",
             half.properties.get(names.UNIQ_KEY),

@@ -14,6 +14,7 @@ from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import TransactionChecks
 from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,21 @@ class Transactions:
         offsets: ConsumerOffsets,
         store_host: bytes,
         clock: Callable[[], int],
+        counts: TransactionCounts,
     ) -> None:
         put_hooks.hooks.append(HalfMessageHook(config))
         self.ops = Ops(store, put_hooks, store_host, clock, config.transaction_op_msg_max_size)
         self.checks = TransactionChecks(
-            config, store, put_hooks, self.ops, topics, producers, offsets, store_host, clock
+            config,
+            store,
+            put_hooks,
+            self.ops,
+            topics,
+            producers,
+            offsets,
+            store_host,
+            clock,
+            counts,
         )
         self.checks.load()
         self._config = config

@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from pocketmq.auth.settings import PROPERTIES as AUTH_PROPERTIES
 from pocketmq.auth.settings import hidden
 from pocketmq.limited_log import LimitedLog
+from pocketmq.monitoring.settings import PROPERTIES as MONITORING_PROPERTIES
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -24,6 +26,7 @@ from pocketmq.remoting.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.config")
 
+_FIXED: Final = AUTH_PROPERTIES | MONITORING_PROPERTIES
 _NEVER_CHANGED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 
@@ -55,7 +58,7 @@ class ConfigProcessor:
         refused = _NEVER_CHANGED.union(self._config.config_black_list.split(";"))
         if not refused.isdisjoint(changes):
             return Response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        if fixed := sorted(AUTH_PROPERTIES.intersection(changes)):
+        if fixed := sorted(_FIXED.intersection(changes)):
             return Response(
                 ResponseCode.NO_PERMISSION,
                 f"{fixed[0]} cannot change while the name server runs: set it in namesrv.conf and "
@@ -95,8 +98,8 @@ class ConfigProcessor:
         text, _ = decode_properties(path.read_bytes() if path.exists() else b"")
         properties = parse_properties(text)
         settings = config_properties(self._config)
-        # What is about users never changes here, and passwords stay where they were written.
-        settings = {key: text for key, text in settings.items() if key not in AUTH_PROPERTIES}
+        # What never changes here stays where it was written: there are passwords among it.
+        settings = {key: text for key, text in settings.items() if key not in _FIXED}
         TextFile(path).replace(format_properties(properties | settings))
 
     def get(self, request: Request[Header]) -> Response:

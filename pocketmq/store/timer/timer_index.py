@@ -153,6 +153,10 @@ class TimerIndex:
         """Return the earliest slot that has messages and is not delivered."""
         return self._waiting[0] if self._waiting else None
 
+    def slots(self) -> list[int]:
+        """Return all slots that have messages and are not delivered, in no order."""
+        return self._waiting.copy()
+
     def units(self, slot: int) -> Iterator[TimerUnit]:
         """Return the units of a slot, the newest first."""
         known = self._wheel.get(slot)

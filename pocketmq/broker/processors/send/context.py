@@ -6,12 +6,14 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group_commit import GroupCommit
+from pocketmq.broker.message_types import FIFO, NORMAL, MessageTypes
 from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.broker.statistics import Traffic
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.limits import DEFAULT_REGION
+from pocketmq.message.properties import find
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.stored_answer import StoredAnswer
 from pocketmq.store.config import FlushDiskType
@@ -21,16 +23,22 @@ SEPARATOR: Final = "\x02"
 MULTI_TAG: Final = "MULTI_TAG"
 
 
+def line_type(properties: str) -> str:
+    """Return the type of a message that does not leave the straight line."""
+    return NORMAL if find(properties, names.SHARDING_KEY) is None else FIFO
+
+
 class Target:
     """A topic that passed the checks of a send, with what the hot path needs of it."""
 
-    __slots__ = ("queue_limit", "sys_flag", "traffic", "write_queues")
+    __slots__ = ("queue_limit", "sys_flag", "traffic", "types", "write_queues")
 
-    def __init__(self, topic: TopicConfig, traffic: Traffic) -> None:
+    def __init__(self, topic: TopicConfig, traffic: Traffic, types: MessageTypes) -> None:
         self.queue_limit = max(topic.read_queue_nums, topic.write_queue_nums)
         self.write_queues = topic.write_queue_nums
         self.sys_flag = sysflag.MULTI_TAGS if topic.topic_filter_type == MULTI_TAG else 0
         self.traffic = traffic
+        self.types = types
 
 
 class SendContext:

@@ -105,8 +105,12 @@ class EndTransactionProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "too many ended transactions wait for a store that takes no messages",
             )
+        is_first = not self._ops.covers(half)
+        transactions = self._statistics.transactions
         if header.commit_or_rollback == sysflag.TRANSACTION_ROLLBACK:
             self._ops.end(half)
+            if is_first:
+                transactions.rollback(half.properties.get(names.REAL_TOPIC, ""))
             return Response()
         inner = committed(half)
         result = self._put_hooks.put(inner)
@@ -114,7 +118,10 @@ class EndTransactionProcessor:
             code, remark = NOT_STORED[result.status]
             return Response(code, f"{remark}: {result.remark}")
         self._ops.end(half)
-        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._statistics.count_put(inner.topic, size, inner.properties)
+        if is_first:
+            transactions.commit(inner.topic, self._clock() - half.born_timestamp)
         return self._answer(request, result)
 
     def _check(self, half: Record, header: EndTransactionRequestHeader) -> None:

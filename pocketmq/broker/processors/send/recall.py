@@ -113,4 +113,5 @@ class RecallProcessor:
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
         self._unwritten.add(request)
-        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._statistics.count_put(inner.topic, size, inner.properties)

@@ -173,7 +173,8 @@ class ReplyProcessor:
         if not result.ok:
             self._log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
             return
-        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._statistics.count_put(inner.topic, size, inner.properties)
         answer.msg_id = encode_offset_msg_id(self._store_host, result.physical_offset)
         answer.queue_id = queue_id
         answer.queue_offset = result.queue_offset

@@ -11,6 +11,7 @@ and above the limits sends are refused with SYSTEM_BUSY. Reference: broker SendM
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -18,13 +19,14 @@ from typing import Any, Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.message_types import SMALL, large_bucket
 from pocketmq.broker.processors.send.checks import (
     SendChecks,
     SendHeader,
     leaves_the_line,
     refuse_special,
 )
-from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target
+from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.processors.send.send_many import SendMany
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
@@ -32,8 +34,8 @@ from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.limits import RETRY_PREFIX
-from pocketmq.message.properties import find
+from pocketmq.message.limits import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX
+from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -86,6 +88,7 @@ class SendProcessor:
         # The hot path reads these from here: one attribute less for each.
         self._targets = context.targets
         self._answers = context.answers
+        self._detailed = statistics.detailed
         self._sync_flush = context.sync_flush
         self._added = context.added
         self._suffix = context.suffix
@@ -160,6 +163,11 @@ class SendProcessor:
         traffic.messages += 1
         traffic.times += 1
         traffic.size += size
+        if self._detailed:
+            if SHARDING_KEY in properties:
+                target.types.add(line_type(properties), size)
+            elif size > SMALL:
+                target.types.large[large_bucket(size)] += 1
         waits = self._sync_flush and find(properties, "WAIT") != "false"
         if not waits:
             self._note_unwritten((request.channel, request.opaque))
@@ -206,7 +214,7 @@ class SendProcessor:
         name = topic.topic_name
         target = self._targets.get(name)
         if target is None:
-            target = Target(topic, self._statistics.put_of(name))
+            target = Target(topic, self._statistics.put_of(name), self._statistics.types_of(name))
             # What must be judged anew each time is not remembered; nor is a topic without queues,
             # nor one whose answers have to wait.
             if (
@@ -249,7 +257,13 @@ class SendProcessor:
         if result.status is not _PUT_OK:
             return self._answers.not_stored(result)
         # A put hook may have moved it to another topic.
-        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._statistics.count_put(inner.topic, size, inner.properties)
+        if inner.topic == HALF_TOPIC:
+            self._statistics.transactions.begin(topic.topic_name)
+        if topic.topic_name.startswith(DLQ_PREFIX) and header.topic.startswith(RETRY_PREFIX):
+            origin = properties.get(names.RETRY_TOPIC, header.topic)
+            self._statistics.count_dead_letter(origin, header.topic.removeprefix(RETRY_PREFIX))
         answer = self._answers.header(
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
@@ -312,6 +326,10 @@ class SendProcessor:
         offsets = result.physical_offsets
         size = result.end_offset - result.physical_offset
         self._count(target, len(offsets), size)
+        if self._detailed:
+            kind = line_type(properties)
+            for begin, end in itertools.pairwise((*offsets, result.end_offset)):
+                target.types.add(kind, end - begin)
         msg_ids = self._answers.msg_ids(offsets)
         if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
             self._unwritten.add(request)

@@ -103,6 +103,8 @@ class SendBackProcessor:
         self._put(inner)
         self._unwritten.add(request)
         self._statistics.send_back_of(origin_topic, header.group).add(1, 1, 0)
+        if target.startswith(DLQ_PREFIX):
+            self._statistics.count_dead_letter(origin_topic, header.group)
         return Response() if self._topics.is_saved(target) else self._answer_when_known(target)
 
     async def _answer_when_known(self, topic: str) -> Response:
@@ -150,7 +152,8 @@ class SendBackProcessor:
         result = self._put_hooks.put(inner)
         if result.status is not PutStatus.PUT_OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)
-        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        size = result.end_offset - result.physical_offset
+        self._statistics.count_put(inner.topic, size, inner.properties)
 
 
 def _storable(topic: str) -> str:

@@ -12,11 +12,12 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pocketmq.broker.message_types import LARGE, SMALL
 from pocketmq.broker.processors.send.checks import leaves_the_line
-from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target
+from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.properties import find
+from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
@@ -108,6 +109,8 @@ class SendMany:
             return ()
         stored = self._store.put_many(puts, requests[0].connection.peer_packed)
         self._count(planned, stored)
+        if self._statistics.detailed:
+            self._count_types(planned, puts, stored)
         if context.plain and not context.sync_flush:
             return self._answers_at_once(planned, stored)
         return self._answers_or_waits(planned, puts, stored)
@@ -129,6 +132,22 @@ class SendMany:
             return
         for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
             target.traffic.add(1, 1, size)
+
+    @staticmethod
+    def _count_types(
+        planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
+    ) -> None:
+        # Most are normal and all of them in one bucket: that costs a tenth of a look at each.
+        sizes = [size for _, size, _ in stored]
+        if SHARDING_KEY not in "".join([put[3] for put in puts]):
+            largest = max(sizes, default=0)
+            if largest <= SMALL:
+                return
+            if min(sizes) > SMALL and largest <= LARGE and len({row[1] for row in planned}) == 1:
+                planned[0][1].types.large[0] += len(sizes)
+                return
+        for (_, target, _, _), put, size in zip(planned, puts, sizes, strict=False):
+            target.types.add(line_type(put[3]), size)
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]

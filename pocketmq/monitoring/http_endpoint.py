@@ -1,0 +1,200 @@
+"""Serves /metrics, /live and /ready over HTTP, from threads of its own.
+
+So a probe is answered while the event loop is blocked, and can say so. The server is that of the
+standard library: these are few requests, from a trusted network. Connections are bounded in number
+and time all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import logging
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, NamedTuple
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.monitoring.pace import paced
+from pocketmq.remoting.server import CannotListen, PortInUse
+
+log = LimitedLog(logging.getLogger("pocketmq.monitoring"))
+
+MAX_CONNECTIONS: Final = 16
+SOCKET_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.1
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+def _nothing() -> None:
+    pass
+
+
+class Page(NamedTuple):
+    """An answer: status, content type, and the text in chunks. `done` is called when it is sent, or
+    cannot be."""
+
+    status: int
+    content_type: str
+    chunks: Iterable[bytes]
+    done: Callable[[], object] = _nothing
+
+
+#: Makes the page of a path; called in a thread.
+MakePage = Callable[[], Page]
+
+
+def plain(text: str, status: int = 200) -> Page:
+    """Return a short page."""
+    return Page(status, "text/plain; charset=utf-8", (text.encode(),))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = SOCKET_SECONDS
+    server_version = "pocketmq"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        make = self.server.pages.get(path)
+        if make is None:
+            page = plain(f"pages: {' '.join(self.server.pages)}\n", 404)
+        else:
+            try:
+                page = make()
+            except Exception as error:
+                log.exception("%s failed: %s", path, error, cause=("page", path, type(error)))
+                page = plain(f"{type(error).__name__}\n", 500)
+        try:
+            self._send(page, with_body=with_body)
+        finally:
+            page.done()
+
+    def _send(self, page: Page, *, with_body: bool) -> None:
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Cache-Control", "no-store")
+        chunks: Iterable[bytes] = page.chunks
+        if "gzip" in self.headers.get("Accept-Encoding", "") and not isinstance(chunks, tuple):
+            self.send_header("Content-Encoding", "gzip")
+            chunks = _compressed(chunks)
+        self.end_headers()  # HTTP/1.0: the end of the connection is the end of the text
+        if with_body:
+            for chunk in paced(chunks):
+                self.wfile.write(chunk)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: probes come every few seconds."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], pages: Mapping[str, MakePage]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.pages = pages
+        self._free = threading.Semaphore(MAX_CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind, without the look-up of the host's name that HTTPServer makes."""
+        if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            log.warning("%d connections are open already: another one is closed", MAX_CONNECTIONS)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away before it has its answer is not worth a line."""
+
+
+class HttpEndpoint:
+    """One listening port with these pages by path.
+
+    Attributes:
+        port: the one listened on; before `start`, the one asked for.
+    """
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, MakePage], *, key: str) -> None:
+        """`key`: the setting that the port is from, for errors."""
+        self.port = port
+        self._host = host
+        self._pages = pages
+        self._key = key
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen. Raises PortInUse, CannotListen."""
+        try:
+            server = _Server((self._host, self.port), self._pages)
+        except OSError as error:
+            kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
+            raise kind(
+                f"cannot listen on {self._host}:{self.port} ({self._key}): "
+                f"{error.strerror or error}"
+            ) from None
+        self._server = server
+        self.port = server.server_address[1]
+        self._thread = threading.Thread(
+            target=server.serve_forever, args=(_POLL_SECONDS,), name=self._key, daemon=True
+        )
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Listen no more. Idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(server.shutdown)
+            server.server_close()
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, make: Callable[[], Any], seconds: float) -> Any:
+    """Return from a thread what the coroutine of `make()` returns on the event loop.
+
+    Raises:
+        TimeoutError: the loop did not come to its end within `seconds`.
+    """
+    coroutine = make()
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()
+        raise TimeoutError("the event loop is closed") from None
+    try:
+        return future.result(seconds)
+    except concurrent.futures.TimeoutError:
+        future.cancel()
+        raise TimeoutError(f"the event loop did not answer within {seconds:g} s") from None
+
+
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+    for chunk in chunks:
+        yield packer.compress(chunk)
+    yield packer.flush()

@@ -1,0 +1,167 @@
+"""The metrics of both brokers after the same traffic: the same names, labels, types and counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq import Message, Producer, PushConsumer, TransactionProducer
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.message.message import MessageExt
+from tests.client.waiting import until
+from tests.interop.harness import official, ours
+from tests.interop.harness.official import Server
+from tests.interop.harness.ports import free_port
+from tests.monitoring.pages import Series, scrape
+
+pytestmark = pytest.mark.interop
+
+TOPIC, GROUP = "Measured", "Measuring"
+SENT = 40
+
+#: What this broker does not do.
+LEFT_OUT = ("rocketmq_pop_", "rocketmq_rocksdb_", "rocketmq_tiered_store_")
+#: Samples of OpenTelemetry about itself.
+OF_OPEN_TELEMETRY = {"target_info", "otel_scope_info"}
+
+
+#: Name server, broker, and the port of its metrics.
+Measured = tuple[Server, Server, int]
+
+
+@pytest.fixture(scope="module")
+def brokers(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measured]]:
+    """By make."""
+    directory: Path = tmp_path_factory.mktemp("metrics")
+    found = {}
+    try:
+        for name, make in (("official", official), ("ours", ours)):
+            port = free_port()
+            settings = {
+                "metricsExporterType": "PROM",
+                "metricsPromExporterPort": port,
+                "metricsPromExporterHost": "127.0.0.1",
+                "timerWheelEnable": True,
+            }
+            namesrv = make.start_name_server(directory / name)
+            broker = make.start_broker(directory / name, namesrv.address, settings=settings)
+            found[name] = namesrv, broker, port
+        yield found
+    finally:
+        for namesrv, broker, _ in found.values():
+            broker.process.kill()
+            namesrv.process.kill()
+
+
+async def traffic(namesrv: str) -> None:
+    """Messages of all kinds, consumed but for those that wait."""
+    async with Admin(namesrv=namesrv) as admin:
+        await admin.create_topic(TOPIC, queues=4)
+
+    async def check(message: MessageExt) -> TransactionState:
+        return TransactionState.COMMIT
+
+    consumed: list[bytes] = []
+    consumer = PushConsumer(GROUP, namesrv=namesrv, start="begin", commit_interval=0.1)
+
+    @consumer.on(TOPIC)
+    async def handle(message: ConsumedMessage) -> None:
+        consumed.append(message.body)
+        if message.body == b"bad":
+            raise ReconsumeLater("never", delay_level=-1)
+
+    async with Producer("shop", namesrv=namesrv) as producer:
+        for number in range(SENT):
+            await producer.send(Message(TOPIC, b"%03d" % number * 100))
+        await producer.send(Message(TOPIC, b"bad"))
+        await producer.send(Message(TOPIC, b"soon", delay_level=1))
+        await producer.send(Message(TOPIC, b"later", delay=3600))
+    bank = TransactionProducer("bank", check=check, namesrv=namesrv)
+    async with bank, consumer:
+        async with bank.transaction(Message(TOPIC, b"paid")):
+            pass
+        async with bank.transaction(Message(TOPIC, b"unpaid")) as transaction:
+            transaction.rollback()
+        await until(lambda: len(consumed) >= SENT + 3, 60)
+        await asyncio.sleep(1)  # both have committed, and the official one has counted
+
+
+@pytest.fixture(scope="module")
+def scraped(brokers: dict[str, Measured]) -> dict[str, Series]:
+    async def both() -> dict[str, Series]:
+        found = {}
+        for name, (namesrv, _, port) in brokers.items():
+            await traffic(namesrv.address)
+            found[name] = await scrape(port)
+        return found
+
+    return asyncio.run(both())
+
+
+def labels_of(series: Series) -> dict[str, set[str]]:
+    """The labels of each sample's name."""
+    found: dict[str, set[str]] = {}
+    for sample in series.samples:
+        if sample.name not in OF_OPEN_TELEMETRY and not sample.name.startswith(LEFT_OUT):
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def test_ours_has_every_series_of_the_official_one(scraped: dict[str, Series]) -> None:
+    theirs, own = labels_of(scraped["official"]), labels_of(scraped["ours"])
+    assert len(theirs) > 40
+    assert theirs.keys() - own.keys() == set()
+    wrong = {name: theirs[name] ^ own[name] for name in theirs if theirs[name] != own[name]}
+    # The official one gives it to what was popped only.
+    assert wrong == {
+        name: {"is_retry"}
+        for name in ("rocketmq_messages_out_total", "rocketmq_throughput_out_total")
+    }
+
+
+def test_what_is_ours_alone_says_so(scraped: dict[str, Series]) -> None:
+    theirs, own = labels_of(scraped["official"]), labels_of(scraped["ours"])
+    more = {name for name in own if not name.startswith("pocketmq_")} - theirs.keys()
+    # The official one shows these once there is a value, too.
+    assert more <= {"rocketmq_rollback_messages_total"}
+
+
+def test_buckets_are_the_same(scraped: dict[str, Series]) -> None:
+    def borders(series: Series) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for sample in series.samples:
+            if "le" in sample.labels and not sample.name.startswith(LEFT_OUT):
+                found.setdefault(sample.name, set()).add(sample.labels["le"])
+        return found
+
+    assert borders(scraped["ours"]) == borders(scraped["official"])
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("rocketmq_messages_in_total", {"topic": TOPIC, "message_type": "normal"}),
+        ("rocketmq_messages_out_total", {"topic": TOPIC, "consumer_group": GROUP}),
+        ("rocketmq_message_size_count", {"topic": TOPIC, "message_type": "normal"}),
+        ("rocketmq_consumer_lag_messages", {"topic": TOPIC, "consumer_group": GROUP}),
+        ("rocketmq_consumer_inflight_messages", {"topic": TOPIC, "consumer_group": GROUP}),
+        ("rocketmq_send_to_dlq_messages_total", {"topic": TOPIC, "consumer_group": GROUP}),
+        ("rocketmq_commit_messages_total", {"topic": TOPIC}),
+        ("rocketmq_finish_message_latency_milliseconds_count", {"topic": TOPIC}),
+        ("rocketmq_timer_enqueue_total", {"topic": TOPIC}),
+        ("rocketmq_broker_permission", {}),
+        (
+            "rocketmq_rpc_latency_milliseconds_count",
+            {"request_code": "send_message_v2", "response_code": "success"},
+        ),
+    ],
+)
+def test_both_count_the_same(scraped: dict[str, Series], name: str, labels: dict[str, str]) -> None:
+    counts = {make: series.sum(name, **labels) for make, series in scraped.items()}
+    assert counts["ours"] == counts["official"]
+    assert scraped["ours"].of(name, **labels)
