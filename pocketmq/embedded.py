@@ -57,7 +57,7 @@ class EmbeddedServer:
     - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
     - `advertise`: the host that clients connect to (brokerIP1).
     - `grpc_port`: the port for RocketMQ 5's own clients (extra `proxy`), 0 for a free one; None for
-      none.
+      none. With `or_any_grpc_port` a free one is taken if it is in use.
     - `properties`: settings of the broker by their official names, which win over those above;
       but storePathRootDir and namesrvAddr are set here. The settings of TLS are for both servers.
 
@@ -81,6 +81,7 @@ class EmbeddedServer:
         listen_port: int = 0,
         advertise: str = "",
         grpc_port: int | None = None,
+        or_any_grpc_port: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         for key in ("storePathRootDir", "namesrvAddr"):
@@ -106,6 +107,7 @@ class EmbeddedServer:
         for warning in warnings + more:
             log.warning("%s", warning)
         self._grpc_port = grpc_port
+        self._or_any_grpc_port = or_any_grpc_port
         self._namesrv_config, _ = load_namesrv_config("")
         self._namesrv_config.bind_address = bind
         self._namesrv_config.listen_port = namesrv_port
@@ -159,7 +161,7 @@ class EmbeddedServer:
             self._broker_config.namesrv_addr = self.namesrv
             self.broker = self._make_broker()
             await stack.enter_async_context(self.broker)
-            await self._start_proxy(stack, self._grpc_port)
+            await self._start_proxy(stack, self._grpc_port, self._or_any_grpc_port)
             self._stack = stack.pop_all()
 
     async def restart_broker(self) -> None:
@@ -181,12 +183,14 @@ class EmbeddedServer:
         await self._stack.enter_async_context(self.broker)
         await self._start_proxy(self._stack, grpc_port)
 
-    async def _start_proxy(self, stack: contextlib.AsyncExitStack, port: int | None) -> None:
+    async def _start_proxy(
+        self, stack: contextlib.AsyncExitStack, port: int | None, or_any_port: bool = False
+    ) -> None:
         if port is None:
             return
         from pocketmq.local_proxy import LocalProxy
 
-        self.proxy = LocalProxy(self.broker, port=port, tls=self._tls)
+        self.proxy = LocalProxy(self.broker, port=port, or_any_port=or_any_port, tls=self._tls)
         await stack.enter_async_context(self.proxy)
 
     def _make_broker(self) -> Broker:

@@ -7,6 +7,7 @@ from typing import Self
 
 from pocketmq._extras import require
 from pocketmq.broker.broker import Broker
+from pocketmq.remoting.server import PortInUse
 from pocketmq.remoting.tls_config import TlsConfig
 
 require("proxy", __name__)
@@ -21,11 +22,19 @@ __all__ = ["LocalProxy"]
 class LocalProxy:
     """Serves RocketMQ 5's own clients by a broker of this process, which has been started.
 
-    `port`: 0 takes a free one. Users, access lists and TLS are those of the broker. `start` raises
-    PortInUse, CannotListen and ConfigError; it must be stopped before the broker.
+    `port`: 0 takes a free one, and so does a port that is taken with `or_any_port`. Users, access
+    lists and TLS are those of the broker. `start` raises PortInUse, CannotListen and ConfigError.
+    Stop it before the broker.
     """
 
-    def __init__(self, broker: Broker, *, port: int = 8081, tls: TlsConfig | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        port: int = 8081,
+        or_any_port: bool = False,
+        tls: TlsConfig | None = None,
+    ) -> None:
         settings = broker.config
         self._broker = broker
         self._config = ProxyConfig(
@@ -33,6 +42,7 @@ class LocalProxy:
             grpc_server_port=port,
             max_message_size=settings.max_message_size,
         )
+        self._or_any_port = or_any_port
         self._tls = tls
         self._proxy: Proxy | None = None
         self._stack: contextlib.AsyncExitStack | None = None
@@ -61,8 +71,16 @@ class LocalProxy:
             stack.push_async_callback(port.stop)
             tables = broker.auth.tables if broker.auth is not None else None
             access = access_of(broker.config, tables)
-            proxy = self._proxy = Proxy(self._config, port, tls=self._tls, access=access)
-            await proxy.start()
+            proxy = Proxy(self._config, port, tls=self._tls, access=access)
+            try:
+                await proxy.start()
+            except PortInUse:
+                if not self._or_any_port:
+                    raise
+                self._config.grpc_server_port = 0
+                proxy = Proxy(self._config, port, tls=self._tls, access=access)
+                await proxy.start()
+            self._proxy = proxy
             stack.push_async_callback(proxy.stop)
             self._stack = stack.pop_all()
 

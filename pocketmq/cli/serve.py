@@ -22,7 +22,6 @@ from pocketmq.cli.server_command import (
     announce,
     given_settings,
     need_proxy,
-    print_line,
     read_config,
     read_tls_config,
     run_server,
@@ -108,8 +107,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--grpc-port",
         type=port,
         metavar="PORT",
-        help=f"port for RocketMQ 5's own clients, with the extra `proxy` (default {GRPC_PORT}; 0: "
-        "any free one)",
+        help=f"port for RocketMQ 5's own clients, with the extra `proxy` (default {GRPC_PORT}, "
+        "or a free one if that is taken; 0: any free one)",
     )
     parser.add_argument(
         "--no-grpc", action="store_true", help="do not serve RocketMQ 5's own clients"
@@ -162,6 +161,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     server = EmbeddedServer(
         store=root,
         grpc_port=grpc_port,
+        or_any_grpc_port=options.grpc_port is None,
         bind=properties.get("bindAddress", "127.0.0.1"),
         namesrv_port=options.namesrv_port,
         listen_port=10911,
@@ -271,7 +271,7 @@ async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyn
         if server.proxy is not None:
             proxy = f"gRPC on port {server.proxy.port}, "
         elif not options.no_grpc:
-            print_line("clients of RocketMQ 5 (gRPC) need: pip install 'pocketmq[proxy]'")
+            log.info("clients of RocketMQ 5 (gRPC) need: pip install 'pocketmq[proxy]'")
         announce(
             f"name server listening on {server.namesrv}, broker on {server.broker.address}, "
             f"{proxy}{dashboard}{kept} {server.store}"
