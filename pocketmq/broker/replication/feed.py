@@ -45,8 +45,13 @@ class Feed:
     """
 
     def __init__(
-        self, *, batch_size: int, heartbeat_interval: float, housekeeping_interval: float, now: float
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        batch_size: int,
+        heartbeat_interval: float,
+        housekeeping_interval: float,
+        now: float,
+    ) -> None:
         self.acked = self.next = self.began = NOT_YET
         self.last_heard = self.last_sent = now
         self._batch_size = batch_size
@@ -71,8 +76,9 @@ class Feed:
             offset = max(log.end - log.end % log.file_size, log.begin)
         elif offset < log.begin:
             raise UnfitSlave(
-                f"its log ends at the physical offset {offset}, but this one begins at {log.begin}: "
-                "what lies between has expired. Stop the slave, empty its store, and start it again"
+                f"its log ends at the physical offset {offset}, but this one begins at "
+                f"{log.begin}: what lies between has expired. Stop the slave, empty its store, and "
+                "start it again"
             )
         self.next = self.began = offset
 

@@ -41,9 +41,7 @@ class Intake:
         self.last_heard = now
         offset, size = head
         if own_end and offset != own_end:
-            raise BadFrame(
-                f"it sends the physical offset {offset}, but this log ends at {own_end}"
-            )
+            raise BadFrame(f"it sends the physical offset {offset}, but this log ends at {own_end}")
         if not own_end and size and offset % self._file_size:
             raise BadFrame(
                 f"it sends the physical offset {offset} to an empty slave, where no file of "

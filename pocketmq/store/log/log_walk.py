@@ -99,7 +99,7 @@ class LogWalk:
         if self._torn_behind is not None and end > self._torn_behind:
             return 0 in record.properties_bytes
         if self._cut_behind is not None and end > self._cut_behind:
-            return record.properties_bytes[-1:] == b"\0" and not self._has_data_from(end)
+            return bytes(record.properties_bytes[-1:]) == b"\0" and not self._has_data_from(end)
         return False
 
     def interrupted(self) -> bool:

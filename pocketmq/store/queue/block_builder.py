@@ -13,8 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.sysflag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED
-from pocketmq.message.sysflag import TRANSACTION_ROLLBACK
+from pocketmq.message.sysflag import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from pocketmq.store.encoding.tags_codes import tags_code
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.record_blocks import (

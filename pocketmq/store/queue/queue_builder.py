@@ -51,13 +51,12 @@ class QueueBuilder:
             if queue is not None and self._align(queue, record):
                 queue.make_room()
                 queue.next_offset += 1
+                code = tags_code_of(record, self._delay_levels)
                 self._pending.add(
                     record.physical_offset + record.size,
                     queue,
                     record.queue_offset,
-                    pack_entry(
-                        record.physical_offset, record.size, tags_code_of(record, self._delay_levels)
-                    ),
+                    pack_entry(record.physical_offset, record.size, code),
                     record.store_timestamp,
                 )
         elif record.sys_flag & INNER_BATCH:

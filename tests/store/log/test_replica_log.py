@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from pocketmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import tag_hash
+from pocketmq.store.config import FlushDiskType
 from pocketmq.store.errors import ForeignBytes
 from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import StoreBench, bodies, put
@@ -39,7 +41,9 @@ def fill(store: MessageStore, count: int, body: int = 100) -> None:
         )  # fmt: skip
 
 
-def pieces(data: bytes, begin: int, file_size: int, sizes: Iterator[int]) -> Iterator[tuple[int, bytes]]:
+def pieces(
+    data: bytes, begin: int, file_size: int, sizes: Iterator[int]
+) -> Iterator[tuple[int, bytes]]:
     """Cut a log as frames may cut it: anywhere, and at the end of each file."""
     at = 0
     while at < len(data):
@@ -70,7 +74,9 @@ async def entered(slave: MessageStore) -> None:
 
 def queue_files(root: Path) -> dict[str, bytes]:
     top = root / "consumequeue"
-    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("0" * 8 + "*"))}
+    return {
+        str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("0" * 8 + "*"))
+    }
 
 
 @pytest.fixture
@@ -187,17 +193,13 @@ async def test_the_first_wrong_record_ends_the_copying(
 async def test_sync_flush_enters_what_is_on_the_disk(
     bench: StoreBench, slave_bench: StoreBench
 ) -> None:
-    from pocketmq.store.config import FlushDiskType
-
     master = bench.open()
     fill(master, 30)
     data = logged(master, 0, master.commit_log.end)
     slave = await following(slave_bench, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     arrived = asyncio.Event()
     last = master.max_offset("Topic0", 0) - 1
-    slave.listen(
-        "Topic0", 0, lambda offset, code, time: arrived.set() if offset == last else None
-    )
+    slave.listen("Topic0", 0, lambda offset, code, time: arrived.set() if offset == last else None)
     await feed(slave, data, 0, 1000)
     async with asyncio.timeout(20):
         await arrived.wait()
@@ -219,27 +221,33 @@ async def test_a_topic_made_anew_begins_again(bench: StoreBench, slave_bench: St
     await slave.close()
 
 
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_any_cuts_and_restarts(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=30),
+    cuts=st.lists(st.integers(1, 5000), min_size=1, max_size=10),
+    restarts=st.sets(st.integers(0, 20), max_size=3),
+)
+def test_any_cuts_and_restarts(
+    sizes: list[int], cuts: list[int], restarts: set[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     async def run() -> None:
         root = tmp_path_factory.mktemp("replica")
         master_bench, slave_bench = StoreBench(root / "master"), StoreBench(root / "slave")
         master = master_bench.open()
-        for number in range(data.draw(st.integers(1, 60))):
-            put(
-                master, f"T{number % 2}", 0, bytes(data.draw(st.integers(1, 3000))),
-                "TAGS\x01a\x02" * (number % 2), tags_code=tag_hash("a" * (number % 2)),
-            )  # fmt: skip
+        for number, size in enumerate(sizes):
+            tag = "a" * (number % 2)
+            properties = f"TAGS\x01{tag}\x02" if tag else ""
+            put(master, f"T{number % 2}", 0, bytes(size), properties, tags_code=tag_hash(tag))
         end = master.commit_log.end
         log = logged(master, 0, end)
         slave = await following(slave_bench)
-        while slave.commit_log.end < end:
+        for number, cut in enumerate(itertools.cycle(cuts)):
             begin = slave.commit_log.end
-            left = min(end, slave.commit_log.next_file(begin)) - begin
-            size = data.draw(st.integers(1, min(left, 5000)))
+            if begin == end:
+                break
+            size = min(cut, end - begin, slave.commit_log.next_file(begin) - begin)
             slave.replica.append(begin, memoryview(log[begin : begin + size]))
-            if data.draw(st.integers(0, 9)) == 0:
+            if number in restarts:
                 await slave.close()
                 slave = await following(slave_bench)
         await entered(slave)
