@@ -152,14 +152,14 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
-            port=self.port,
             links=links,
             auth=auth,
         )
         self.dispatcher = self.components.dispatcher()
         store.start()
-        await self.components.start(stack)
         replication = self.components.replication
+        await replication.listen(stack)
+        self.components.start(stack)
         self._registration.ha_address = replication.ha_address
         self._registration.on_master = replication.master_is
         self._registration.lacks_master = lambda: replication.lacks_master

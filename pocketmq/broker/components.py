@@ -65,9 +65,8 @@ class Components:
 
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits (bounded) until the name servers know of the latest changes; `port` is the
-    broker's own; `links` encrypts connections to a master; `auth` says who may do what, None lets
-    everybody do everything.
+    `announced()` waits (bounded) until the name servers know of the latest changes; `links`
+    encrypts connections to a master; `auth` says who may do what, None lets everybody do everything.
     """
 
     def __init__(
@@ -82,7 +81,6 @@ class Components:
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
-        port: int,
         links: ssl.SSLContext | None = None,
         auth: Auth | None = None,
     ) -> None:
@@ -110,7 +108,9 @@ class Components:
         )
         self.unwritten = UnwrittenSends(config, store, store_host)
         self._safety = PutSafety(store)
-        self.replication = Replication(config, store, tables, self._delayed, port=port, tls=links)
+        self.replication = Replication(
+            config, store, tables, self._delayed, self._safety, address=address, tls=links
+        )
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
         self.sends = SendProcessor(
             config,
@@ -269,13 +269,12 @@ class Components:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
         return dispatcher
 
-    async def start(self, stack: contextlib.AsyncExitStack) -> None:
+    def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.
 
-        The store must have been started. Raises StoreError, PortInUse, CannotListen.
+        The store must have been started. Raises StoreError.
         """
         stack.callback(self.pulls.holds.close)
-        await self.replication.listen(stack, self._safety)
         if self._config.is_slave:
             self._delayed.follow(stack)
             self.replication.follow(stack)

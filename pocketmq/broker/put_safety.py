@@ -88,7 +88,7 @@ class PutSafety:
         return code, remark
 
 
-_RANK = {
+_RANK: dict[int, int] = {
     ResponseCode.SUCCESS: 0,
     ResponseCode.FLUSH_DISK_TIMEOUT: 1,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: 2,

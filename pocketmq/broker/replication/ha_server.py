@@ -50,7 +50,7 @@ class HaServer:
         self.lines = LimitedLog(log)
         self._store = store
         self._on_ack = on_ack
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._pumping: asyncio.TimerHandle | None = None
@@ -58,6 +58,7 @@ class HaServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError."""
+        self._loop = asyncio.get_running_loop()
         self._server = await self._loop.create_server(lambda: HaConnection(self), host, port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -116,7 +117,7 @@ class HaServer:
         self.connections.append(connection)
         self._store.commit_log.on_written = self._written
         if self._ticking is None:
-            self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
+            self._ticking = self._later(self._tick_seconds, self._tick)
         return True
 
     def left(self, connection: HaConnection) -> None:
@@ -134,7 +135,7 @@ class HaServer:
 
     def _written(self) -> None:
         if self._pumping is None:
-            self._pumping = self._loop.call_later(_GATHER_SECONDS, self._pump_all)
+            self._pumping = self._later(_GATHER_SECONDS, self._pump_all)
 
     def _pump_all(self) -> None:
         self._pumping = None
@@ -146,7 +147,11 @@ class HaServer:
         for connection in list(self.connections):
             connection.tick()
         if self.connections:
-            self._ticking = self._loop.call_later(self._tick_seconds, self._tick)
+            self._ticking = self._later(self._tick_seconds, self._tick)
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        assert self._loop is not None, "start was not called"
+        return self._loop.call_later(seconds, callback)
 
 
 class HaConnection(asyncio.Protocol):
@@ -188,9 +193,9 @@ class HaConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
         self.peer = host_text(pack_host(host.partition("%")[0], port))
-        transport.set_write_buffer_limits(_WRITE_BUFFER)
+        self._transport.set_write_buffer_limits(_WRITE_BUFFER)
         if not self._server.joined(self):
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the slave."""

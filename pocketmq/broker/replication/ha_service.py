@@ -29,7 +29,6 @@ class HaService:
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
         self._config = config
         self._store = store
-        self._loop = asyncio.get_running_loop()
         self._waits = ReplicaWaits(self._replicated)
         self._timer: asyncio.TimerHandle | None = None
         self._hurrying = False
@@ -57,16 +56,17 @@ class HaService:
     def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
         """Call `listener` when `needed` copies have the log up to the physical offset `end`; with
         False when that takes longer than slaveTimeout."""
-        deadline = self._loop.time() + self._config.slave_timeout / 1000
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.slave_timeout / 1000
         self._waits.add(end, self.needed, deadline, listener)
         if not self._waits:
             return
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._expire)
+            self._timer = loop.call_at(deadline, self._expire)
         if not self._hurrying:
             # At the end of the turn, with everything else that was put in it.
             self._hurrying = True
-            self._loop.call_soon(self._hurry)
+            loop.call_soon(self._hurry)
 
     def review(self) -> None:
         """See how many copies puts need now, and whether there are so many."""
@@ -95,6 +95,7 @@ class HaService:
 
     def _expire(self) -> None:
         self._timer = None
-        next_deadline = self._waits.expire(self._loop.time())
+        loop = asyncio.get_running_loop()
+        next_deadline = self._waits.expire(loop.time())
         if next_deadline is not None:
-            self._timer = self._loop.call_at(next_deadline, self._expire)
+            self._timer = loop.call_at(next_deadline, self._expire)

@@ -42,13 +42,17 @@ class Replication:
         store: MessageStore,
         tables: Tables,
         delayed: DelayedDelivery,
+        safety: PutSafety,
         *,
-        port: int,
+        address: str,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`port` is the broker's own; `tls` encrypts requests to a master, but never the log."""
+        """`address` is the broker's own, for clients; `tls` encrypts requests to a master, but
+        never the log."""
         self._config = config
         self._store = store
+        self._safety = safety
+        port = int(address.rpartition(":")[2])
         self._port = config.ha_listen_port or (port + 1 if config.listen_port else 0)
         self.ha_address = f"{config.ha_host}:{self._port or port + 1}"
         self.service = HaService(config, store)
@@ -59,7 +63,7 @@ class Replication:
             self.metadata = MetadataSync(config, tables, delayed, store, tls=tls)
             self.client.on_connected = self.metadata.ask_now
 
-    async def listen(self, stack: contextlib.AsyncExitStack, safety: PutSafety) -> None:
+    async def listen(self, stack: contextlib.AsyncExitStack) -> None:
         """Serve slaves until `stack` is closed; puts wait for them where the role asks for that.
 
         Raises PortInUse, CannotListen for a haListenPort that is set; without it the broker starts
@@ -67,7 +71,7 @@ class Replication:
         """
         stack.push_async_callback(self.service.stop)
         if self.service.needed > 1 or self.service.degrades:
-            safety.wait_for(self.service)
+            self._safety.wait_for(self.service)
         self.service.review()
         every(stack, 1.0, self.service.review)
         config = self._config

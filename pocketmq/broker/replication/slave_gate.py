@@ -37,28 +37,26 @@ READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 def guard(dispatcher: Dispatcher, config: BrokerConfig) -> None:
     """Have this dispatcher refuse what a slave does not do, while the broker is one. Call it once
     all codes are registered; a broker that is never a slave does without."""
+
+    def is_slave() -> bool:
+        return config.is_slave
+
+    def is_closed() -> bool:
+        return config.is_slave and not config.slave_read_enable
+
     for code, refusal in REFUSALS.items():
         if code in dispatcher.codes:
-            dispatcher.wrap(
-                code, lambda handler, r=refusal: _guarded(handler, r, _is_slave(config))
-            )
+            dispatcher.wrap(code, _wrapper(refusal, is_slave))
     for code in READS:
         if code in dispatcher.codes:
-            dispatcher.wrap(code, lambda handler: _guarded(handler, _REJECTED, _is_closed(config)))
+            dispatcher.wrap(code, _wrapper(_REJECTED, is_closed))
 
 
-def _is_slave(config: BrokerConfig) -> Callable[[], bool]:
-    return lambda: config.is_slave
+def _wrapper(refusal: tuple[int, str], refuses: Callable[[], bool]) -> Callable[[Handler], Handler]:
+    def wrap(handler: Handler) -> Handler:
+        def guarded(request: Request[Any]) -> Answer:
+            return Response(*refusal) if refuses() else handler(request)
 
+        return guarded
 
-def _is_closed(config: BrokerConfig) -> Callable[[], bool]:
-    return lambda: config.is_slave and not config.slave_read_enable
-
-
-def _guarded(handler: Handler, refusal: tuple[int, str], refuses: Callable[[], bool]) -> Handler:
-    code, remark = refusal
-
-    def guarded(request: Request[Any]) -> Answer:
-        return Response(code, remark) if refuses() else handler(request)
-
-    return guarded
+    return wrap
