@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
-
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
@@ -159,6 +158,7 @@ class Producer:
         timeout: Seconds = 10.0,
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
+        require_send_ok: bool = False,
         queue_selector: str | Selector = "hash",
         linger_ms: Milliseconds = 0,
         accumulate: bool = True,
