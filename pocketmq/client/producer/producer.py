@@ -104,8 +104,8 @@ class Producer:
       that finds no connection, or loses it, does not count. 0: hand a message over once at most.
     - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
       left of `timeout` (sendMsgMaxTimeoutPerRequest).
-    - `require_send_ok`: take a message that is stored but not confirmed in time (FLUSH_DISK_TIMEOUT,
-      FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE) for a failed attempt, which is repeated: it may be
+    - `require_send_ok`: a message that is stored, but not confirmed in time (FLUSH_DISK_TIMEOUT,
+      FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE), is a failed attempt, which is repeated: it may be
       stored twice (retryAnotherBrokerWhenNotStoreOK). False: it is a result with that status.
     - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
       or a function (`pocketmq.client.producer.queue_choice`).

@@ -48,8 +48,8 @@ _NO_CONNECTION = re.compile("channel of <.*> not found")
 class Sender:
     """Sends for one producer group, its name as the servers know it.
 
-    `template` and `template_queues` tell a broker how to create a topic that does not exist. Answers
-    with a code of `refused` are failed attempts, although the message is stored.
+    `template` and `template_queues` tell a broker how to create a topic that does not exist.
+    Answers with a code of `refused` are failed attempts, although the message is stored.
     Deadlines are in seconds of time.monotonic.
     """
 
