@@ -271,10 +271,10 @@ class TimerService:
         deliver = _slot_of(record)
         if deliver < 0:
             return
-        now_slot = min(index.floor(record.store_timestamp), index.read_time)
-        slot, _ = index.place(deliver, now_slot)
+        stored = index.floor(record.store_timestamp)
+        slot, _ = index.place(max(deliver, stored), stored)
         if slot >= index.read_time:
-            self._add(record, deliver, now_slot)
+            self._add(record, max(deliver, stored), stored)
         elif not by_master or slot >= index.read_time - LATE_MS:
             # It came late to the master, too, which may not have delivered it yet.
             self._add(record, max(deliver, index.read_time), index.read_time)

@@ -53,8 +53,8 @@ class Replication:
         self._store = store
         self._safety = safety
         port = int(address.rpartition(":")[2])
-        self._port = config.ha_listen_port or (port + 1 if config.listen_port else 0)
-        self.ha_address = f"{config.ha_host}:{self._port or port + 1}"
+        self._port = config.ha_listen_port or port + 1
+        self.ha_address = f"{config.ha_host}:{self._port}"
         self.service = HaService(config, store)
         self.client: HaClient | None = None
         self.metadata: MetadataSync | None = None
@@ -81,15 +81,21 @@ class Replication:
                 "without a password. Set haListenPort to have it"
             )
             return
+        server = self.service.server
         try:
-            await self.service.server.start(config.bind_address, self._port)
+            try:
+                await server.start(config.bind_address, self._port)
+            except OSError:
+                if config.ha_listen_port or config.listen_port:
+                    raise
+                await server.start(config.bind_address, 0)  # the broker's own port is any, too
         except OSError as error:
             if config.ha_listen_port:
                 kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
                 raise kind(f"haListenPort {self._port}: {error}") from error
             log.warning("no slave can copy this broker: port %d: %s", self._port, error)
         else:
-            self.ha_address = f"{config.ha_host}:{self.service.server.port}"
+            self.ha_address = f"{config.ha_host}:{server.port}"
 
     def follow(self, stack: contextlib.AsyncExitStack) -> None:
         """Copy the master until `stack` is closed; on a master do nothing. Raises OSError."""
