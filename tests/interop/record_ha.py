@@ -25,7 +25,11 @@ def main() -> None:
         group = Group(Path(directory), ours.start_name_server(Path(directory)))
         group.start("official", 0)
         proxy = HaProxy(group.ha_address())
-        group.start("official", 1, haMasterAddress=proxy.address)
+        # haMasterAddress keeps an official slave from connecting at all, so the name server tells
+        # it another address.
+        told = {group.ha_address().encode(): proxy.address.encode()}
+        names = HaProxy(group.namesrv.address, told)
+        group.start("official", 1, namesrvAddr=names.address)
         wait_connected(group)
         asyncio.run(send(group.namesrv.address, 3, 100))
         wait_copied(group)
@@ -36,7 +40,7 @@ def main() -> None:
         asyncio.run(send(group.namesrv.address, 1, 100))
         wait_copied(group)
         proxy.close()
-    recorded = {
+    recorded: dict[str, list[object]] = {
         "reports": [
             {"after": round(piece.at, 2), "hex": piece.data.hex()}
             for piece in proxy.pieces
