@@ -72,8 +72,9 @@ class Replication:
         stack.push_async_callback(self.service.stop)
         if self.service.needed > 1 or self.service.degrades:
             self._safety.wait_for(self.service)
-        self.service.review()
-        every(stack, 1.0, self.service.review)
+        if self.service.degrades:
+            self.service.review()
+            every(stack, 1.0, self.service.review)
         config = self._config
         if config.authentication_enabled and not config.ha_listen_port:
             log.info(
