@@ -122,9 +122,6 @@ class Components:
         )
         self.unwritten = UnwrittenSends(config, store, store_host)
         self._safety = PutSafety(store)
-        self.replication = Replication(
-            config, store, tables, self._delayed, self._safety, address=address, tls=links
-        )
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
         self.sends = SendProcessor(
             config,
@@ -169,6 +166,16 @@ class Components:
             store_host,
             clock,
             call_later,
+        )
+        self.replication = Replication(
+            config,
+            store,
+            tables,
+            self._delayed,
+            self.pop.modes,
+            self._safety,
+            address=address,
+            tls=links,
         )
         access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
         self.pops = PopProcessor(
@@ -373,16 +380,21 @@ class Components:
         stack.callback(self.pulls.holds.close)
         if self._config.is_slave:
             self._delayed.follow(stack)
+            self.pop.follow(stack)
             self.replication.follow(stack)
-            return
+        else:
+            self._lead(stack)
+        for polling in self._pollings:
+            stack.callback(polling.close)
+
+    def _lead(self, stack: contextlib.AsyncExitStack) -> None:
+        """Do what only a master does."""
         self.transactions.start()
         stack.callback(self.transactions.stop)
         self._delayed.start(stack)
         self.pop.start(stack)
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
-        for polling in self._pollings:
-            stack.callback(polling.close)
 
     def end_waiting(self) -> None:
         """Answer all that waits for messages now, as if its time were over."""

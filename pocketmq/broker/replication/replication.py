@@ -11,6 +11,7 @@ import ssl
 from pocketmq.broker.background import every
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.replication.ha_client import HaClient
 from pocketmq.broker.replication.ha_service import HaService
@@ -42,6 +43,7 @@ class Replication:
         store: MessageStore,
         tables: Tables,
         delayed: DelayedDelivery,
+        modes: MessageRequestModes,
         safety: PutSafety,
         *,
         address: str,
@@ -60,7 +62,7 @@ class Replication:
         self.metadata: MetadataSync | None = None
         if config.is_slave:
             self.client = HaClient(config, store)
-            self.metadata = MetadataSync(config, tables, delayed, store, tls=tls)
+            self.metadata = MetadataSync(config, tables, delayed, modes, store, tls=tls)
             self.client.on_connected = self.metadata.ask_now
 
     async def listen(self, stack: contextlib.AsyncExitStack) -> None:
