@@ -7,6 +7,7 @@ passes each component everything that it needs; no component imports this module
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -28,6 +29,7 @@ from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
 from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
 from pocketmq.broker.processors.admin.group import GroupProcessor
 from pocketmq.broker.processors.admin.offset import OffsetAdminProcessor
+from pocketmq.broker.processors.admin.replication import ReplicationProcessor
 from pocketmq.broker.processors.admin.settings import SettingsProcessor
 from pocketmq.broker.processors.admin.stats import AdminProcessor
 from pocketmq.broker.processors.admin.topic import TopicProcessor
@@ -51,7 +53,10 @@ from pocketmq.broker.processors.send.recall import RecallProcessor
 from pocketmq.broker.processors.send.reply import ReplyProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.processors.send.send_back import SendBackProcessor
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.replication import slave_gate
+from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
@@ -75,8 +80,8 @@ class Components:
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
     `announced()` waits (bounded) until the name servers know of the latest changes; `ask` asks
-    them; `auth` says who may do what, None lets everybody do everything. With `measuring`, each
-    request is timed.
+    them; `links` encrypts connections to a master; `auth` says who may do what, None lets everybody
+    do everything. With `measuring`, each request is timed.
     """
 
     def __init__(
@@ -92,6 +97,7 @@ class Components:
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
         ask: AskNameServers = ask_nobody,
+        links: ssl.SSLContext | None = None,
         auth: Auth | None = None,
         measuring: bool = False,
     ) -> None:
@@ -123,6 +129,7 @@ class Components:
             config, store, put_hooks, tables.statistics, tables.directory, clock, call_later
         )
         self.unwritten = UnwrittenSends(config, store, store_host)
+        self._safety = PutSafety(store)
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
         self.sends = SendProcessor(
             config,
@@ -131,18 +138,19 @@ class Components:
             checks,
             tables.statistics,
             self.unwritten,
+            self._safety,
             store_host,
             announced,
         )
         self.put_times = PutTimes(store, self.sends.unflushed, clock)
         self._replies = ReplyProcessor(
             config,
-            store,
             put_hooks,
             checks,
             tables.producers,
             tables.statistics,
             self.unwritten,
+            self._safety,
             store_host,
             clock,
         )
@@ -155,6 +163,7 @@ class Components:
             tables.filters,
             tables.offsets,
             tables.statistics,
+            lacks_master=lambda: self.replication.lacks_master,
         )
         self.pop = PopConsumption(
             config,
@@ -165,6 +174,16 @@ class Components:
             store_host,
             clock,
             call_later,
+        )
+        self.replication = Replication(
+            config,
+            store,
+            tables,
+            self._delayed,
+            self.pop.modes,
+            self._safety,
+            address=address,
+            tls=links,
         )
         access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
         self.pops = PopProcessor(
@@ -213,6 +232,7 @@ class Components:
                 self.transactions.ops,
                 tables.statistics,
                 self.unwritten,
+                self._safety,
                 clock,
             ),
             SendBackProcessor(
@@ -292,11 +312,13 @@ class Components:
             self.pulls,
             self.put_times,
             self._delayed,
+            self.replication,
             clock,
         )
         wake_topic = self._wake_topic
         return (
-            AdminProcessor(runtime_info, tables.statistics, store),
+            AdminProcessor(runtime_info, tables.statistics),
+            ReplicationProcessor(store, self.replication, self._delayed.timer, self._address),
             SettingsProcessor(self._live, self._announced),
             TopicProcessor(
                 config,
@@ -351,6 +373,8 @@ class Components:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        if self._config.is_slave:
+            slave_gate.guard(dispatcher, self._config)
         audit(dispatcher)
         if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
@@ -381,15 +405,24 @@ class Components:
 
         The store must have been started. Raises StoreError.
         """
+        stack.callback(self.pulls.holds.close)
+        if self._config.is_slave:
+            self._delayed.follow(stack)
+            self.pop.follow(stack)
+            self.replication.follow(stack)
+        else:
+            self._lead(stack)
+        for polling in self._pollings:
+            stack.callback(polling.close)
+
+    def _lead(self, stack: contextlib.AsyncExitStack) -> None:
+        """Do what only a master does."""
         self.transactions.start()
         stack.callback(self.transactions.stop)
-        stack.callback(self.pulls.holds.close)
         self._delayed.start(stack)
         self.pop.start(stack)
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
-        for polling in self._pollings:
-            stack.callback(polling.close)
 
     def end_waiting(self) -> None:
         """Answer all that waits for messages now, as if its time were over."""

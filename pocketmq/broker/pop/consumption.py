@@ -91,6 +91,11 @@ class PopConsumption:
         )
         self.offset = PopOffset(config, store, tables.offsets, self.deliveries.buffer, self.orders)
 
+    def follow(self, stack: contextlib.AsyncExitStack) -> None:
+        """Keep what is copied from a master, until `stack` is closed: this broker is a slave."""
+        self.modes.start()
+        stack.push_async_callback(self.modes.stop)
+
     def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Take back from now on what is not acknowledged, until `stack` is closed."""
         orders = PeriodicSave(self._config.flush_consumer_offset_interval / 1000, self.orders.save)

@@ -6,6 +6,7 @@ MessageRequestModeManager.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -69,6 +70,12 @@ class MessageRequestModes:
         self.table.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self._writer.changed()
         await self._writer.saved(self._writer.revision)
+
+    def follow(self, table: Mapping[str, dict[str, SetMessageRequestModeRequestBody]]) -> None:
+        """Take over a master's table."""
+        if self.table != table:
+            self.table = dict(table)
+            self._writer.changed()
 
     def forget_topic(self, topic: str) -> None:
         """Forget a deleted topic."""

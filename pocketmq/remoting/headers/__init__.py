@@ -3,6 +3,8 @@
 from pocketmq.remoting.headers.admin import (
     BatchRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
     GetAllTopicConfigResponseHeader,
     GetBrokerConfigResponseHeader,
     GetConsumerConnectionListRequestHeader,
@@ -129,6 +131,8 @@ __all__ = [
     "DeleteTopicFromNamesrvRequestHeader",
     "DeleteTopicRequestHeader",
     "EndTransactionRequestHeader",
+    "ExchangeHAInfoRequestHeader",
+    "ExchangeHAInfoResponseHeader",
     "GetAllTopicConfigResponseHeader",
     "GetBrokerConfigResponseHeader",
     "GetBrokerMemberGroupRequestHeader",
