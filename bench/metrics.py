@@ -1,6 +1,6 @@
 """What metrics cost the broker: `python -m bench.metrics`.
 
-Two brokers, one with metrics (scraped once a second) and one without, get the same sends in turn.
+Two brokers, one with metrics (scraped every 15 s) and one without, get the same sends in turn.
 Then a broker with 1,000 topics and 100 groups in each, all of them behind, is scraped while a
 client sends: the table shows what the scrape takes, and how long the client waits with and without
 it.
@@ -45,6 +45,7 @@ BODY = b"x" * 1024
 TOPICS = 1_000
 GROUPS = 100
 SCRAPES = 5
+SCRAPE_SECONDS = 15.0
 PROBES = 2_000
 
 Work = Callable[[socket.socket], None]
@@ -81,7 +82,6 @@ def _settings(port: int) -> dict[str, object]:
     return {
         "metricsExporterType": "PROM",
         "metricsPromExporterPort": port,
-        "metricsOtelCardinalityLimit": 1_000_000,
     }
 
 
@@ -92,11 +92,11 @@ async def create_topic(namesrv: str) -> None:
 
 @contextmanager
 def scraped(port: int) -> Iterator[None]:
-    """Scrape a broker once a second, as often as Prometheus does at most."""
+    """Scrape a broker as often as Prometheus does."""
     stop = threading.Event()
 
     def repeat() -> None:
-        while not stop.wait(1.0):
+        while not stop.wait(SCRAPE_SECONDS):
             scrape(port)
 
     thread = threading.Thread(target=repeat)
