@@ -4,7 +4,9 @@ The flood writes requests of one kind as fast as the broker takes them, and read
 without looking at them. Or it opens connections and closes them, with and without TLS handshakes;
 or it keeps 1,000 connections open, and sends a byte of a frame on each of them in turn. Beside it,
 another client sends one message at a time. The table shows how long that one waits for its answers:
-alone before each kind, and beside one and two such floods. Each flood is a process of its own.
+alone before each kind, beside one and two such floods, and beside as many of another broker. These
+take the processors away as well, but no turns of the client's own broker. Each flood is a process
+of its own. With several rounds, all is measured in turn, and the least of each figure counts.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import product
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.codes import RequestCode
@@ -38,12 +41,13 @@ WRITE = 256 * 1024
 UNKNOWN = 9_999
 HALVES = 1_000
 RESET = struct.pack("ii", 1, 0)
-HEADING = ("flood", "connections", "its requests/s", "p50", "p99", "worst")
+HEADING = ("flood", "connections", "broker", "its requests/s", "p50", "p99", "worst")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.flood", description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement (4)")
+    parser.add_argument("--rounds", type=int, default=1, help="of all measurements (1)")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, *FLOODS], default=[*KINDS, *FLOODS])
     parser.add_argument("--flood", nargs=2, metavar=("ADDRESS", "KIND"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -59,25 +63,43 @@ def main() -> int:
         namesrv = ours.start_name_server(directory)
         cleanup.callback(namesrv.process.kill)
         settings = certificate(directory, "rsa:2048")
-        broker = ours.start_broker(directory, namesrv.address, name="flooded", settings=settings)
-        cleanup.callback(broker.process.kill)
+        addresses = {}
+        for name in ("own", "another"):
+            broker = ours.start_broker(directory, namesrv.address, name=name, settings=settings)
+            cleanup.callback(broker.process.kill)
+            addresses[name] = broker.address
         asyncio.run(create_topics(namesrv.address))
         print(f"a message at a time beside a flood, times in ms\n\n| {' | '.join(HEADING)} |")
         print(f"|{'---|' * len(HEADING)}")
         for kind in options.kinds:
-            show("none", 0, 0.0, good_client(broker.address, options.seconds))
-            for count in (1, 2):
-                floods = [start_flood(broker.address, kind) for _ in range(count)]
-                try:
-                    time.sleep(0.5)
-                    waits = good_client(broker.address, options.seconds)
-                    rate = sum(float(each.communicate(timeout=30)[0]) for each in floods)
-                finally:
-                    for each in floods:
-                        each.kill()
-                        each.wait()
-                show(kind, count, rate, waits)
+            cases = [("none", 0, "own"), *product([kind], (1, 2), ("another", "own"))]
+            found = [
+                [
+                    measured(addresses["own"], kind, count, addresses[broker], options)
+                    for kind, count, broker in cases
+                ]
+                for _ in range(options.rounds)
+            ]
+            for case, figures in zip(cases, zip(*found, strict=True), strict=True):
+                show(*case, [*map(min, zip(*figures, strict=True))])
     return 0
+
+
+def measured(
+    address: str, kind: str, count: int, flooded: str, options: argparse.Namespace
+) -> tuple[float, ...]:
+    """Measure the client of the broker at `address` while `count` floods run against another
+    address. Return their rate, and how long the client waited: p50, p99 and worst, in ms."""
+    floods = [start_flood(flooded, kind) for _ in range(count)]
+    try:
+        time.sleep(0.5 if count else 0)
+        waits = good_client(address, options.seconds)
+        rate = sum(float(each.communicate(timeout=30)[0]) for each in floods)
+    finally:
+        for each in floods:
+            each.kill()
+            each.wait()
+    return rate, quantile(waits, 0.5), quantile(waits, 0.99), max(waits)
 
 
 async def create_topics(namesrv: str) -> None:
@@ -86,10 +108,11 @@ async def create_topics(namesrv: str) -> None:
             await admin.create_topic(topic, queues=4)
 
 
-def show(kind: str, count: int, rate: float, waits: list[float]) -> None:
-    figures = (quantile(waits, 0.5), quantile(waits, 0.99), max(waits))
+def show(kind: str, count: int, broker: str, figures: Sequence[float]) -> None:
+    rate, *waits = figures
     print(
-        f"| {kind} | {count} | {rate:,.0f} | {' | '.join(f'{each:.2f}' for each in figures)} |",
+        f"| {kind} | {count} | {broker} | {rate:,.0f} | "
+        f"{' | '.join(f'{each:.2f}' for each in waits)} |",
         flush=True,
     )
 
