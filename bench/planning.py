@@ -48,8 +48,8 @@ def main() -> int:
                 taken = plan(root, choice)
                 if turn:  # the first warms up
                     times[name].append(taken)
-    for name, taken in times.items():
-        print(f"  {name:10} {statistics.median(taken) * 1e3:6.0f} ms (best {min(taken) * 1e3:.0f})")
+    for name, each in times.items():
+        print(f"  {name:10} {statistics.median(each) * 1e3:6.0f} ms (best {min(each) * 1e3:.0f})")
     print(f"  target for one topic: at most {TARGET * 1e3:.0f} ms")
     return 1 if options.check and statistics.median(times["one topic"]) > TARGET else 0
 
