@@ -105,7 +105,7 @@ def go_program() -> Path:
     return program
 
 
-def _java(
+def java_command(
     home: Path, main: str, *flags: str, classes: Path | None = None, version: str = VERSION
 ) -> list[str]:
     class_path = f"{jars(version)}/*"
@@ -155,7 +155,7 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
     )
     process = Process(
         "official name server",
-        [*_java(home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-Xmx256m"), "-c", config],
+        [*java_command(home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-Xmx256m"), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
@@ -201,7 +201,7 @@ def spawn_broker(
     )
     process = Process(
         f"official broker {name}",
-        [*_java(home, "org.apache.rocketmq.broker.BrokerStartup", *memory), "-c", config],
+        [*java_command(home, "org.apache.rocketmq.broker.BrokerStartup", *memory), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
@@ -247,7 +247,7 @@ class JavaPeer:
         home = directory / f"java-peer-{version}"
         home.mkdir(parents=True, exist_ok=True)
         self.version = version
-        command = _java(
+        command = java_command(
             home, "Peer", "-Xmx256m", "-Dcom.rocketmq.remoting.client.connect.timeout=15000",
             *flags, classes=java_classes(version), version=version,
         )  # fmt: skip
