@@ -282,8 +282,10 @@ class World:
     ) -> None:
         self.random = random
         self.now = 0
-        self.settings = settings or ReplicaSettings(
-            all_ack=True, min_in_sync=random.choice((1, 2)), ack_flushed=power, batch_size=24
+        self.settings = (settings or ReplicaSettings(all_ack=True, ack_flushed=power))._replace(
+            min_in_sync=random.choice((1, 2)),
+            batch_size=24,
+            heartbeat_interval=random.choice((0, 5_000)),
         )
         self.acked: dict[bytes, int] = {}
         self.counts: Counter[str] = Counter()
@@ -751,7 +753,7 @@ class World:
                 common = min(offset, other_offset)
                 if one.log.data[:common] == other.log.data[:common]:
                     continue
-                common = max(one.log.border(common), other.log.border(common))
+                common = min(one.log.border(common), other.log.border(common))
                 if one.log.data[:common] != other.log.data[:common]:
                     raise Broken(
                         f"the logs of {one.number} and {other.number} differ before {common}"

@@ -94,13 +94,13 @@ LOSSY: Iterable[tuple[str, dict[str, object]]] = (
     ("nothing is cut", {"make_log": NeverCuts}),
     ("epochs are lost", {"make_log": ForgetsEpochs}),
     ("unclean elections", {"unclean": True}),
-    ("not every member acknowledges", {"settings": ReplicaSettings(batch_size=24)}),
+    ("not every member acknowledges", {"settings": ReplicaSettings()}),
 )
 LOSSY_AFTER_POWER_CUTS: Iterable[tuple[str, dict[str, object]]] = (
     ("lost tails go unnoticed", {"make_log": DoesNotNoticeLostTails, "first": LOST_TAIL}),
     (
         "acknowledged before it is flushed",
-        {"settings": ReplicaSettings(all_ack=True, min_in_sync=2, batch_size=24)},
+        {"settings": ReplicaSettings(all_ack=True)},
     ),
 )
 
