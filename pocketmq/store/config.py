@@ -153,6 +153,12 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         return self.root / "index"
 
     @property
+    def copied_file(self) -> Path:
+        """The file that is there while the log is copied from a master, so that the last record
+        that a start finds may lack its end; not of the official broker."""
+        return self.root / "copied"
+
+    @property
     def directories(self) -> tuple[Path, ...]:
         """All directories of the store, whether they exist or not."""
         return (
@@ -172,6 +178,7 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
             self.root / "lock",
             self.root / "abort",
             self.root / "checkpoint",
+            self.copied_file,
             self.root / "queuebounds",
             self.root / "timerwheel",
             config / "timercheck",

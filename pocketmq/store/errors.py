@@ -36,6 +36,20 @@ class StoreCorrupt(StoreError):
         self.reason = reason
 
 
+class ForeignBytes(StoreCorrupt):
+    """What a slave has received is not a commit log, or not that of the bytes before it."""
+
+    def __init__(self, path: Path | str, offset: int, physical_offset: int, reason: str) -> None:
+        super().__init__(
+            path, offset,
+            f"at physical offset {physical_offset} no record was received ({reason}): this log and "
+            "the master's are not the same; nothing more is copied. Stop this broker, move its "
+            "store away, and start it with an empty one; keep the old one if it may have messages "
+            "that the master has lost",
+        )  # fmt: skip
+        self.physical_offset = physical_offset
+
+
 class QueueMisfit(StoreCorrupt):
     """A consume queue is not as the last process left it."""
 

@@ -31,9 +31,11 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.cleanup import Cleanup
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from pocketmq.store.log.log_follower import LogFollower
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
 from pocketmq.store.log.recovery_progress import RecoveryProgress
+from pocketmq.store.log.replica_log import ReplicaLog
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
@@ -68,6 +70,7 @@ class MessageStore:
         counters: how much was put and got since the store was made.
         index: finds messages by their keys.
         cleanup: removes expired files.
+        replica: the log while this store is the copy of a master's.
         settle, put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound
             here, so that they cost no further call.
         refuse, accept: see `StoreWriter`.
@@ -125,7 +128,7 @@ class MessageStore:
             commit_log,
             self._checkpoint,
             config,
-            on_flushed=self._pending.enter,
+            on_flushed=self._flushed,
             on_failed=self._flush_failed,
         )
         self._queue_flusher = ConsumeQueueFlusher(
@@ -146,7 +149,7 @@ class MessageStore:
                 clock,
             ),
             commit_log,
-            (lambda: flusher.flushed) if sync else (lambda: commit_log.written),
+            (lambda: flusher.flushed) if sync else (lambda: commit_log.whole),
             enabled=config.message_index_enable,
             most=config.max_msgs_num_batch,
             pace=index_pace,
@@ -172,6 +175,12 @@ class MessageStore:
             store_host=store_host,
             clock=clock,
             disk_retry=disk_retry,
+        )
+        self.replica = ReplicaLog(
+            commit_log,
+            LogFollower(commit_log, table, self._pending, self.delay_levels),
+            self._pending,
+            flusher.order if sync else None,
         )
         commit_log.on_failed = self._write_failed
         self.settle = writer.settle
@@ -303,6 +312,7 @@ class MessageStore:
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean,
+                copied=config.copied_file.exists(),
                 progress=RecoveryProgress(clock=self._recovery_clock),
             )  # fmt: skip
             recovery.run()
@@ -312,6 +322,7 @@ class MessageStore:
                 # What recovery cut off must not come back after the next crash.
                 self._flusher.flush()
             self._checkpoint.sync()
+            self._files.remove(config.copied_file)
             self.index.open(clean=clean)
             self._mark_open()
         except (StoreCorrupt, FileSizeMismatch) as error:
@@ -373,6 +384,7 @@ class MessageStore:
         self._open = False
         self._closed = True
         self.refuse("the store is closed")
+        self.replica.stop()
         await self.cleanup.stop()
         await self.index.stop()
         await self._flusher.stop()
@@ -381,7 +393,7 @@ class MessageStore:
             if self._flusher.failure is None:
                 self._pending.settle()
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_log)
-                self._pending.enter(self.commit_log.end)
+                self._pending.enter(self.commit_log.whole)
                 if self._marked:
                     await asyncio.get_running_loop().run_in_executor(None, self.index.finish)
                 bounds = self._table.bounds()
@@ -428,6 +440,18 @@ class MessageStore:
         self._checkpoint.close()
         self._retired.sweep()
         self._lock.release()
+
+    def follow(self) -> None:
+        """Be the copy of a master's log from now on, on the running event loop: `replica` takes its
+        bytes, and puts are refused. Raises OSError."""
+        self._files.replace(self.config.copied_file, b"")
+        self.refuse("this broker is a slave: its messages come from the master")
+        self.replica.start()
+
+    def _flushed(self, end: int) -> None:
+        self._pending.enter(end)
+        if self.replica.is_running:
+            self.replica.advance()
 
     def _write_failed(self, error: OSError) -> None:
         self._writer.writing_failed(error)

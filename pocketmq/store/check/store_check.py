@@ -349,7 +349,8 @@ def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueue
         table.load(clean=clean, bounds=bounds)
         log = CommitLog(run, FileAllocator(files))
         levels = DelayLevels(config.message_delay_level)
-        Recovery(log, table, checkpoint, levels, clean=clean).run()
+        copied = config.copied_file.exists()
+        Recovery(log, table, checkpoint, levels, clean=clean, copied=copied).run()
         yield log, table
     finally:
         table.close()

@@ -54,12 +54,15 @@ class CommitLog:
         end: physical offset of the next record.
         written: what lies before this physical offset is in the files. Other threads look at this,
             never at `end`.
+        whole: physical offset behind the last record that is known to be whole: `written`, except
+            on a slave, which gets the log in pieces and looks at the records later (`checked`).
         last_write: physical offset at which the last write began: what lies between it and
             `written` is whole records.
         max_record_size: bytes of the largest record (or batch) that fits into a file.
         store_timestamp: of the last record written (ms); moves on after `written` does.
         long_waits: for the files, and how many bytes had to wait.
         on_failed: called with the error each time the buffer cannot be written.
+        on_written: called after each write, if it is set: there is more to replicate.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class CommitLog:
         self.max_record_size = files.file_size - MIN_BLANK
         self.end = 0
         self.written = 0
+        self.whole = 0
         self.last_write = 0
         self.store_timestamp = 0
         self._allocator = allocator
@@ -87,6 +91,7 @@ class CommitLog:
         self._last_timestamp = 0  # of the last record in it
         self.long_waits = SlowWaits(_LONG_WAITS)
         self.on_failed: Callable[[OSError], None] = lambda error: None
+        self.on_written: Callable[[], None] | None = None
 
     @property
     def min_offset(self) -> int:
@@ -108,10 +113,12 @@ class CommitLog:
         lies behind `end` is removed, so that no later recovery takes remains of an earlier life for
         messages. Raises DiskFull."""
         self.files.truncate(end)
-        self.end = self.written = end
+        self.end = self.written = self.whole = end
         self.last_write = last_write
         file = self.files.find(end)
-        if file is not None:
+        if file is None:
+            self._file, self._limit, self._file_limit = None, 0, 0
+        else:
             file = self.files.own(file)
             file.allocate()
             file.zero_from(end - file.base_offset)
@@ -186,13 +193,53 @@ class CommitLog:
             raise
         self.long_waits.note(self._clock() - began, length)
         self.last_write = self.written
-        self.written = self.end
+        self.written = self.whole = self.end
         self.store_timestamp = self._last_timestamp
         if len(self._buffer) > _BUFFER:
             self._buffer = bytearray(_BUFFER)
         self._limit = min(self._file_limit, self.end + _BUFFER)
         if self.end > self._watermark:
             self._look_ahead()
+        if self.on_written is not None:
+            self.on_written()
+
+    # --- a slave's log ------------------------------------------------------------------------
+
+    def begin_at(self, physical_offset: int) -> None:
+        """Have an empty log begin at `physical_offset`, where one of the master's files does."""
+        assert not self.files.mapped, "the log is not empty"
+        self.end = self.written = self.whole = self.last_write = physical_offset
+
+    def append_raw(self, data: memoryview) -> None:
+        """Write bytes of a master's log behind `written`, past the buffer, whatever they hold. They
+        end with the file, or before. A file that is full is followed by a new one.
+
+        Raises DiskFull, OSError; the log is unchanged then.
+        """
+        file = self._file
+        if file is None or self.written == file.base_offset + file.size:
+            file = self._next_file(self.written)
+        at = self.written - file.base_offset
+        if at + len(data) > file.size:
+            raise ValueError(f"{len(data)} bytes at byte {at} pass the end of {file.path}")
+        file.write(at, data)
+        self.end = self.written = self.written + len(data)
+        self._limit = min(self._file_limit, self.end + _BUFFER)
+        if self.end > self._watermark:
+            self._look_ahead()
+
+    def checked(self, end: int, store_timestamp: int) -> None:
+        """Note that there are only whole records from `whole` up to `end`, the last of which was
+        stored at `store_timestamp` (ms)."""
+        self.last_write = self.whole
+        self.whole = end
+        self.store_timestamp = store_timestamp
+
+    def cut(self, end: int) -> None:
+        """Forget everything from the record's border `end` on. Raises OSError."""
+        self.resume(end, 0)
+
+    # --- reading ------------------------------------------------------------------------------
 
     def read(self, physical_offset: int, size: int) -> memoryview | None:
         """`size` bytes at a physical offset, None where the log does not hold (all of) them, or
@@ -257,13 +304,17 @@ class CommitLog:
         """Go on in a new file. The old one gets its blank only when the new one is there."""
         previous = self._file
         base = previous.base_offset + previous.size if previous is not None else self.end
-        file = self._allocator.take(self.files.path_of(base), base, self.file_size)
-        if previous is not None:
+        self._next_file(base)
+        if previous is not None and self.end < base:
             at = self.end - previous.base_offset
             encode_blank_into(previous.map, at, previous.size - at)
+        self.end = self.written = self.whole = base
+
+    def _next_file(self, base: int) -> MappedFile:
+        file = self._allocator.take(self.files.path_of(base), base, self.file_size)
         self.files.append(file)
-        self.end = self.written = base
         self._use(file)
+        return file
 
     def _use(self, file: MappedFile) -> None:
         self._file = file

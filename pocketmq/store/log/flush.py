@@ -154,9 +154,10 @@ class CommitLogFlusher:
         For the flush thread, and for a store whose threads do not run. Raises OSError.
         """
         # In this order: the timestamp is that of a record before `end`, and the write ended there.
+        # Not up to `written`: a start refuses a log that was flushed beyond its last whole record.
         timestamp = self._log.store_timestamp
         last_write = self._log.last_write
-        end = self._log.written
+        end = self._log.whole
         for file in self._log.dirty_files(self.flushed, end):
             file.sync()
             if file.base_offset + file.size <= end:  # nothing more is written to it
@@ -180,7 +181,7 @@ class CommitLogFlusher:
             except Empty:
                 ordered = None
             if ordered is None:
-                waiting = self._log.written - self.flushed
+                waiting = self._log.whole - self.flushed
                 thorough = time.monotonic() - last >= self._thorough
                 if waiting == 0 or (waiting < self._least and not thorough):
                     continue

@@ -41,7 +41,7 @@ class LogWalk:
 
     `timestamp` is the store timestamp of the record before `start`, if that is known. Records that
     end behind `torn_behind`, a physical offset, may have been torn by a power failure; None: no
-    record may.
+    record may. The last record may lack its end if it ends behind `cut_behind`.
 
     Attributes:
         end: physical offset behind the last good record; right when the iteration is over.
@@ -59,12 +59,14 @@ class LogWalk:
         timestamp: int = 0,
         *,
         torn_behind: int | None = None,
+        cut_behind: int | None = None,
     ) -> None:
         self.end = self.reached = self.last = start
         self.store_timestamp = timestamp
         self.reason: RecordError | None = None
         self._files = files
         self._torn_behind = torn_behind
+        self._cut_behind = cut_behind
 
     def __iter__(self) -> Iterator[Record]:
         file = self._files.find(self.end)
@@ -93,10 +95,12 @@ class LogWalk:
             file = next_file
 
     def _is_torn(self, record: Record) -> bool:
-        certain = self._torn_behind
-        if certain is None or record.physical_offset + record.size <= certain:
-            return False
-        return 0 in record.properties_bytes
+        end = record.physical_offset + record.size
+        if self._torn_behind is not None and end > self._torn_behind:
+            return 0 in record.properties_bytes
+        if self._cut_behind is not None and end > self._cut_behind:
+            return bytes(record.properties_bytes[-1:]) == b"\0" and not self._has_data_from(end)
+        return False
 
     def interrupted(self) -> bool:
         """Return whether a whole record lies at `end` but for its first four bytes, which are zero:
@@ -117,7 +121,10 @@ class LogWalk:
 
     def remains(self) -> bool:
         """Return whether anything but zeros lies behind `end`."""
-        return any(file.has_data(max(0, self.end - file.base_offset)) for file in self._behind())
+        return self._has_data_from(self.end)
+
+    def _has_data_from(self, end: int) -> bool:
+        return any(file.has_data(max(0, end - file.base_offset)) for file in self._behind(end))
 
     def survivors(self, *, wiped: bool) -> Survivors | None:
         """Good records behind `end` that were written after the last one before it.
@@ -125,7 +132,7 @@ class LogWalk:
         Older ones are remains of an earlier life of the log, which a recovery cut off; unless it
         `wiped` what it cut off, as ours does and the reference's does not.
         """
-        for file in self._behind():
+        for file in self._behind(self.end):
             start = max(0, self.end - file.base_offset)
             for at in magic_places(file, start):
                 try:
@@ -140,8 +147,8 @@ class LogWalk:
                     return Survivors(offset, record.store_timestamp, messages)
         return None
 
-    def _behind(self) -> list[MappedFile]:
-        return [file for file in self._files.mapped if file.base_offset + file.size > self.end]
+    def _behind(self, end: int) -> list[MappedFile]:
+        return [file for file in self._files.mapped if file.base_offset + file.size > end]
 
 
 def magic_places(file: MappedFile, start: int) -> Iterator[int]:

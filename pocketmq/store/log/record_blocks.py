@@ -105,6 +105,24 @@ def store_timestamps(view: memoryview, records: Records) -> IntArray:
     return _unaligned(view, ">i8")[at].astype(np.int64)
 
 
+def properties_places(view: memoryview, records: Records) -> tuple[IntArray, IntArray]:
+    """Return the bytes at which the encoded properties of the records of a block begin and end."""
+    at = records.at.astype(np.int64)
+    i32 = _unaligned(view, ">i4")
+    flags = records.sys_flag
+    head = at + _HEAD + ((flags >> 4 & 1) + (flags >> 5 & 1)) * _IPV6_MORE
+    topic = head + 4 + i32[head]
+    u8 = np.frombuffer(view, np.uint8)
+    length = u8[topic].astype(np.int64)
+    topic += 1
+    version_2 = i32[at + 4].view(">u4") == MAGIC_V2
+    if version_2.any():
+        u16 = _unaligned(view, ">u2")
+        length = np.where(version_2, u16[topic - 1].astype(np.int64), length)
+        topic += version_2
+    return topic + length + 2, at + records.size
+
+
 def _places(view: memoryview, at: int, stop: int) -> tuple[list[int], int]:
     """Return where the next records before `stop` begin, as far as their sizes tell, and the byte
     behind them."""

@@ -37,14 +37,12 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
 from pocketmq.store.log.padding import stands_for_message
 from pocketmq.store.log.recovery_progress import RecoveryProgress
-from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_entry import pack_entry
 from pocketmq.store.queue.queue_tail import QueueTail
 
 log = logging.getLogger(__name__)
-
-_MOST_OFFSET: Final = 2**63 // CONSUME_QUEUE_UNIT  # its entry's place is a signed 64-bit number
 
 _KEPT_BYTES: Final = 256 * 1024 * 1024
 
@@ -66,15 +64,18 @@ class Recovery:
         *,
         clean: bool,
         rebuild: bool = False,
+        copied: bool = False,
         progress: RecoveryProgress | None = None,
     ) -> None:
-        """With `rebuild`, build the queues from the whole log, whatever they hold."""
+        """With `rebuild`, build the queues from the whole log, whatever they hold. `copied`: the
+        last process copied the log from a master, in pieces that may end within a record."""
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
         self._delay_levels = delay_levels
         self._clean = clean and not rebuild
         self._rebuild = rebuild
+        self._copied = copied
         self._progress = progress or RecoveryProgress()
         self._tail = QueueTail(commit_log)
         self._start = 0  # where the walk began
@@ -284,7 +285,11 @@ class Recovery:
             self._prepare(queue)
         power_failed = not self._clean and not self._checkpoint.same_boot
         walk = LogWalk(
-            self._log.files, start, timestamp, torn_behind=self._flushed if power_failed else None
+            self._log.files,
+            start,
+            timestamp,
+            torn_behind=self._flushed if power_failed else None,
+            cut_behind=self._flushed or 0 if self._copied else None,
         )
         for record in walk:
             self._progress.log(start, walk.end, self._data_end)
@@ -372,7 +377,7 @@ class Recovery:
         if queue not in self._prepared:
             self._prepare(queue)
         offset = record.queue_offset
-        if not 0 <= offset < _MOST_OFFSET:
+        if not 0 <= offset < MOST_OFFSET:
             log.error(
                 "the record at physical offset %d says that it is message %d of %s/%d: it is "
                 "damaged and has no entry", record.physical_offset, offset, record.topic,

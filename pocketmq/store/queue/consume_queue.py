@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pocketmq.store.queue.entry_array import EntryArray
 
 FILLER_SIZE: Final = 0x7FFFFFFF
+MOST_OFFSET: Final = 2**63 // UNIT
+"""The place of an entry is a signed 64-bit number."""
 _FILLER: Final = pack_entry(0, FILLER_SIZE, 0)
 _SETTING: Final = "mappedFileSizeConsumeQueue"
 _FIRST_BLOCKS: Final = 4096  # bytes that the first entries of a file get; then as many again
@@ -93,6 +95,12 @@ class ConsumeQueue:
             return Bounds(-1, 0, -1, self.next_offset)
         begin = self.files.first_offset // UNIT
         return Bounds(begin, self.max_offset, self.max_physical, self.next_offset)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages are stored that are not entered yet."""
+        skipped = self._room_behind is not None
+        return self.next_offset != self.max_offset and not skipped
 
     # --- writing ------------------------------------------------------------------------------
 

@@ -62,11 +62,11 @@ class PendingEntries:
         if self._after_flush:
             return
         if self._waiting:
-            self.enter(self._log.written)
+            self.enter(self._log.whole)
             if self._failure is not None:
                 raise self._failure
         else:
-            self.entered = self._log.written
+            self.entered = self._log.whole
 
     def enter(self, end: int) -> None:
         """Let everything up to the physical offset `end` be read.

@@ -1,0 +1,109 @@
+"""What a classic master sends to one slave, and when. No sockets, no clock of its own.
+
+The slave's first report is its request: from there on it gets what is written into the log, in
+frames that never cross the end of a file. An empty slave gets the newest file only, as the
+reference has it. A report that cannot be true ends the connection: a slave that is ahead of its
+master has another log, and would splice the two as soon as the master has passed that place. (The
+official master accepts such a report, and says "replicated" from then on.)
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pocketmq.broker.replication.frames import Head
+
+NOT_YET: Final = -1
+
+
+class LogSpan(NamedTuple):
+    """What of a commit log can be sent.
+
+    Attributes:
+        begin: physical offset of the first byte.
+        end: behind the last byte that is written.
+        file_size: mappedFileSizeCommitLog.
+    """
+
+    begin: int
+    end: int
+    file_size: int
+
+
+class UnfitSlave(Exception):
+    """The slave's log cannot be continued with this one; the text says what to do."""
+
+
+class Feed:
+    """The state of one slave's connection; times are seconds of one clock.
+
+    Attributes:
+        acked: physical offset behind what the slave has; NOT_YET before its first report.
+        next: physical offset of the next byte to send; NOT_YET before that.
+        began: where the transfer began.
+        last_heard, last_sent: when the slave was heard, and when something was sent to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        heartbeat_interval: float,
+        housekeeping_interval: float,
+        now: float,
+    ) -> None:
+        self.acked = self.next = self.began = NOT_YET
+        self.last_heard = self.last_sent = now
+        self._batch_size = batch_size
+        self._heartbeat = heartbeat_interval
+        self._housekeeping = housekeeping_interval
+
+    def report(self, offset: int, log: LogSpan, now: float) -> None:
+        """Take a report of the slave. Raises UnfitSlave."""
+        if offset > log.end:
+            raise UnfitSlave(
+                f"it reports the physical offset {offset}, but this log ends at {log.end}: it has "
+                "bytes that are not from here, or it is not a slave. If it is one, stop it, empty "
+                "its store (keep a copy), and start it again"
+            )
+        if self.next == NOT_YET:
+            self._begin(offset, log)
+        self.acked = max(self.acked, offset)
+        self.last_heard = now
+
+    def _begin(self, offset: int, log: LogSpan) -> None:
+        if offset == 0:
+            offset = max(log.end - log.end % log.file_size, log.begin)
+        elif offset < log.begin:
+            raise UnfitSlave(
+                f"its log ends at the physical offset {offset}, but this one begins at "
+                f"{log.begin}: what lies between has expired. Stop the slave, empty its store, and "
+                "start it again"
+            )
+        self.next = self.began = offset
+
+    def next_frame(self, log: LogSpan, now: float) -> Head | None:
+        """Return which bytes to send now, which then count as sent; None when there are none, and
+        no heartbeat is due."""
+        begin = self.next
+        if begin == NOT_YET:
+            return None
+        file_end = begin - begin % log.file_size + log.file_size
+        size = min(log.end, file_end, begin + self._batch_size) - begin
+        if size > 0:
+            self.next = begin + size
+            self.last_sent = now
+            return Head(begin, size)
+        if now - self.last_sent > self._heartbeat:
+            self.last_sent = now
+            return Head(begin, 0)
+        return None
+
+    def is_lost(self, now: float) -> bool:
+        """Return whether the slave has been silent for too long."""
+        return now - self.last_heard > self._housekeeping
+
+    def in_sync(self, end: int, most_gap: int) -> bool:
+        """Return whether the slave lags behind the physical offset `end` by less than `most_gap`
+        bytes."""
+        return self.acked != NOT_YET and end - self.acked < most_gap

@@ -1,0 +1,121 @@
+"""Enters the records of a log that somebody else writes into the consume queues.
+
+The rules are those of recovery: the record says which queue offset it has. Where that is not the
+next one of its queue, the topic was made anew, or messages are lost; both are rare.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.record import MIN_RECORD, Record
+from pocketmq.message.sysflag import INNER_BATCH
+from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.errors import DiskFull, StoreError
+from pocketmq.store.log.padding import stands_for_message
+from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
+from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
+from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.queue.queue_entry import pack_entry
+
+log = logging.getLogger(__name__)
+
+
+class EntriesWait(Exception):
+    """The record has to wait until those before it are entered: with SYNC_FLUSH, until they are on
+    the disk."""
+
+
+class QueueBuilder:
+    """Enters records, in the order of the log, one after another."""
+
+    def __init__(
+        self, table: ConsumeQueueTable, pending: PendingEntries, delay_levels: DelayLevels
+    ) -> None:
+        self._table = table
+        self._pending = pending
+        self._delay_levels = delay_levels
+        self._log = LimitedLog(log)
+
+    def enter(self, record: Record) -> None:
+        """Give the record its entry, if it is to have one.
+
+        Raises:
+            EntriesWait: not yet.
+            DiskFull, OSError: there is no room for its entry; nothing was changed.
+        """
+        if has_queue_entry(record.sys_flag):
+            queue = self.queue_of(record.topic, record.queue_id)
+            if queue is not None and self._align(queue, record):
+                queue.make_room()
+                queue.next_offset += 1
+                code = tags_code_of(record, self._delay_levels)
+                self._pending.add(
+                    record.physical_offset + record.size,
+                    queue,
+                    record.queue_offset,
+                    pack_entry(record.physical_offset, record.size, code),
+                    record.store_timestamp,
+                )
+        elif record.sys_flag & INNER_BATCH:
+            self._log.error(
+                "the record at physical offset %d is an inner batch, which has no place here",
+                record.physical_offset,
+            )
+        elif stands_for_message(record):
+            queue = self.queue_of(record.topic, record.queue_id)
+            if queue is not None and record.queue_offset >= queue.next_offset:
+                _wait_for_entries(queue)
+                queue.skip_until(record.queue_offset + 1)
+
+    def queue_of(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue, open; None if it cannot be. Raises DiskFull."""
+        try:
+            return self._table.find_or_create(topic, queue_id)
+        except DiskFull:
+            raise
+        except (ValueError, StoreError, OSError) as error:
+            self._log.error("messages of %s/%d get no entries: %s", topic, queue_id, error)
+            return None
+
+    def _align(self, queue: ConsumeQueue, record: Record) -> bool:
+        """Have the queue go on with the record; False when that is impossible.
+
+        A topic that was deleted and made anew begins again at queue offset 0. The later life wins.
+        """
+        offset, end = record.queue_offset, queue.next_offset
+        if offset == end:
+            return True
+        _wait_for_entries(queue)
+        is_possible = 0 <= offset < MOST_OFFSET
+        if is_possible and offset < end:
+            queue.truncate(offset)
+        elif is_possible and not queue.files.mapped:
+            queue.clear()  # what was before has expired
+            queue.start_at(offset)
+        elif is_possible and offset - end <= _most_between(queue, record):
+            self._log.error(
+                "%s/%d: the messages from %d to %d are missing in the master's log",
+                queue.topic, queue.queue_id, end, offset,
+            )  # fmt: skip
+            queue.skip_until(offset)
+        else:
+            self._log.error(
+                "the record at physical offset %d says that it is message %d of %s/%d, which ends "
+                "at %d: it is damaged and has no entry",
+                record.physical_offset, offset, queue.topic, queue.queue_id, end,
+            )  # fmt: skip
+            return False
+        return True
+
+
+def _wait_for_entries(queue: ConsumeQueue) -> None:
+    if queue.has_waiting:
+        raise EntriesWait
+
+
+def _most_between(queue: ConsumeQueue, record: Record) -> int:
+    """Return how many messages there can have been between the last one of a queue and a record."""
+    return (record.physical_offset - max(queue.max_physical, 0)) // MIN_RECORD

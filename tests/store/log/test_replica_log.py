@@ -1,0 +1,259 @@
+"""A store that is the copy of another one: bytes go in, and the same queues come out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from pocketmq.message.tags import tag_hash
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.errors import ForeignBytes
+from pocketmq.store.message_store import MessageStore
+from tests.store.conftest import StoreBench, bodies, put
+
+
+def logged(store: MessageStore, begin: int, end: int) -> bytes:
+    """The bytes of a log, file after file."""
+    store.settle()
+    data = b""
+    while begin < end:
+        size = min(end, store.commit_log.next_file(begin)) - begin
+        view = store.commit_log.read(begin, size)
+        assert view is not None
+        data += bytes(view)
+        begin += size
+    return data
+
+
+def fill(store: MessageStore, count: int, body: int = 100) -> None:
+    for number in range(count):
+        put(
+            store, f"Topic{number % 3}", number % 2, b"%06d" % number + b"x" * body,
+            f"TAGS\x01tag{number % 5}\x02KEYS\x01key{number}\x02",
+            tags_code=tag_hash(f"tag{number % 5}"),
+        )  # fmt: skip
+
+
+def pieces(
+    data: bytes, begin: int, file_size: int, sizes: Iterator[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Cut a log as frames may cut it: anywhere, and at the end of each file."""
+    at = 0
+    while at < len(data):
+        left_in_file = file_size - (begin + at) % file_size
+        size = min(next(sizes), left_in_file)
+        yield begin + at, data[at : at + size]
+        at += size
+
+
+async def feed(slave: MessageStore, data: bytes, begin: int, size: int) -> None:
+    def sizes() -> Iterator[int]:
+        while True:
+            yield size
+
+    for offset, piece in pieces(data, begin, slave.commit_log.file_size, sizes()):
+        slave.replica.append(offset, memoryview(piece))
+    await entered(slave)
+
+
+async def entered(slave: MessageStore) -> None:
+    """Until the turns that enter what was received are over."""
+    whole = -1
+    while whole != slave.commit_log.whole:
+        whole = slave.commit_log.whole
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def queue_files(root: Path) -> dict[str, bytes]:
+    top = root / "consumequeue"
+    return {
+        str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("0" * 8 + "*"))
+    }
+
+
+@pytest.fixture
+async def slave_bench(tmp_path: Path) -> StoreBench:
+    return StoreBench(tmp_path / "slave")
+
+
+async def following(bench: StoreBench, **changes: object) -> MessageStore:
+    store = bench.open(**changes)
+    store.start()
+    store.follow()
+    return store
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 32 * 1024])
+async def test_the_copy_is_equal(bench: StoreBench, slave_bench: StoreBench, size: int) -> None:
+    master = bench.open()
+    fill(master, 300)
+    put(master, "Half", 0, b"half", sys_flag=TRANSACTION_PREPARED)
+    put(master, "Half", 0, b"back", sys_flag=TRANSACTION_ROLLBACK)
+    put(master, "SCHEDULE_TOPIC_XXXX", 2, b"later", "DELAY\x013\x02")
+    fill(master, 10)
+    end = master.commit_log.end
+    slave = await following(slave_bench)
+    await feed(slave, logged(master, 0, end), 0, size)
+    assert slave.commit_log.whole == end
+    assert bodies(slave, "Topic1", 1) == bodies(master, "Topic1", 1)
+    await master.close()
+    await slave.close()
+    assert queue_files(slave_bench.root) == queue_files(bench.root)
+
+
+async def test_many_small_records_take_the_way_of_blocks(
+    bench: StoreBench, slave_bench: StoreBench
+) -> None:
+    big = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000}
+    master = bench.open(**big)
+    fill(master, 3000)
+    slave = await following(slave_bench, **big)
+    await feed(slave, logged(master, 0, master.commit_log.end), 0, 300_000)
+    assert slave.commit_log.whole == master.commit_log.end
+    await master.close()
+    await slave.close()
+    assert queue_files(slave_bench.root) == queue_files(bench.root)
+
+
+async def test_a_restart_in_the_middle_of_a_record_goes_on_at_its_begin(
+    bench: StoreBench, slave_bench: StoreBench
+) -> None:
+    master = bench.open()
+    fill(master, 50)
+    data = logged(master, 0, master.commit_log.end)
+    for cut in (1, 40, len(data) - 150, len(data) - 1):
+        slave = await following(slave_bench)
+        begin = slave.commit_log.end
+        if begin < cut:
+            await feed(slave, data[begin:cut], begin, 500)
+        whole = slave.commit_log.whole
+        assert whole <= cut
+        await slave.close()
+        again = await following(slave_bench)
+        assert again.commit_log.end == whole
+        await again.close()
+    slave = await following(slave_bench)
+    begin = slave.commit_log.end
+    await feed(slave, data[begin:], begin, 500)
+    assert bodies(slave, "Topic0") == bodies(master, "Topic0")
+    await slave.close()
+
+
+async def test_an_empty_slave_begins_with_any_file(
+    bench: StoreBench, slave_bench: StoreBench
+) -> None:
+    master = bench.open()
+    fill(master, 300)
+    end = master.commit_log.end
+    begin = end - end % master.commit_log.file_size
+    assert begin > 0
+    slave = await following(slave_bench)
+    await feed(slave, logged(master, begin, end), begin, 999)
+    assert slave.commit_log.min_offset == begin
+    expected = bodies(master, "Topic0")
+    got = bodies(slave, "Topic0")
+    assert 0 < len(got) < len(expected)
+    assert expected[-len(got) :] == got
+    assert slave.max_offset("Topic0", 0) == master.max_offset("Topic0", 0)
+    await slave.close()
+    again = await following(slave_bench)
+    assert again.commit_log.min_offset == begin
+    assert bodies(again, "Topic0") == got
+    await again.close()
+
+
+@pytest.mark.parametrize("at", [4, 30, 95])
+async def test_the_first_wrong_record_ends_the_copying(
+    bench: StoreBench, slave_bench: StoreBench, at: int
+) -> None:
+    master = bench.open()
+    fill(master, 20)
+    data = bytearray(logged(master, 0, master.commit_log.end))
+    size = len(data) // 20
+    data[10 * size + at] ^= 0xFF
+    slave = await following(slave_bench)
+    failures: list[ForeignBytes] = []
+    slave.replica.on_failure = failures.append
+    await feed(slave, bytes(data), 0, 700)
+    assert [failure.physical_offset for failure in failures] == [10 * size]
+    assert slave.commit_log.whole == 10 * size
+    with pytest.raises(ForeignBytes, match="not the same"):
+        slave.replica.append(slave.commit_log.end, memoryview(b"more"))
+    await slave.close()
+
+
+async def test_sync_flush_enters_what_is_on_the_disk(
+    bench: StoreBench, slave_bench: StoreBench
+) -> None:
+    master = bench.open()
+    fill(master, 30)
+    data = logged(master, 0, master.commit_log.end)
+    slave = await following(slave_bench, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    arrived = asyncio.Event()
+    last = master.max_offset("Topic0", 0) - 1
+    slave.listen("Topic0", 0, lambda offset, code, time: arrived.set() if offset == last else None)
+    await feed(slave, data, 0, 1000)
+    async with asyncio.timeout(20):
+        await arrived.wait()
+    assert slave.flushed_offset > 0
+    assert bodies(slave, "Topic0") == bodies(master, "Topic0")
+    await slave.close()
+
+
+async def test_a_topic_made_anew_begins_again(bench: StoreBench, slave_bench: StoreBench) -> None:
+    master = bench.open()
+    for number in range(5):
+        put(master, "Topic", 0, b"old%d" % number)
+    master.delete_topic("Topic")
+    for number in range(3):
+        put(master, "Topic", 0, b"new%d" % number)
+    slave = await following(slave_bench)
+    await feed(slave, logged(master, 0, master.commit_log.end), 0, 333)
+    assert bodies(slave) == [b"new0", b"new1", b"new2"]
+    await slave.close()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=30),
+    cuts=st.lists(st.integers(1, 5000), min_size=1, max_size=10),
+    restarts=st.sets(st.integers(0, 20), max_size=3),
+)
+def test_any_cuts_and_restarts(
+    sizes: list[int], cuts: list[int], restarts: set[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async def run() -> None:
+        root = tmp_path_factory.mktemp("replica")
+        master_bench, slave_bench = StoreBench(root / "master"), StoreBench(root / "slave")
+        master = master_bench.open()
+        for number, size in enumerate(sizes):
+            tag = "a" * (number % 2)
+            properties = f"TAGS\x01{tag}\x02" if tag else ""
+            put(master, f"T{number % 2}", 0, bytes(size), properties, tags_code=tag_hash(tag))
+        end = master.commit_log.end
+        log = logged(master, 0, end)
+        slave = await following(slave_bench)
+        for number, cut in enumerate(itertools.cycle(cuts)):
+            begin = slave.commit_log.end
+            if begin == end:
+                break
+            size = min(cut, end - begin, slave.commit_log.next_file(begin) - begin)
+            slave.replica.append(begin, memoryview(log[begin : begin + size]))
+            if number in restarts:
+                await slave.close()
+                slave = await following(slave_bench)
+        await entered(slave)
+        assert slave.commit_log.whole == end
+        await slave.close()
+        await master.close()
+        assert queue_files(slave_bench.root) == queue_files(master_bench.root)
+
+    asyncio.run(run())
