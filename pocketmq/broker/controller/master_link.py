@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pocketmq.broker.controller.epoch_log import CutRefused, EpochLog
 from pocketmq.broker.controller.ha_frames import BadFrame, Handshake, MasterEpochs, Transfer
-from pocketmq.broker.controller.replica_log import CutRefused, ReplicaLog
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.store.epochs import Epochs
 
@@ -30,7 +30,7 @@ class MasterLink:
     def __init__(
         self,
         settings: ReplicaSettings,
-        log: ReplicaLog,
+        log: EpochLog,
         epochs: Epochs,
         confirmed: int,
         broker_id: int,

@@ -3,7 +3,7 @@
 A controller tells the roles (`told`). A master feeds its slaves through a `SlaveLink` each, keeps
 the SyncStateSet, and knows which messages every member has. A slave follows its master through a
 `MasterLink`. Whatever is to be done outside comes back as a list of `Order`; bytes go through the
-`ReplicaLog`.
+`EpochLog`.
 
 The rules are the reference's (ReplicasManager, AutoSwitchHAService), except where those can lose
 or splice messages:
@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from pocketmq.broker.controller.epoch_log import EpochLog
 from pocketmq.broker.controller.ha_frames import Handshake, MasterEpochs, Report, Transfer
 from pocketmq.broker.controller.master_link import MasterLink
-from pocketmq.broker.controller.replica_log import ReplicaLog
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.slave_link import NOT_YET, SlaveLink, UnfitSlave
 from pocketmq.broker.controller.sync_state_set import SyncStateSet
@@ -114,7 +114,7 @@ class Replica:
     def __init__(
         self,
         settings: ReplicaSettings,
-        log: ReplicaLog,
+        log: EpochLog,
         epochs: Epochs,
         broker_id: int,
         *,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pocketmq.broker.controller.epoch_log import EpochLog
 from pocketmq.broker.controller.ha_frames import Handshake, MasterEpochs, Report, Transfer
-from pocketmq.broker.controller.replica_log import ReplicaLog
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.store.epochs import Epochs
 
@@ -36,7 +36,7 @@ class SlaveLink:
         self._sent_at = now  # when that was
 
     def greeted(
-        self, frame: Handshake, log: ReplicaLog, epochs: Epochs, now: int
+        self, frame: Handshake, log: EpochLog, epochs: Epochs, now: int
     ) -> MasterEpochs | None:
         """Take a handshake; return the answer. None for a repetition after the first report: the
         slave would take the answer for an error. (The official slave repeats a handshake whose
@@ -50,7 +50,7 @@ class SlaveLink:
         self.last_sent = now
         return MasterEpochs(log.end, epochs)
 
-    def reported(self, frame: Report, log: ReplicaLog, now: int) -> None:
+    def reported(self, frame: Report, log: EpochLog, now: int) -> None:
         """Take a report. Raises UnfitSlave."""
         self.last_heard = now
         offset = frame.offset
@@ -83,7 +83,7 @@ class SlaveLink:
         return self.acked != NOT_YET and self.acked >= self._master_end
 
     def next_transfer(
-        self, log: ReplicaLog, epochs: Epochs, confirmed: int, now: int
+        self, log: EpochLog, epochs: Epochs, confirmed: int, now: int
     ) -> Transfer | None:
         """Return which bytes to send now, which then count as sent; None when there are none and
         no heartbeat is due."""
@@ -108,7 +108,7 @@ class SlaveLink:
             return Transfer(begin, size, *entry, confirmed)
         return self._heartbeat(begin, epochs, confirmed, now) if heartbeat_due else None
 
-    def _first(self, log: ReplicaLog) -> int:
+    def _first(self, log: EpochLog) -> int:
         if self.acked:
             return self.acked
         # A file of an empty slave begins where one of the master's does.

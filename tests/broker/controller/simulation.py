@@ -50,7 +50,7 @@ from pocketmq.broker.controller.replica import (
     RoleRefused,
     RoleTold,
 )
-from pocketmq.broker.controller.replica_log import CutRefused
+from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
 from pocketmq.store.epochs import Epochs

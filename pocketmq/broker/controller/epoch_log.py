@@ -1,4 +1,4 @@
-"""What the rules of replication need of a commit log."""
+"""What the rules of a controller group need of a commit log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class CutRefused(Exception):
     """The log cannot be cut there; the text says why, and what to do."""
 
 
-class ReplicaLog(Protocol):
-    """The log of one replica, and the list of its epochs. Offsets are physical."""
+class EpochLog(Protocol):
+    """The log of one member, and the list of its epochs. Offsets are physical."""
 
     @property
     def begin(self) -> int:
@@ -32,7 +32,7 @@ class ReplicaLog(Protocol):
 
     @property
     def lost_tail(self) -> bool:
-        """Whether a power cut before this start may have taken bytes that other replicas have."""
+        """Whether a power cut before this start may have taken bytes that other members have."""
 
     def append(self, data: memoryview) -> None:
         """Write bytes at `end`. They do not pass the end of a file. Raises OSError."""
