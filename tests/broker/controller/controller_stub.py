@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from pocketmq.remoting.bodies.controller import ElectMasterResponseBody, SyncStateSet
@@ -28,6 +30,9 @@ from pocketmq.remoting.server import RemotingServer
 
 from .simulation import Controller
 
+PATIENCE = 30.0
+"""Seconds."""
+
 
 class ControllerStub:
     """One controller; `leader` is the address that it calls the leader's, "" for its own.
@@ -36,6 +41,7 @@ class ControllerStub:
         decides: the state, which tests may change.
         ids: check code by given id.
         addresses: of registered brokers by id.
+        asked: the codes of all requests but heartbeats.
         heartbeats: all that came.
         now: milliseconds; heartbeats are dated with it.
     """
@@ -49,6 +55,7 @@ class ControllerStub:
         self.leader = ""
         self.leads = True
         self.now = 0
+        self._happened = asyncio.Event()
         dispatcher = Dispatcher()
         for code, handle, header in (
             (RequestCode.CONTROLLER_GET_METADATA_INFO, self._metadata, Header),
@@ -79,8 +86,16 @@ class ControllerStub:
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; it is asked after each request."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._happened.clear()
+                await self._happened.wait()
+
     def _guarded(self, code: int, handle: Any) -> Any:
         def guarded(request: Request[Any]) -> Response | None:
+            self._happened.set()
             if code == RequestCode.BROKER_HEARTBEAT:
                 handle(request)
                 return None

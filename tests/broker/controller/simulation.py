@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.ha_frames import (
     BadFrame,
     Handshake,
@@ -50,7 +51,6 @@ from pocketmq.broker.controller.replica import (
     RoleRefused,
     RoleTold,
 )
-from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
 from pocketmq.store.epochs import Epochs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,9 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.pool import ConnectionPool
 
-from .controller_stub import ControllerStub
+from .controller_stub import PATIENCE, ControllerStub
 
 QUICK = MemberPeriods(heartbeat=0.02, role=0.05, first_role=0.02, leader=0.05, retry=0.05)
-PATIENCE = 30.0
 
 
 class Taker:
@@ -95,7 +94,38 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 
 async def role_of(taker: Taker) -> RoleTold:
-    return await asyncio.wait_for(taker.roles.get(), PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        return await taker.roles.get()
+
+
+async def answer_of(taker: Taker) -> tuple[frozenset[int], int] | None:
+    async with asyncio.timeout(PATIENCE):
+        return await taker.answers.get()
+
+
+class Lines(logging.Handler):
+    """The lines of the broker's log, as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.put_nowait(record.getMessage())
+
+    async def wait_for(self, text: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while text not in await self._lines.get():
+                pass
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    lines = Lines()
+    logger = logging.getLogger("pocketmq.broker.controller")
+    logger.addHandler(lines)
+    yield lines
+    logger.removeHandler(lines)
 
 
 async def test_the_first_member_becomes_master(group: Group) -> None:
@@ -180,28 +210,21 @@ async def test_a_changed_address_is_told(group: Group) -> None:
 
 
 async def test_the_identity_of_another_group_is_refused(
-    group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    group: Group, tmp_path: Path, lines: Lines
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "brokerIdentity").write_text("c#another#1")
     member, _ = group.member()
-    with caplog.at_level(logging.ERROR):
-        member.start()
-        while not caplog.records:
-            await asyncio.sleep(0)
-    assert "brokerName is g" in caplog.text
+    member.start()
+    await lines.wait_for("brokerName is g")
     assert group.controller.asked == []
 
 
-async def test_an_id_that_the_controller_does_not_know_is_said(
-    group: Group, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_id_that_the_controller_does_not_know_is_said(group: Group, lines: Lines) -> None:
     group.files().confirm(7)
     member, _ = group.member()
-    with caplog.at_level(logging.WARNING):
-        member.start()
-        while "CONTROLLER_BROKER_NEED_TO_BE_REGISTERED" not in caplog.text:
-            await asyncio.sleep(0.001)
+    member.start()
+    await lines.wait_for("CONTROLLER_BROKER_NEED_TO_BE_REGISTERED")
 
 
 # --- afterwards -------------------------------------------------------------------------------
@@ -238,17 +261,15 @@ async def test_a_refused_role_ends_the_heartbeats(group: Group) -> None:
     member, taker = group.member()
     taker.refusal = "a power cut"
     member.start()
-    while RequestCode.CONTROLLER_GET_REPLICA_INFO not in group.controller.asked:
-        await asyncio.sleep(0.001)
-    count = len(group.controller.heartbeats)
-    group.controller.asked.clear()
-    while len(group.controller.asked) < 3:
-        await asyncio.sleep(0.001)
-    assert len(group.controller.heartbeats) == count
+    controller = group.controller
+    await controller.until(lambda: RequestCode.CONTROLLER_GET_REPLICA_INFO in controller.asked)
+    count = len(controller.heartbeats)
+    controller.asked.clear()
+    await controller.until(lambda: len(controller.asked) > 2)
+    assert len(controller.heartbeats) == count
     taker.refusal = ""
     await role_of(taker)
-    while len(group.controller.heartbeats) == count:
-        await asyncio.sleep(0.001)
+    await controller.until(lambda: len(controller.heartbeats) > count)
 
 
 async def test_the_set_is_changed_or_not(group: Group) -> None:
@@ -257,12 +278,11 @@ async def test_the_set_is_changed_or_not(group: Group) -> None:
     role = await role_of(taker)
     group.controller.decides.heartbeat(2, 0, 1, 0)
     member.ask_for_set(role, AskForSet(frozenset({1, 2}), 1))
-    answer = await asyncio.wait_for(taker.answers.get(), PATIENCE)
-    assert answer == (frozenset({1, 2}), 2)
+    assert await answer_of(taker) == (frozenset({1, 2}), 2)
     member.ask_for_set(role, AskForSet(frozenset({1, 3}), 2))  # 3 does not live
-    assert await asyncio.wait_for(taker.answers.get(), PATIENCE) is None
+    assert await answer_of(taker) is None
     member.ask_for_set(role, AskForSet(frozenset({1}), 1))  # an old epoch
-    assert await asyncio.wait_for(taker.answers.get(), PATIENCE) is None
+    assert await answer_of(taker) is None
 
 
 # --- the leader of the controllers ------------------------------------------------------------
@@ -311,8 +331,8 @@ async def test_heartbeats_reach_every_controller_over_one_connection(group: Grou
         member, taker = group.member("a", group.controller.address, other.address)
         member.start()
         await role_of(taker)
-        while len(other.heartbeats) < 5 or len(group.controller.heartbeats) < 5:
-            await asyncio.sleep(0.001)
+        await other.until(lambda: len(other.heartbeats) > 4)
+        await group.controller.until(lambda: len(group.controller.heartbeats) > 4)
         assert len(group.controller.server.connections) == 1
         assert len(other.server.connections) == 1
     finally:
