@@ -26,8 +26,7 @@ from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
 
 _NOBODY: Final = "no process of release 5.3.3 serves it"
 _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"
-_REPLICATION: Final = "replication between brokers; a broker here has no copies"
-_TIMER_COPIES: Final = "only slaves ask, beside the log that they copy; a broker here has no copies"
+_ACTING_MASTER: Final = "slaves that act as masters, which those here do not"
 _CONTROLLER: Final = "the controller, which elects masters among replicas; there are none here"
 _POP: Final = "POP consumption, not there yet; a client told so pulls instead"
 _COLD: Final = "throttles reads of cold data from the disk; the page cache decides here"
@@ -53,13 +52,10 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "RESET_CONSUMER_CLIENT_OFFSET": _TO_CLIENTS,
     "GET_CONSUMER_STATUS_FROM_CLIENT": _TO_CLIENTS,
     "PUSH_REPLY_MESSAGE_TO_CLIENT": _TO_CLIENTS,
-    "NOTIFY_MIN_BROKER_ID_CHANGE": _REPLICATION,
-    "EXCHANGE_BROKER_HA_INFO": _REPLICATION,
-    "RESET_MASTER_FLUSH_OFFSET": _REPLICATION,
-    "GET_TIMER_CHECK_POINT": _TIMER_COPIES,
-    "GET_TIMER_METRICS": _TIMER_COPIES,
-    "GET_BROKER_EPOCH_CACHE": _REPLICATION,
-    "NOTIFY_BROKER_ROLE_CHANGED": _REPLICATION,
+    "NOTIFY_MIN_BROKER_ID_CHANGE": _ACTING_MASTER,
+    "RESET_MASTER_FLUSH_OFFSET": _ACTING_MASTER,
+    "GET_BROKER_EPOCH_CACHE": _CONTROLLER,
+    "NOTIFY_BROKER_ROLE_CHANGED": _CONTROLLER,
     "ADD_BROKER": "broker containers; a process here is one broker",
     "REMOVE_BROKER": "broker containers; a process here is one broker",
     "CONTROLLER_ALTER_SYNC_STATE_SET": _CONTROLLER,
@@ -332,9 +328,6 @@ The official configuration files load as they are. A setting without effect is a
 and those that were changed.
 """
 
-#: Official settings that are checked or shown although no configuration holds them.
-SERVED_ELSEWHERE: Final = frozenset({"brokerRole"})
-
 
 async def served() -> dict[int, list[str]]:
     """By request code the modules that serve it, at the name server and at the broker.
@@ -382,7 +375,7 @@ def _settings() -> str:
         ("name server", NamesrvConfig, NAMESRV_KEYS),
     ):
         names = {field.encode_name for field in msgspec.structs.fields(config)}
-        idle = sorted(official - names - SERVED_ELSEWHERE, key=str.lower)
+        idle = sorted(official - names, key=str.lower)
         own = sorted(names - official, key=str.lower)
         parts.append(f"\n### Of the {server}\n\n")
         parts.append(f"{len(official & names)} official settings have an effect. ")

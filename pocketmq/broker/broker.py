@@ -152,11 +152,17 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
+            links=links,
             auth=auth,
         )
         self.dispatcher = self.components.dispatcher()
         store.start()
+        replication = self.components.replication
+        await replication.listen(stack)
         self.components.start(stack)
+        self._registration.ha_address = replication.ha_address
+        self._registration.on_master = replication.master_is
+        self._registration.lacks_master = lambda: replication.lacks_master
 
         server = RemotingServer(
             self.dispatcher,
@@ -198,7 +204,6 @@ class Broker:
             config.broker_name,
             config.broker_id,
             self.address,
-            f"{config.advertised_host}:{self.port + 1}",
         )
 
     async def _start_vip_server(

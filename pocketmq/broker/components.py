@@ -7,6 +7,7 @@ passes each component everything that it needs; no component imports this module
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
 from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
 from pocketmq.broker.processors.admin.group import GroupProcessor
 from pocketmq.broker.processors.admin.offset import OffsetAdminProcessor
+from pocketmq.broker.processors.admin.replication import ReplicationProcessor
 from pocketmq.broker.processors.admin.settings import SettingsProcessor
 from pocketmq.broker.processors.admin.stats import AdminProcessor
 from pocketmq.broker.processors.admin.topic import TopicProcessor
@@ -39,7 +41,10 @@ from pocketmq.broker.processors.send.recall import RecallProcessor
 from pocketmq.broker.processors.send.reply import ReplyProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.processors.send.send_back import SendBackProcessor
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.replication import slave_gate
+from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
 from pocketmq.broker.transactions.transactions import Transactions
@@ -60,8 +65,8 @@ class Components:
 
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits (bounded) until the name servers know of the latest changes; `auth` says
-    who may do what, None lets everybody do everything.
+    `announced()` waits (bounded) until the name servers know of the latest changes; `links`
+    encrypts connections to a master; `auth` says who may do what, None lets everybody do everything.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Components:
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
+        links: ssl.SSLContext | None = None,
         auth: Auth | None = None,
     ) -> None:
         self._config = config
@@ -101,6 +107,10 @@ class Components:
             config, store, put_hooks, tables.statistics, tables.directory, clock, call_later
         )
         self.unwritten = UnwrittenSends(config, store, store_host)
+        self._safety = PutSafety(store)
+        self.replication = Replication(
+            config, store, tables, self._delayed, self._safety, address=address, tls=links
+        )
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
         self.sends = SendProcessor(
             config,
@@ -109,18 +119,19 @@ class Components:
             checks,
             tables.statistics,
             self.unwritten,
+            self._safety,
             store_host,
             announced,
         )
         self.put_times = PutTimes(store, self.sends.unflushed, clock)
         self._replies = ReplyProcessor(
             config,
-            store,
             put_hooks,
             checks,
             tables.producers,
             tables.statistics,
             self.unwritten,
+            self._safety,
             store_host,
             clock,
         )
@@ -149,6 +160,7 @@ class Components:
                 self.transactions.ops,
                 tables.statistics,
                 self.unwritten,
+                self._safety,
                 clock,
             ),
             SendBackProcessor(
@@ -194,11 +206,13 @@ class Components:
             self.pulls,
             self.put_times,
             self._delayed,
+            self.replication,
             clock,
         )
         wake_topic = self.pulls.holds.wake_topic
         return (
-            AdminProcessor(runtime_info, tables.statistics, store),
+            AdminProcessor(runtime_info, tables.statistics),
+            ReplicationProcessor(store, self.replication, self._delayed.timer, self._address),
             SettingsProcessor(self._live, self._announced),
             TopicProcessor(
                 config,
@@ -248,6 +262,8 @@ class Components:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        if self._config.is_slave:
+            slave_gate.guard(dispatcher, self._config)
         audit(dispatcher)
         if self._auth is not None:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
@@ -258,7 +274,11 @@ class Components:
 
         The store must have been started. Raises StoreError.
         """
+        stack.callback(self.pulls.holds.close)
+        if self._config.is_slave:
+            self._delayed.follow(stack)
+            self.replication.follow(stack)
+            return
         self.transactions.start()
         stack.callback(self.transactions.stop)
-        stack.callback(self.pulls.holds.close)
         self._delayed.start(stack)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Final
 
@@ -34,10 +35,21 @@ Count = Annotated[int, Meta(ge=1)]
 Perm = Annotated[int, Meta(ge=0, le=15)]
 Name = Annotated[str, Meta(min_length=1, description="a name")]
 
+
+class BrokerRole(Enum):
+    """What a broker does with its log: take sends (and wait for replicas), or copy a master's."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("", "0.0.0.0", "::")
 MASTER_ID: Final = 0
+_SLAVE_MEMORY: Final = 10  # percent of the memory less than a master's
 NAMESRV_PORT: Final = 9876
+HA_PORT: Final = 10912
 
 
 class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
@@ -155,6 +167,26 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     broker_heartbeat_interval: Millis = 1_000
     compressed_register: bool = False
 
+    # Replication (pocketmq.broker.replication)
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    ha_listen_port: Port = 0  # 0: listenPort + 1
+    # The address that slaves connect to; empty: that of clients.
+    broker_ip2: str = field(default="", name="brokerIP2")
+    ha_master_address: str = ""  # host:port; empty: the name servers tell it
+    ha_send_heartbeat_interval: Millis = 5_000
+    ha_housekeeping_interval: Millis = 20_000
+    ha_transfer_batch_size: Annotated[int, Meta(ge=1, le=4 * 1024 * 1024 - 12)] = 32 * 1024
+    ha_max_gap_not_in_sync: Count = 256 * 1024 * 1024
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: Count = 100 * 1024 * 1024
+    in_sync_replicas: Count = 1  # with the master
+    min_in_sync_replicas: Count = 1
+    enable_auto_in_sync_replicas: bool = False
+    enable_slave_acting_master: bool = False
+    slave_timeout: Millis = 3_000  # how long a send waits for replicas
+    slave_read_enable: bool = False
+    offset_check_in_slave: bool = False
+
     # Authentication and authorization (pocketmq.auth)
     authentication_enabled: bool = False
     authorization_enabled: bool = False
@@ -175,7 +207,20 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     @property
     def message_memory(self) -> int:
         """A message counts as in memory up to so many bytes before the end of the commit log."""
-        return _physical_memory() * self.access_message_in_memory_max_ratio // 100
+        ratio = self.access_message_in_memory_max_ratio
+        if self.is_slave:
+            ratio = max(ratio - _SLAVE_MEMORY, 0)
+        return _physical_memory() * ratio // 100
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker copies a master's log."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    @property
+    def ha_host(self) -> str:
+        """The address that slaves connect to."""
+        return self.broker_ip2 or self.advertised_host
 
     @property
     def advertised_host(self) -> str:
@@ -203,31 +248,16 @@ def _own_address() -> str:
             return LOOPBACK
 
 
-def _check_broker_id(value: str) -> str | None:
-    try:
-        slave = int(value) > MASTER_ID
-    except ValueError:
-        return None  # its type says more
-    if not slave:
-        return None
-    return (
-        f"brokerId = {value!r}: must be {MASTER_ID}, a master, as this broker has no slaves and "
-        "cannot be one"
-    )
-
-
-def _check_role(value: str) -> str | None:
-    if value in ("ASYNC_MASTER", "SYNC_MASTER"):
-        return None
-    if value == "SLAVE":
-        return (
-            "brokerRole = 'SLAVE' is not served: this broker cannot copy a master; use ASYNC_MASTER"
-        )
-    return f"brokerRole = {value!r}: must be ASYNC_MASTER or SYNC_MASTER"
-
-
 def _check_name_servers(value: str) -> str | None:
     """Check that each address has a port: host:port, or [IPv6]:port."""
+    return _check_addresses("namesrvAddr", value, NAMESRV_PORT)
+
+
+def _check_ha_master(value: str) -> str | None:
+    return _check_addresses("haMasterAddress", value, HA_PORT)
+
+
+def _check_addresses(key: str, value: str, usual_port: int) -> str | None:
     for part in value.split(";"):
         address = part.strip()
         if not address:
@@ -235,19 +265,15 @@ def _check_name_servers(value: str) -> str | None:
         host, colon, port = address.rpartition(":")
         if not colon or address.endswith("]") or (":" in host and not host.startswith("[")):
             host = f"[{address}]" if ":" in address and not address.startswith("[") else address
-            return f"namesrvAddr {address!r} has no port: use {host}:{NAMESRV_PORT}"
+            return f"{key} {address!r} has no port: use {host}:{usual_port}"
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
-            return (
-                f"namesrvAddr {address!r} is not host:port: the port must be a number from 1 to "
-                "65535"
-            )
+            return f"{key} {address!r} is not host:port: the port must be a number from 1 to 65535"
     return None
 
 
 #: Checks of single properties: text for what is wrong with a value.
 CHECKS: Final[Mapping[str, Check]] = {
-    "brokerId": _check_broker_id,
-    "brokerRole": _check_role,
+    "haMasterAddress": _check_ha_master,
     "namesrvAddr": _check_name_servers,
     **AUTH_CHECKS,
 }
@@ -261,8 +287,9 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
     environment variable NAMESRV_ADDR does, as with the official broker.
 
     Raises:
-        ConfigErrors: some values are not allowed. A brokerId other than 0 is among them: that
-            broker would be a second one of its name in the routes, without the master's messages.
+        ConfigErrors: some values are not allowed, or not together: a slave needs a brokerId above
+            0, and a master has 0. Another broker of that name in the routes would not have the
+            master's messages.
     """
     config, warnings = load_config(
         BrokerConfig, *map(without_tls, sources), known=BROKER_KEYS, checks=CHECKS
@@ -276,4 +303,20 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
             raise ConfigErrors([error], warnings)
         config.namesrv_addr = address
     check_together(config, warnings)
+    _check_identity(config, warnings)
     return config, warnings
+
+
+def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:
+    """Raise ConfigErrors when role and brokerId do not fit together."""
+    if config.is_slave == (config.broker_id > MASTER_ID):
+        return
+    if config.is_slave:
+        text = "brokerRole = SLAVE needs a brokerId above 0, which no other slave of the group has"
+    else:
+        text = (
+            f"brokerId = {config.broker_id} is a slave's: set brokerRole = SLAVE as well, or "
+            f"brokerId = {MASTER_ID} for a master"
+        )
+    value = str(config.broker_id)
+    raise ConfigErrors([ConfigError("brokerId", value, "0, or a slave's", text=text)], warnings)

@@ -164,6 +164,15 @@ class ConsumerOffsets(OffsetFile):
         """Return all stored offsets of a group in a topic."""
         return self.table.get(f"{topic}{SEPARATOR}{group}", {})
 
+    def follow(self, table: Mapping[str, dict[int, int]], version: DataVersion | None) -> None:
+        """Take over what a master has stored, also where it is less; what only this broker has
+        stays."""
+        if version is not None:
+            self.data_version = version
+        if any(self.table.get(key) != queues for key, queues in table.items()):
+            self.table.update(table)
+            self._dirty = True
+
     def forget_topic(self, topic: str) -> None:
         """Forget a deleted topic: a new one of the same name starts without offsets."""
         self._forget(lambda name, group: name == topic)

@@ -1,4 +1,4 @@
-"""Sends that are stored and wait for the disk (SYNC_FLUSH), and the limits on their number."""
+"""Sends that are stored and wait for the disk or for replicas, and the limits on their number."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.processors.send.answers import not_flushed
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.log.slow_waits import SlowWaits
-from pocketmq.store.message_store import MessageStore
 
 _LONG_WAITS: Final = 20_000  # more than a disk answers in a second
 
@@ -20,19 +18,19 @@ Waiting = tuple[Request[Any], SendMessageResponseHeader]
 
 
 class GroupCommit:
-    """Answers sends when they are on the disk; `clock` gives nanoseconds, to find long waits.
+    """Answers sends when they are safe; `clock` gives nanoseconds, to find long waits.
 
     Attributes:
         count, size: number of waiting sends, and the bytes of their records.
         full: a limit is reached; sends are refused.
         answered: number of sends answered since the start.
-        long_waits: long waits for the disk, and how many sends waited together.
+        long_waits: long waits for disk and replicas, and how many sends waited together.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
-        store: MessageStore,
+        safety: PutSafety,
         *,
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
@@ -42,27 +40,26 @@ class GroupCommit:
         self.full = False
         self.answered = 0
         self.long_waits = SlowWaits(_LONG_WAITS)
-        self._store = store
+        self._safety = safety
         self._most = config.send_thread_pool_queue_capacity
         self._most_bytes = config.max_in_flight_bytes
 
-    def answer_when_flushed(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
-        """Answer these when the log is on the disk up to the physical offset `end_offset`; with
-        FLUSH_DISK_TIMEOUT when that takes too long, and with SERVICE_NOT_AVAILABLE when it
-        fails."""
+    def answer_when_safe(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
+        """Answer these when the log is safe up to the physical offset `end_offset`; with
+        FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT when that takes too long, and with
+        SERVICE_NOT_AVAILABLE when it fails."""
         count = len(sends)
         self._add(count, size)
         began = self._clock()
 
-        def flushed(done: bool) -> None:
+        def safe(code: int, remark: str | None) -> None:
             self._add(-count, -size)
             self.answered += count
             self.long_waits.note(self._clock() - began, count)
-            code, remark = (ResponseCode.SUCCESS, None) if done else not_flushed(self._store)
             for request, answer in sends:
                 request.reply(Response(code, remark, answer))
 
-        self._store.when_flushed(end_offset, flushed)
+        self._safety.when_safe(end_offset, safe)
 
     def nearly_full(self, count: int, size: int) -> bool:
         """Tell whether `count` more sends of `size` bytes might pass the limits."""

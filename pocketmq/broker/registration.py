@@ -33,6 +33,7 @@ from pocketmq.remoting.errors import RemotingError, error_for
 from pocketmq.remoting.headers import (
     BrokerHeartbeatRequestHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
 from pocketmq.remoting.pool import ConnectionPool
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 1.0
 UNREGISTER_TIMEOUT_SECONDS: Final = 2.0
+LOST_MASTER_SECONDS: Final = 5.0
 
 
 class BrokerIdentity(NamedTuple):
@@ -50,7 +52,6 @@ class BrokerIdentity(NamedTuple):
     name: str
     broker_id: int
     address: str
-    ha_address: str
 
 
 class Registration:
@@ -62,6 +63,10 @@ class Registration:
 
     Attributes:
         first_retry: seconds.
+        ha_address: host:port at which slaves copy this broker.
+        on_master: called on a slave with the HA address and the address of the master of its group,
+            as a name server says; both are empty while there is none.
+        lacks_master: tells whether a slave has no master; then it asks more often.
     """
 
     def __init__(
@@ -75,6 +80,9 @@ class Registration:
         first_retry: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.first_retry = first_retry
+        self.ha_address = ""
+        self.on_master: Callable[[str, str], None] = lambda ha_address, address: None
+        self.lacks_master: Callable[[], bool] = lambda: False
         self._config = config
         self._identity = identity
         self._topics = topics
@@ -148,7 +156,7 @@ class Registration:
             broker_name=identity.name,
             broker_addr=identity.address,
             cluster_name=identity.cluster,
-            ha_server_addr=identity.ha_address,
+            ha_server_addr=self.ha_address,
             broker_id=identity.broker_id,
             heartbeat_timeout_millis=120_000,
             enable_acting_master=False,
@@ -165,6 +173,8 @@ class Registration:
         if answer.code != 0:
             raise error_for(answer.code, answer.remark, address)
         self._read_order_topics(bytes(answer.body))
+        master = RegisterBrokerResponseHeader.from_ext(answer.ext_fields)
+        self.on_master(master.ha_server_addr or "", master.master_addr or "")
 
     def _body(self, names: Sequence[str] | None) -> bytes:
         table = self._topics.table
@@ -211,6 +221,8 @@ class Registration:
     @property
     def period(self) -> float:
         """Seconds between full registrations."""
+        if self.lacks_master():
+            return LOST_MASTER_SECONDS
         return self._config.register_name_server_period / 1000
 
     @property

@@ -19,6 +19,7 @@ from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message.record import MIN_RECORD
 from pocketmq.remoting.codes import VERSION
@@ -41,6 +42,7 @@ class RuntimeInfo:
         pulls: PullProcessor,
         put_times: PutTimes,
         delayed: DelayedDelivery,
+        replication: Replication,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -50,6 +52,7 @@ class RuntimeInfo:
         self._pulls = pulls
         self._put_times = put_times
         self._delayed = delayed
+        self._replication = replication
         self._clock = clock
         self._boot = clock()
 
@@ -62,6 +65,7 @@ class RuntimeInfo:
             **self._disk(),
             **self._put_times.figures(),
             **self._delayed.figures(),
+            **self._replication.figures(),
         }
         return {
             name: ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -8,7 +8,7 @@ broker SubscriptionGroupManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -155,6 +155,26 @@ class SubscriptionGroups:
             return False
         self._changed(name)
         return True
+
+    def follow(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, dict[str, int]],
+        version: DataVersion,
+    ) -> None:
+        """Take over a master's table and its version."""
+        gone = [name for name in self.table if name not in table and name not in OWN_GROUPS]
+        for name in gone:
+            del self.table[name]
+            self._file.changed(name, None)
+        for name, group in table.items():
+            if self.table.get(name) != group:
+                self.table[name] = group
+                self._file.changed(name, group)
+        self.forbidden = dict(forbidden)
+        if version != self.data_version or gone:
+            self.data_version = version
+            self._writer.changed()
 
     def may_read(self, group: str, topic: str) -> bool:
         """Return False when an admin has forbidden `group` to read `topic`."""

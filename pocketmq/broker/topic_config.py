@@ -343,6 +343,24 @@ class TopicConfigs:
         self._changed([name])
         return True
 
+    def follow(
+        self, table: Mapping[str, TopicConfig], version: DataVersion
+    ) -> tuple[list[str], list[str]]:
+        """Take over a master's table and its version; return the topics that are new or changed,
+        and those that the master no longer has. These are left: `delete` is for who knows where
+        their messages end. Topics of this broker's own stay."""
+        changed = []
+        for name, topic in table.items():
+            if self.table.get(name) != topic:
+                self._add(topic)
+                changed.append(name)
+        gone = [name for name in self.table if name not in table and not self.is_system(name)]
+        self.data_version = version
+        if changed:
+            self._writer.changed()
+            self._on_change(changed)
+        return changed, gone
+
     def refresh_template(self) -> None:
         """Let TBW102 follow the changed settings of automatic creation."""
         if self._config.auto_create_topic_enable:

@@ -73,7 +73,7 @@ class MessageStore:
         replica: the log while this store is the copy of a master's.
         settle, put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound
             here, so that they cost no further call.
-        refuse, accept: see `StoreWriter`.
+        refuse, accept, lack_replicas: see `StoreWriter`.
         get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
             properties_at, record_at: see `StoreReader`.
     """
@@ -188,6 +188,7 @@ class MessageStore:
         self.put_batch = writer.put_batch
         self.put_many = writer.put_many
         self.refuse = writer.refuse
+        self.lack_replicas = writer.lack_replicas
         self.accept = writer.accept
         reader = StoreReader(
             commit_log, table, config, writer.try_settle, self.counters, self.delay_levels
@@ -264,7 +265,9 @@ class MessageStore:
             if not outcome.done():
                 outcome.set_result(done)
 
-        self.when_flushed(self.commit_log.end, flushed)
+        # A slave's log may end within a record, and the rest may never come.
+        log_end = self.commit_log.whole if self.replica.is_running else self.commit_log.end
+        self.when_flushed(log_end, flushed)
         return await outcome
 
     def delete_topic(self, topic: str) -> bool:

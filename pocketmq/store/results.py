@@ -17,6 +17,8 @@ class PutStatus(Enum):
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     """The store cannot write: disk full, a failed flush, or not open; or the queue of the message
     cannot get a file."""
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    """Too few replicas keep up with the log."""
 
 
 class PutResult(msgspec.Struct, gc=False):

@@ -17,6 +17,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
+from pocketmq.message.properties import WAIT, find
 from pocketmq.message.sysflag import (
     BORN_HOST_V6,
     HOST_MASK,
@@ -47,6 +48,7 @@ from pocketmq.store.results import PutResult, PutStatus, StoreCounters
 log = logging.getLogger(__name__)
 
 _PUT_OK: Final = PutStatus.PUT_OK
+_TOO_FEW: Final = "too few replicas keep up with this broker"
 _IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
 _SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
@@ -104,6 +106,7 @@ class StoreWriter:
         self._due = False
         # Why nothing can be put at the moment, and until when that need not be tried again.
         self.refusal = "the store is not open"
+        self._lacks_replicas = False
         self._retry_at = _NEVER
         self._prepare: Callable[[], None] | None = None
         # Why the buffer of the log could not be written, if that was so the last time.
@@ -112,7 +115,8 @@ class StoreWriter:
 
     def accept(self) -> None:
         """Accept puts (again)."""
-        self.refusal = ""
+        self.refusal = _TOO_FEW if self._lacks_replicas else ""
+        self._retry_at = 0.0
         self._unwritten = None
 
     def refuse(self, reason: str) -> None:
@@ -120,6 +124,15 @@ class StoreWriter:
         self.refusal = reason
         self._retry_at = _NEVER
         self._prepare = None
+
+    def lack_replicas(self, lacking: bool) -> None:
+        """Refuse puts because too few replicas keep up, except those that wait for none (property
+        WAIT=false); or do not refuse them for that any more."""
+        if lacking == self._lacks_replicas:
+            return
+        self._lacks_replicas = lacking
+        if not self.refusal or self.refusal == _TOO_FEW:
+            self.accept()
 
     def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
         """Accept puts once `prepare` has worked; until then a put tries it again now and then. It
@@ -188,7 +201,9 @@ class StoreWriter:
         `accepted` it may exceed maxMessageSize: that was changed since the message was taken.
         """
         if self.refusal and not self._try_again():
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+            refused = self._refusal_of(properties)
+            if refused is not None:
+                return refused
         try:
             queue = self._by_topic[topic][queue_id]
         except KeyError:
@@ -269,7 +284,9 @@ class StoreWriter:
             BatchBodyError: the body is not a batch; nothing is stored.
         """
         if self.refusal and not self._try_again():
-            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+            refused = self._refusal_of(properties_suffix)
+            if refused is not None:
+                return refused
         try:
             queue = self._table.find_or_create(topic, queue_id)
         except ValueError as error:
@@ -440,7 +457,7 @@ class StoreWriter:
 
     def _try_again(self) -> bool:
         """Return whether there is no reason any more to refuse."""
-        if time.monotonic() < self._retry_at:
+        if self.refusal == _TOO_FEW or time.monotonic() < self._retry_at:
             return False
         if self._prepare is not None:
             try:
@@ -458,7 +475,15 @@ class StoreWriter:
             if self._sync:
                 self._order_flush()
         self.accept()
-        return True
+        return not self.refusal
+
+    def _refusal_of(self, properties: str) -> PutResult | None:
+        """Return how a put with these properties is refused; None if it is not."""
+        if self.refusal != _TOO_FEW:
+            return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+        if find(properties, WAIT) == "false":
+            return None
+        return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "")
 
     def _refuse_for_now(self, reason: str) -> None:
         if not (self.refusal and self._retry_at == _NEVER):

@@ -11,10 +11,10 @@ import pytest
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group_commit import GroupCommit
+from pocketmq.broker.put_safety import SafetyListener
 from pocketmq.broker.put_times import MINUTE_MS, PutTimes
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.store.config import FlushDiskType, StoreConfig
-from pocketmq.store.log.flush import FlushListener
 from pocketmq.store.results import StoreCounters
 from tests.broker.conftest import Client, Connect, StartBroker
 from tests.broker.test_admin import runtime_info
@@ -142,14 +142,14 @@ def test_with_sync_flush_it_is_the_wait_for_the_disk() -> None:
 
 
 def test_waits_for_the_disk_are_noted() -> None:
-    listeners: list[FlushListener] = []
-    store: Any = SimpleNamespace(when_flushed=lambda end, listener: listeners.append(listener))
+    listeners: list[SafetyListener] = []
+    safety: Any = SimpleNamespace(when_safe=lambda end, listener: listeners.append(listener))
     now = 0
-    unflushed = GroupCommit(BrokerConfig(), store, clock=lambda: now)
+    unflushed = GroupCommit(BrokerConfig(), safety, clock=lambda: now)
     waiting: Any = SimpleNamespace(reply=lambda response: None), None
-    unflushed.answer_when_flushed([waiting], 100, 100)
+    unflushed.answer_when_safe([waiting], 100, 100)
     now = 7_000_000
-    listeners.pop()(True)
+    listeners.pop()(0, None)
 
     assert unflushed.long_waits.take() == [(7, 1)]
     assert unflushed.long_waits.take() == []

@@ -17,7 +17,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.request import Response
 from tests.broker.conftest import NameServerStub
 
-IDENTITY = BrokerIdentity("C0", "b0", 0, "127.0.0.1:10911", "127.0.0.1:10912")
+IDENTITY = BrokerIdentity("C0", "b0", 0, "127.0.0.1:10911")
 
 
 class Registering:

@@ -25,6 +25,7 @@ from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.end_transaction import EndTransactionProcessor
 from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import GROUP, TransactionChecks
@@ -125,6 +126,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.ops,
             statistics,
             UnwrittenSends(config, self.store, HOST),
+            PutSafety(self.store),
             clock,
         )
 

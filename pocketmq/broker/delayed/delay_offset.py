@@ -7,7 +7,7 @@ DelayOffsetSerializeWrapper.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,14 @@ class DelayOffsets(OffsetFile):
         """Note that everything before `offset` is delivered."""
         self.table[level] = offset
         self._changed()
+
+    def follow(self, table: Mapping[int, int], version: DataVersion | None) -> None:
+        """Take over how far a master has delivered."""
+        if version is not None:
+            self.data_version = version
+        if self.table != table:
+            self.table = dict(table)
+            self._dirty = True
 
     def document(self) -> dict[str, Any]:
         """Return the table as the file holds it and as GET_ALL_DELAY_OFFSET answers it."""

@@ -58,6 +58,16 @@ class DelayedDelivery:
             **self.timer.figures(),
         }
 
+    def follow(self, stack: contextlib.AsyncExitStack) -> None:
+        """Deliver nothing, but keep the timers ready, until `stack` is closed: this broker is a
+        slave. Raises StoreError."""
+        times = PeriodicSave(self._config.timer_flush_interval_ms / 1000, self.timer.save)
+        stack.callback(self.timer.close)
+        stack.push_async_callback(times.stop)
+        stack.push_async_callback(self.timer.stop)
+        self.timer.follow()
+        times.start()
+
     def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Deliver until `stack` is closed. Raises StoreError."""
         config = self._config

@@ -39,6 +39,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.record import Record
+from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
@@ -52,6 +53,7 @@ AGAIN_MS: Final = 1_000  # after the store took no message
 # A message that is due so soon is not stored again to wait on, as one that comes late from its slot
 # may be: it would come behind what it recalls, or what recalls it.
 SOON_MS: Final = 1_000
+LATE_MS: Final = 60_000  # how long a message that came late may wait at a master
 DOUBLINGS: Final = 12  # of that for a queue that stays unwritable: somewhat more than an hour
 
 
@@ -119,6 +121,31 @@ class TimerService:
         self._late_slot = 0
         self._next: Record | None = None  # the next message of the queue
         self._saved: tuple[int, int, int] | None = None
+        self._is_slave = False
+        self._master = (0, 0)  # how far the master is: read time, queue offset
+
+    def follow(self) -> None:
+        """Enter what arrives, and deliver nothing: a master does, and `master_at` tells how far it
+        is. Blocks; raises StoreError."""
+        self._is_slave = True
+        self.start()
+
+    def master_at(self, read_time: int, queue_offset: int) -> None:
+        """Count as delivered what the master has delivered: the slots before `read_time` (ms) of
+        the messages before `queue_offset`."""
+        self._master = read_time, queue_offset
+        if self._is_slave and self.index.opened:
+            self._alarm.set(0)
+
+    def checkpoint(self) -> TimerCheckpointBody | None:
+        """Return how far messages are delivered, for slaves; None while there are no timers."""
+        index = self.index
+        if not index.opened:
+            return None
+        offset = index.queue_offset
+        return TimerCheckpointBody(
+            index.read_time, index.log_end, offset, offset, 0, self._clock(), 0
+        )
 
     def start(self) -> None:
         """Go on where the index says. Blocks; raises StoreError."""
@@ -196,6 +223,9 @@ class TimerService:
         index = self.index
         if not index.opened:
             self._open()
+        if self._is_slave:
+            self._follow_turn()
+            return
         try:
             for _ in range(TURN):
                 self._tell_time()
@@ -212,6 +242,42 @@ class TimerService:
         slot = index.next_slot()
         if slot is not None:
             self._alarm.set(slot + index.precision)
+
+    def _follow_turn(self) -> None:
+        """Enter what arrived, as the master has done or will do it."""
+        read_time, entered = self._master
+        index = self.index
+        index.delivered_before(read_time)
+        try:
+            for _ in range(TURN):
+                record = self._next or self._read_next()
+                self._next = None
+                if record is None:
+                    index.entered_all()
+                    return
+                if not index.entered_before(record.physical_offset):
+                    self._enter_copied(record, by_master=index.queue_offset < entered)
+                index.queue_offset += 1
+        except _NotStored as refused:
+            self._log.error("a timed message waits for the store: %s", refused)
+            self._alarm.set(self._clock() + AGAIN_MS)
+        else:
+            self._alarm.set(0)
+
+    def _enter_copied(self, record: Record, *, by_master: bool) -> None:
+        """Take a message of a master into the index, unless that has delivered it, or has stored it
+        anew. `by_master`: the master has it in its index."""
+        index = self.index
+        deliver = _slot_of(record)
+        if deliver < 0:
+            return
+        now_slot = min(index.floor(record.store_timestamp), index.read_time)
+        slot, _ = index.place(deliver, now_slot)
+        if slot >= index.read_time:
+            self._add(record, deliver, now_slot)
+        elif not by_master or slot >= index.read_time - LATE_MS:
+            # It came late to the master, too, which may not have delivered it yet.
+            self._add(record, max(deliver, index.read_time), index.read_time)
 
     def _tell_time(self) -> None:
         """It is not later here than when the next message of the queue was stored: what was due

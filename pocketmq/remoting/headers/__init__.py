@@ -3,6 +3,8 @@
 from pocketmq.remoting.headers.admin import (
     BatchRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
     GetAllTopicConfigResponseHeader,
     GetBrokerConfigResponseHeader,
     GetConsumerConnectionListRequestHeader,
@@ -149,6 +151,8 @@ __all__ = [
     "ElectMasterRequestHeader",
     "ElectMasterResponseHeader",
     "EndTransactionRequestHeader",
+    "ExchangeHAInfoRequestHeader",
+    "ExchangeHAInfoResponseHeader",
     "GetAllTopicConfigResponseHeader",
     "GetBrokerConfigResponseHeader",
     "GetBrokerMemberGroupRequestHeader",

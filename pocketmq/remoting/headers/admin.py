@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pocketmq.remoting.headers.base import I32, Header
+from pocketmq.remoting.headers.base import I32, I64, Header
 
 
 class GetAllTopicConfigResponseHeader(Header):
@@ -13,6 +13,25 @@ class GetBrokerConfigResponseHeader(Header):
     """GET_BROKER_CONFIG (26): the configuration's data version as JSON text."""
 
     version: str
+
+
+class ExchangeHAInfoRequestHeader(Header):
+    """EXCHANGE_BROKER_HA_INFO (906): what a master tells a slave; empty when a slave asks.
+
+    `master_flush_offset` is a physical offset.
+    """
+
+    master_address: str | None = None
+    master_ha_address: str | None = None
+    master_flush_offset: I64 | None = None
+
+
+class ExchangeHAInfoResponseHeader(Header):
+    """What a master answers to a slave."""
+
+    master_address: str | None = None
+    master_ha_address: str | None = None
+    master_flush_offset: I64 | None = None
 
 
 class GetConsumerConnectionListRequestHeader(Header):

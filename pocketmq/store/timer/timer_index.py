@@ -121,14 +121,8 @@ class TimerIndex:
         One that is further away than the roll window enters a slot within it, marked to be stored
         anew then. Raises DiskFull.
         """
-        magic = DEFAULT
-        slot = self.floor(deliver)
-        ahead = slot - now_slot - self._window
-        if ahead >= 0:
-            magic |= ROLL
-            # Half the window, if it would be left with a short rest otherwise.
-            short = ahead < self._window // 3
-            slot = self.floor(now_slot + (self._window // 2 if short else self._window))
+        slot, rolls = self.place(deliver, now_slot)
+        magic = DEFAULT | ROLL if rolls else DEFAULT
         if delete:
             magic |= DELETE
         known = self._wheel.get(slot)
@@ -140,6 +134,17 @@ class TimerIndex:
         self.waiting += messages
         if known is None:
             heapq.heappush(self._waiting, slot)
+
+    def place(self, deliver: int, now_slot: int) -> tuple[int, bool]:
+        """Return the slot of a message that enters at `now_slot`, and whether it is only to be
+        stored anew then."""
+        slot = self.floor(deliver)
+        ahead = slot - now_slot - self._window
+        if ahead < 0:
+            return slot, False
+        # Half the window, if it would be left with a short rest otherwise.
+        short = ahead < self._window // 3
+        return self.floor(now_slot + (self._window // 2 if short else self._window)), True
 
     def entered_before(self, physical_offset: int) -> bool:
         """Return whether a message of the queue already has its unit, from before a kill."""
@@ -175,6 +180,12 @@ class TimerIndex:
         self.waiting -= self.congestion(slot)
         self.read_time = slot + self.precision
 
+    def delivered_before(self, time: int) -> None:
+        """All messages of the slots before `time` were delivered, by another broker."""
+        while self._waiting and self._waiting[0] < time:
+            self.delivered(self._waiting[0])
+        self.read_time = max(self.read_time, self.floor(time))
+
     def can_set_back(self, time: int) -> bool:
         """Tell whether all slots that have messages would still fit into the wheel."""
         return max(self._waiting, default=time) < time + SLOTS * self.precision
@@ -191,6 +202,11 @@ class TimerIndex:
         """Return how many messages wait for a slot."""
         known = self._wheel.get(deliver) if self.opened else None
         return 0 if known is None else known.messages
+
+    @property
+    def log_end(self) -> int:
+        """Position behind the last unit of the timer log."""
+        return self._log.end
 
     def progress(self) -> tuple[int, int, int]:
         """Return what `checkpoint` is to write: read time, position in the timer log, queue offset.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import msgspec
 
@@ -18,9 +17,6 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import GetBrokerConfigResponseHeader, Header
 from pocketmq.remoting.properties_file import config_properties, format_properties, parse_properties
 from pocketmq.remoting.request import Request, Response
-
-#: Settings that tools look for and that cannot change here: a broker has no slaves.
-FIXED: Final = {"brokerRole": "ASYNC_MASTER", "slaveReadEnable": "false"}
 
 
 class SettingsProcessor:
@@ -42,7 +38,7 @@ class SettingsProcessor:
     def get(self, request: Request[Header]) -> Response:
         """Return all settings as properties text, sorted by name."""
         live = self._live
-        text = format_properties(FIXED | live.idle | hidden(config_properties(live.config)))
+        text = format_properties(live.idle | hidden(config_properties(live.config)))
         version = msgspec.json.encode(self._live.data_version).decode()
         return Response(header=GetBrokerConfigResponseHeader(version=version), body=text.encode())
 

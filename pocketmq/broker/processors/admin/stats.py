@@ -1,4 +1,4 @@
-"""The broker itself as admins see it: runtime figures (28), statistics (315), copies (907).
+"""The broker itself as admins see it: runtime figures (28), statistics (315).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.statistics import DAY, HOUR, MINUTE, Rates, Statistics
-from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, BrokerStatsItem, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header, ViewBrokerStatsDataRequestHeader
 from pocketmq.remoting.request import Request, Response
-from pocketmq.store.message_store import MessageStore
 
 
 class AdminProcessor:
@@ -23,16 +21,13 @@ class AdminProcessor:
         self,
         runtime_info: RuntimeInfo,
         statistics: Statistics,
-        store: MessageStore,
     ) -> None:
-        self._store = store
         self._runtime_info = runtime_info
         self._statistics = statistics
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the admin codes here."""
         dispatcher.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
-        dispatcher.register(RequestCode.GET_BROKER_HA_STATUS, self.ha_status)
         dispatcher.register(
             RequestCode.VIEW_BROKER_STATS_DATA, self.stats_data, ViewBrokerStatsDataRequestHeader
         )
@@ -40,11 +35,6 @@ class AdminProcessor:
     def runtime_info(self, request: Request[Header]) -> Response:
         """Return what clusterList and brokerStatus show."""
         return Response(body=KVTable(table=self._runtime_info.table()).encode())
-
-    def ha_status(self, request: Request[Header]) -> Response:
-        """Return what haStatus shows: this broker is the only copy."""
-        body = HARuntimeInfo(master_commit_log_max_offset=self._store.commit_log.end)
-        return Response(body=body.encode())
 
     def stats_data(self, request: Request[ViewBrokerStatsDataRequestHeader]) -> Response:
         """One counter over the last minute, hour and day."""

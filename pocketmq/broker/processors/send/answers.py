@@ -20,6 +20,10 @@ NOT_STORED: Final = {
         ResponseCode.SERVICE_NOT_AVAILABLE,
         "service not available now",
     ),
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (
+        ResponseCode.SYSTEM_ERROR,
+        "in-sync replicas not enough",
+    ),
 }
 
 
@@ -71,7 +75,7 @@ class SendAnswers:
     def not_stored(self, result: PutResult) -> Response:
         """Return the answer to a message that the store did not take."""
         code, remark = NOT_STORED[result.status]
-        return self.refusal(code, f"{remark}: {result.remark}")
+        return self.refusal(code, f"{remark}: {result.remark}" if result.remark else remark)
 
     def not_available(self, reason: str) -> Response:
         """Return the answer to a message that the store took, but could not write."""

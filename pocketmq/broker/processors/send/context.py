@@ -1,4 +1,4 @@
-"""What single sends and `SendMany` share: checked topics, the answers, the wait for the disk."""
+"""What single sends and `SendMany` share: checked topics, the answers, and their waits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Traffic
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
@@ -14,8 +15,6 @@ from pocketmq.message import sysflag
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.stored_answer import StoredAnswer
-from pocketmq.store.config import FlushDiskType
-from pocketmq.store.message_store import MessageStore
 
 SEPARATOR: Final = "\x02"
 MULTI_TAG: Final = "MULTI_TAG"
@@ -44,15 +43,15 @@ class SendContext:
         answers: the answers of sends.
         stored_message, stored_batch: prepared frames of the usual answers.
         plain: the prepared frames name the right region.
-        sync_flush: sends are answered when they are on the disk.
-        unflushed: the sends that wait for the disk.
+        safety: what sends wait for before they are answered.
+        unflushed: the sends that wait for the disk, or for replicas.
         unwritten: those that are answered at once.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
-        store: MessageStore,
+        safety: PutSafety,
         unwritten: UnwrittenSends,
         store_host: bytes,
     ) -> None:
@@ -67,6 +66,6 @@ class SendContext:
         self.stored_message = StoredAnswer.of_message(store_host, config.trace_on)
         self.stored_batch = StoredAnswer.of_batch(config.trace_on)
         self.plain = config.region_id == DEFAULT_REGION
-        self.sync_flush = config.flush_disk_type == FlushDiskType.SYNC_FLUSH
-        self.unflushed = GroupCommit(config, store)
+        self.safety = safety
+        self.unflushed = GroupCommit(config, safety)
         self.unwritten = unwritten

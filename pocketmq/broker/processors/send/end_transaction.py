@@ -11,7 +11,8 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
-from pocketmq.broker.processors.send.answers import NOT_STORED, not_flushed
+from pocketmq.broker.processors.send.answers import NOT_STORED
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.transactions.half_message import (
     QUEUE_ID,
@@ -35,7 +36,6 @@ from pocketmq.remoting.headers import (
     ResumeCheckHalfMessageRequestHeader,
 )
 from pocketmq.remoting.request import Request, Response
-from pocketmq.store.config import FlushDiskType
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
@@ -60,6 +60,7 @@ class EndTransactionProcessor:
         ops: Ops,
         statistics: Statistics,
         unwritten: UnwrittenSends,
+        safety: PutSafety,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -68,6 +69,7 @@ class EndTransactionProcessor:
         self._ops = ops
         self._statistics = statistics
         self._unwritten = unwritten
+        self._safety = safety
         self._clock = clock
         self._log = LimitedLog(log)
 
@@ -138,15 +140,12 @@ class EndTransactionProcessor:
             )
 
     def _answer(self, request: EndRequest, result: PutResult) -> Response | None:
-        if self._config.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+        if not self._safety.waits:
             self._unwritten.add(request)
             return Response()
-
-        def flushed(done: bool) -> None:
-            code, remark = (ResponseCode.SUCCESS, None) if done else not_flushed(self._store)
-            request.reply(Response(code, remark))
-
-        self._store.when_flushed(result.end_offset, flushed)
+        self._safety.when_safe(
+            result.end_offset, lambda code, remark: request.reply(Response(code, remark))
+        )
         return None
 
     def resume_check(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:

@@ -17,6 +17,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.checks import SendChecks, SendHeader
 from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.limited_log import LimitedLog
@@ -34,8 +35,6 @@ from pocketmq.remoting.headers import (
     SendMessageResponseHeader,
 )
 from pocketmq.remoting.request import Request, Response
-from pocketmq.store.config import FlushDiskType
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
 
 log = logging.getLogger(__name__)
@@ -51,22 +50,22 @@ class ReplyProcessor:
     def __init__(
         self,
         config: BrokerConfig,
-        store: MessageStore,
         put_hooks: PutHooks,
         checks: SendChecks,
         producers: ProducerGroups,
         statistics: Statistics,
         unwritten: UnwrittenSends,
+        safety: PutSafety,
         store_host: bytes,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
-        self._store = store
         self._put_hooks = put_hooks
         self._checks = checks
         self._producers = producers
         self._statistics = statistics
         self._unwritten = unwritten
+        self._safety = safety
         self._store_host = store_host
         self._clock = clock
         self._log = LimitedLog(log)
@@ -177,19 +176,19 @@ class ReplyProcessor:
         answer.msg_id = encode_offset_msg_id(self._store_host, result.physical_offset)
         answer.queue_id = queue_id
         answer.queue_offset = result.queue_offset
-        if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            await self._flushed(result)
+        if self._safety.waits:
+            await self._safe(result)
         else:
             self._unwritten.add(request)
 
-    async def _flushed(self, result: PutResult) -> None:
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    async def _safe(self, result: PutResult) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def flushed(success: bool) -> None:
+        def safe(code: int, remark: str | None) -> None:
             if not done.done():
-                done.set_result(success)
+                done.set_result(None)
 
-        self._store.when_flushed(result.end_offset, flushed)
+        self._safety.when_safe(result.end_offset, safe)
         await done
 
 

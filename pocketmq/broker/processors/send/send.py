@@ -5,8 +5,9 @@ passed every check before. Properties are searched, not parsed; the broker adds 
 prepared text, and the answer is built from integers. Unusual messages leave that line: the first
 one to a topic, one to a retry topic, a batch, a property that needs work.
 
-With SYNC_FLUSH a send is answered when its bytes are on disk. Until then it counts as in flight,
-and above the limits sends are refused with SYSTEM_BUSY. Reference: broker SendMessageProcessor.
+With SYNC_FLUSH, or when it waits for replicas, a send is answered when it is safe. Until then it
+counts as in flight, and above the limits sends are refused with SYSTEM_BUSY. Reference: broker
+SendMessageProcessor.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pocketmq.broker.processors.send.checks import (
 )
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target
 from pocketmq.broker.processors.send.send_many import SendMany
+from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
 from pocketmq.broker.unwritten_sends import UnwrittenSends
@@ -60,7 +62,7 @@ class SendProcessor:
     name servers know every topic.
 
     Attributes:
-        unflushed: the sends that wait for the disk.
+        unflushed: the sends that wait for the disk, or for replicas.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class SendProcessor:
         checks: SendChecks,
         statistics: Statistics,
         unwritten: UnwrittenSends,
+        safety: PutSafety,
         store_host: bytes,
         announced: Callable[[], Awaitable[None]],
     ) -> None:
@@ -80,13 +83,13 @@ class SendProcessor:
         self._put_hooks = put_hooks
         self._checks = checks
         self._statistics = statistics
-        context = SendContext(config, store, unwritten, store_host)
+        context = SendContext(config, safety, unwritten, store_host)
         self.unflushed = context.unflushed
         self._many = SendMany(store, statistics, context)
         # The hot path reads these from here: one attribute less for each.
         self._targets = context.targets
         self._answers = context.answers
-        self._sync_flush = context.sync_flush
+        self._safety = safety
         self._added = context.added
         self._suffix = context.suffix
         self._stored_message = context.stored_message
@@ -113,7 +116,7 @@ class SendProcessor:
         self._targets.clear()
 
     def send(self, request: SendRequest) -> Answer:
-        """Store one message or one batch; None when the answer waits for the disk."""
+        """Store one message or one batch; None when the answer waits."""
         header = request.header
         target = self._targets.get(header.topic)
         if target is None or self.unflushed.full:
@@ -160,7 +163,7 @@ class SendProcessor:
         traffic.messages += 1
         traffic.times += 1
         traffic.size += size
-        waits = self._sync_flush and find(properties, "WAIT") != "false"
+        waits = self._safety.waits and find(properties, "WAIT") != "false"
         if not waits:
             self._note_unwritten((request.channel, request.opaque))
         if self._plain and not waits and request.serialize_type == 0:
@@ -171,7 +174,7 @@ class SendProcessor:
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
         if waits:
-            self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
+            self.unflushed.answer_when_safe(((request, answer),), result.end_offset, size)
             return None
         return Response(0, None, answer)
 
@@ -185,7 +188,7 @@ class SendProcessor:
                 raise RemotingError(
                     ResponseCode.SYSTEM_BUSY,
                     "[OVERLOAD]system busy, start flow control for a while: "
-                    f"{waiting.count} sends of {waiting.size} bytes wait for the disk",
+                    f"{waiting.count} sends of {waiting.size} bytes wait",
                 )
             header: SendHeader = request.header
             topic = self._checks.topic(request)
@@ -313,7 +316,7 @@ class SendProcessor:
         size = result.end_offset - result.physical_offset
         self._count(target, len(offsets), size)
         msg_ids = self._answers.msg_ids(offsets)
-        if prepare and not self._sync_flush and unique_id and request.serialize_type == 0:
+        if prepare and not self._safety.waits and unique_id and request.serialize_type == 0:
             self._unwritten.add(request)
             return self._stored_batch.encode(
                 request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
@@ -357,9 +360,9 @@ class SendProcessor:
     def _answer(
         self, request: SendRequest, answer: SendMessageResponseHeader, result: PutResult
     ) -> Response | None:
-        if not self._sync_flush or find(request.header.properties, names.WAIT) == "false":
+        if not self._safety.waits or find(request.header.properties, names.WAIT) == "false":
             self._unwritten.add(request)
             return Response(0, None, answer)
         size = result.end_offset - result.physical_offset
-        self.unflushed.answer_when_flushed(((request, answer),), result.end_offset, size)
+        self.unflushed.answer_when_safe(((request, answer),), result.end_offset, size)
         return None

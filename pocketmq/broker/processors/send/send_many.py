@@ -1,7 +1,7 @@
 """Sends of one batch request or one read, stored together: `SendProcessor.send` for many at once.
 
 Each of them passes the same checks as a single send, changes the same statistics and gets the same
-answer. They share one write into the commit log and one wait for the disk.
+answer. They share one write into the commit log and one wait.
 Only ordinary messages take part: `send_many` stops before a send that leaves the straight line of
 `SendProcessor.send`, and the dispatcher passes that one to `SendProcessor.send`.
 """
@@ -48,7 +48,7 @@ class SendMany:
         it follows later.
         """
         context = self._context
-        if context.unflushed.full or (context.sync_flush and self._near_limits(requests)):
+        if context.unflushed.full or (context.safety.waits and self._near_limits(requests)):
             return ()
         code = requests[0].code
         targets = context.targets
@@ -108,7 +108,7 @@ class SendMany:
             return ()
         stored = self._store.put_many(puts, requests[0].connection.peer_packed)
         self._count(planned, stored)
-        if context.plain and not context.sync_flush:
+        if context.plain and not context.safety.waits:
             return self._answers_at_once(planned, stored)
         return self._answers_or_waits(planned, puts, stored)
 
@@ -148,7 +148,7 @@ class SendMany:
     def _answers_or_waits(
         self, planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
-        """Return the answers of sends that need not wait for the disk, and None for the others."""
+        """Return the answers of sends that need not wait, and None for the others."""
         answers: list[Response | bytes | None] = []
         waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
         waiting_size = 0
@@ -156,7 +156,7 @@ class SendMany:
             planned, puts, stored, strict=False
         ):
             answer = self._header(physical, queue_id, queue_offset, unique_id)
-            if self._context.sync_flush and find(put[3], "WAIT") != "false":
+            if self._context.safety.waits and find(put[3], "WAIT") != "false":
                 waiting.append((request, answer))
                 waiting_size += size
                 answers.append(None)
@@ -165,7 +165,7 @@ class SendMany:
                 answers.append(Response(0, None, answer))
         if waiting:
             physical, size, _ = stored[-1]
-            self._context.unflushed.answer_when_flushed(waiting, physical + size, waiting_size)
+            self._context.unflushed.answer_when_safe(waiting, physical + size, waiting_size)
         return answers
 
     def _header(

@@ -1,0 +1,70 @@
+"""The copies of a broker's log: for slaves (60, 61, 906), and for admins (907).
+
+Reference: broker AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pocketmq.broker.delayed.timer import TimerService
+from pocketmq.broker.replication.replication import Replication
+from pocketmq.remoting.bodies.timer import TimerMetricsSerializeWrapper
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.headers import (
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
+    Header,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+
+
+class ReplicationProcessor:
+    """Requests about the copies of one broker, which has this `address`."""
+
+    def __init__(
+        self, store: MessageStore, replication: Replication, timer: TimerService, address: str
+    ) -> None:
+        self._store = store
+        self._replication = replication
+        self._timer = timer
+        self._address = address
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes here."""
+        dispatcher.register(RequestCode.GET_BROKER_HA_STATUS, self.ha_status)
+        dispatcher.register(RequestCode.GET_TIMER_CHECK_POINT, self.timer_checkpoint)
+        dispatcher.register(RequestCode.GET_TIMER_METRICS, self.timer_metrics)
+        dispatcher.register(
+            RequestCode.EXCHANGE_BROKER_HA_INFO, self.exchange, ExchangeHAInfoRequestHeader
+        )
+
+    def ha_status(self, request: Request[Header]) -> Response:
+        """Return what haStatus shows."""
+        return Response(body=self._replication.status(time.time()).encode())
+
+    def timer_checkpoint(self, request: Request[Header]) -> Response:
+        """Return how far timed messages are delivered."""
+        progress = self._timer.checkpoint()
+        if progress is None:
+            return Response(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+        return Response(body=progress.encode())
+
+    def timer_metrics(self, request: Request[Header]) -> Response:
+        """Return how many timed messages wait, by topic: here that is not counted."""
+        return Response(body=TimerMetricsSerializeWrapper().encode())
+
+    def exchange(self, request: Request[ExchangeHAInfoRequestHeader]) -> Response:
+        """Return this master's addresses to a slave. Those that a master tells are not taken: the
+        name server knows them."""
+        if request.header.master_ha_address is not None:
+            return Response(header=ExchangeHAInfoResponseHeader())
+        return Response(
+            header=ExchangeHAInfoResponseHeader(
+                master_address=self._address,
+                master_ha_address=self._replication.ha_address,
+                master_flush_offset=self._store.flushed_offset,
+            )
+        )

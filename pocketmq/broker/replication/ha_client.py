@@ -1,0 +1,226 @@
+"""The slave's side of classic HA: one connection to the master, over which its log comes.
+
+Bytes go from the socket into the file without being looked at; `store.log.replica_log` looks at
+them behind that. After a lost connection the slave connects again in five seconds, or at once when
+the master was only silent. Reference: DefaultHAClient.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.replication.frames import BadFrame, FrameReader, Head, encode_report
+from pocketmq.broker.replication.intake import RECONNECT_SECONDS, Intake
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.connection import split_address
+from pocketmq.store.errors import ForeignBytes, StoreError
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS: Final = 5.0
+_BUFFER: Final = 256 * 1024
+_SECOND: Final = 1.0
+
+
+class HaClient:
+    """Copies the log of a master into a store that follows (`MessageStore.follow`).
+
+    Attributes:
+        address: host:port of the master's HA port; empty while it is not known.
+        connection: the one to the master; None while there is none.
+        failure: why nothing is copied any more; None while it goes on.
+        on_connected: called when a master is connected.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        *,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+    ) -> None:
+        self.address = ""
+        self.connection: MasterConnection | None = None
+        self.failure: ForeignBytes | None = None
+        self.config = config
+        self.store = store
+        self.lines = LimitedLog(log)
+        self._reconnect = reconnect_seconds
+        self.on_connected: Callable[[], None] = lambda: None
+        self._known = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect as soon as the address is known, and stay connected."""
+        self.store.replica.on_failure = self._failed
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Close the connection."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def use(self, address: str) -> None:
+        """Copy from this address. A connection that lives is not touched: the official slave keeps
+        it, too."""
+        if address and address != self.address:
+            log.info("the master's HA address is %s", address)
+            self.address = address
+            self._known.set()
+
+    def _failed(self, failure: ForeignBytes) -> None:
+        self.failure = failure
+        if self.connection is not None:
+            self.connection.close()
+
+    async def _run(self) -> None:
+        while self.failure is None:
+            await self._known.wait()
+            connection = await self._connect()
+            if connection is not None:
+                self.connection = connection
+                self.on_connected()
+                try:
+                    await connection.closed
+                finally:
+                    self.connection = None
+                    connection.close()
+                if connection.was_silent:
+                    continue
+            await asyncio.sleep(self._reconnect)
+
+    async def _connect(self) -> MasterConnection | None:
+        loop = asyncio.get_running_loop()
+        try:
+            host, port = split_address(self.address)
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, connection = await loop.create_connection(
+                    lambda: MasterConnection(self), host, port
+                )
+        except (OSError, ValueError) as error:  # TimeoutError is one
+            self.lines.warning(
+                "cannot connect to the master's HA port %s: %s", self.address, error or "no answer"
+            )
+            return None
+        log.info(
+            "connected to the master's HA port %s; this log ends at %d",
+            self.address, self.store.commit_log.end,
+        )  # fmt: skip
+        return connection
+
+
+class MasterConnection(asyncio.BufferedProtocol):
+    """One connection to a master.
+
+    Attributes:
+        intake: what was heard and reported.
+        closed: done when the connection is closed.
+        was_silent: it was closed because the master was silent.
+        rate: bytes per second that came lately.
+        last_read, last_write: when something came, and was sent, by the clock of the loop.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, client: HaClient) -> None:
+        config = client.config
+        self._client = client
+        self._store = client.store
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader()
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._next = 0  # physical offset of the next byte of a body
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_seconds = min(_SECOND, config.ha_send_heartbeat_interval / 2000)
+        self._received = 0
+        self._counted = self._loop.time()
+        self.rate = 0
+        self.was_silent = False
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.intake = Intake(
+            client.store.commit_log.file_size,
+            heartbeat_interval=config.ha_send_heartbeat_interval / 1000,
+            housekeeping_interval=config.ha_housekeeping_interval / 1000,
+            now=self._loop.time(),
+        )
+
+    # --- asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Report at once: the master sends nothing before."""
+        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
+        self._transport = cast(asyncio.Transport, transport)
+        self._tick()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let the client connect again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        log.info("the connection to the master's HA port is closed%s", f": {exc}" if exc else "")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Write what came into the log, and report it."""
+        self._received += nbytes
+        try:
+            for found in self._reader.feed(self._buffer[:nbytes]):
+                if isinstance(found, Head):
+                    self.intake.check(found, self._store.commit_log.end, self._loop.time())
+                    self._next = found.offset
+                else:
+                    self._store.replica.append(self._next, found)
+                    self._next += len(found)
+        except BadFrame as error:
+            self._client.lines.error(
+                "the connection to the master %s is closed: %s. If this goes on, the two logs are "
+                "not the same: empty this slave's store (keep a copy), and start it again",
+                self._client.address, error,
+            )  # fmt: skip
+            self.close()
+        except (StoreError, OSError) as error:
+            if self._client.failure is None:
+                self._client.lines.error("what the master sends cannot be stored: %s", error)
+            self.close()
+        else:
+            self._report()
+
+    # --- reporting ----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.abort()
+
+    def _report(self) -> None:
+        offset = self.intake.report(self._store.commit_log.end, self._loop.time())
+        if offset is not None and not self._transport.is_closing():
+            self._transport.write(encode_report(offset))
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        if self.intake.is_lost(now):
+            self._client.lines.warning(
+                "the master %s has been silent for %d ms: connecting again",
+                self._client.address, self._client.config.ha_housekeeping_interval,
+            )  # fmt: skip
+            self.was_silent = True
+            self.close()
+            return
+        if now - self._counted >= _SECOND:
+            self.rate = round(self._received / (now - self._counted))
+            self._received, self._counted = 0, now
+        self._report()
+        self._timer = self._loop.call_later(self._tick_seconds, self._tick)

@@ -1,0 +1,299 @@
+"""The master's side of classic HA: a port at which slaves copy the log.
+
+One connection a slave, and a `Feed` that says what it gets. After each write into the log the
+connections send what is new: within 2 ms, so that a busy log goes out in large frames, and at once
+when a send waits for replicas. Reference: DefaultHAService, DefaultHAConnection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final, cast
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
+from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.identity import host_text, pack_host
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 100
+_GATHER_SECONDS: Final = 0.002
+_TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
+_WRITE_BUFFER: Final = 1024 * 1024
+
+
+class HaServer:
+    """The slaves of one broker. A slave has one, too: others may be told to copy it, and it is a
+    master when its role changes.
+
+    `on_ack()` is called when a slave has acknowledged more, or is gone.
+
+    Attributes:
+        connections: those of slaves, in the order in which they came.
+        port: the one that is listened on.
+        most_acked: the highest offset that a slave has acknowledged; it never falls.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, on_ack: Callable[[], None]
+    ) -> None:
+        self.connections: list[HaConnection] = []
+        self.port = 0
+        self.most_acked = 0
+        self.config = config
+        self.lines = LimitedLog(log)
+        self._store = store
+        self._on_ack = on_ack
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self._pumping: asyncio.TimerHandle | None = None
+        self._tick_seconds = min(1.0, config.ha_send_heartbeat_interval / 2000)
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError."""
+        self._loop = asyncio.get_running_loop()
+        self._server = await self._loop.create_server(lambda: HaConnection(self), host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is not None:
+            self._server.close()
+        self.drop_all()
+        for timer in (self._ticking, self._pumping):
+            if timer is not None:
+                timer.cancel()
+        self._store.commit_log.on_written = None
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def drop_all(self) -> None:
+        """Close every connection; slaves connect again."""
+        for connection in list(self.connections):
+            connection.close()
+
+    def span(self) -> LogSpan:
+        """What of the log can be sent."""
+        commit_log = self._store.commit_log
+        return LogSpan(commit_log.min_offset, commit_log.written, commit_log.file_size)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Return bytes of the log, which `span` has."""
+        data = self._store.commit_log.read(offset, size)
+        assert data is not None
+        return data
+
+    def acks(self) -> list[int]:
+        """Return what each slave has acknowledged."""
+        return [connection.feed.acked for connection in self.connections]
+
+    def in_sync(self) -> int:
+        """Return how many slaves lag behind by less than haMaxGapNotInSync."""
+        end = self._store.commit_log.written
+        most = self.config.ha_max_gap_not_in_sync
+        return sum(connection.feed.in_sync(end, most) for connection in self.connections)
+
+    def hurry(self) -> None:
+        """Send what is written at once: somebody waits for it."""
+        for connection in self.connections:
+            connection.pump()
+
+    # --- of connections -----------------------------------------------------------------------
+
+    def joined(self, connection: HaConnection) -> bool:
+        """Take a connection, unless there are too many."""
+        if len(self.connections) >= MOST_CONNECTIONS:
+            self.lines.error(
+                "the HA port refuses %s: %d connections are open", connection.peer, MOST_CONNECTIONS
+            )
+            return False
+        self.connections.append(connection)
+        self._store.commit_log.on_written = self._written
+        if self._ticking is None:
+            self._ticking = self._later(self._tick_seconds, self._tick)
+        return True
+
+    def left(self, connection: HaConnection) -> None:
+        """Forget a connection that is closed."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._on_ack()
+        if not self.connections:
+            self._store.commit_log.on_written = None
+
+    def acked(self, connection: HaConnection) -> None:
+        """Take note of a report."""
+        self.most_acked = max(self.most_acked, connection.feed.acked)
+        self._on_ack()
+
+    def _written(self) -> None:
+        if self._pumping is None:
+            self._pumping = self._later(_GATHER_SECONDS, self._pump_all)
+
+    def _pump_all(self) -> None:
+        self._pumping = None
+        for connection in self.connections:
+            connection.pump()
+
+    def _tick(self) -> None:
+        self._ticking = None
+        for connection in list(self.connections):
+            connection.tick()
+        if self.connections:
+            self._ticking = self._later(self._tick_seconds, self._tick)
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        assert self._loop is not None, "start was not called"
+        return self._loop.call_later(seconds, callback)
+
+
+class HaConnection(asyncio.Protocol):
+    """The connection of one slave.
+
+    Attributes:
+        feed: where the slave is.
+        peer: its address, as text.
+        rate: bytes per second that were sent to it lately.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, server: HaServer) -> None:
+        config = server.config
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self.feed = Feed(
+            batch_size=config.ha_transfer_batch_size,
+            heartbeat_interval=config.ha_send_heartbeat_interval / 1000,
+            housekeeping_interval=config.ha_housekeeping_interval / 1000,
+            now=self._loop.time(),
+        )
+        self.peer = ""
+        self.rate = 0
+        self._reader = ReportReader()
+        self._paused = False
+        self._pumping: asyncio.Handle | None = None
+        self._sent = 0  # since `_counted`
+        self._counted = self._loop.time()
+        limited = config.ha_flow_control_enable
+        self._most_per_second = config.max_ha_transfer_byte_in_second if limited else math.inf
+
+    # --- asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection; the slave speaks first."""
+        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
+        self._transport = cast(asyncio.Transport, transport)
+        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self.peer = host_text(pack_host(host.partition("%")[0], port))
+        self._transport.set_write_buffer_limits(_WRITE_BUFFER)
+        if not self._server.joined(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the slave."""
+        if self._pumping is not None:
+            self._pumping.cancel()
+        if self.feed.acked >= 0:
+            log.info("slave %s is gone; it has acknowledged %d", self.peer, self.feed.acked)
+        self._server.left(self)
+
+    def pause_writing(self) -> None:
+        """The slave reads more slowly than it is sent to."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._paused = False
+        self._pump_soon()
+
+    def data_received(self, data: bytes) -> None:
+        """Take reports."""
+        is_first = self.feed.acked < 0
+        try:
+            offset = self._reader.feed(data)
+            if offset is None:
+                return
+            self.feed.report(offset, self._server.span(), self._loop.time())
+        except (BadFrame, UnfitSlave) as error:
+            self._server.lines.error(
+                "the HA port closes the connection of %s: %s", self.peer, error
+            )
+            self.close()
+            return
+        if is_first:
+            log.info(
+                "slave %s copies from %d on; it has the log up to %d",
+                self.peer, self.feed.began, offset,
+            )  # fmt: skip
+        self._server.acked(self)
+        self.pump()
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.abort()
+
+    def tick(self) -> None:
+        """Close a silent connection, send a heartbeat if it is due, and take the rate."""
+        now = self._loop.time()
+        if self.feed.is_lost(now):
+            self._server.lines.warning(
+                "the HA port closes the connection of %s, which has been silent for %d ms",
+                self.peer,
+                self._server.config.ha_housekeeping_interval,
+            )
+            self.close()
+            return
+        self._count(now)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what is to be sent, but no more than a turn's worth."""
+        if self._paused or self._transport.is_closing():
+            return
+        span = self._server.span()
+        now = self._loop.time()
+        left = min(_TURN, self._allowance(now))
+        while left > 0 and not self._paused:
+            head = self.feed.next_frame(span, now)
+            if head is None:
+                return
+            parts = [encode_head(*head)]
+            if head.size:
+                parts.append(self._server.read(*head))  # type: ignore[arg-type]
+            # One write: bodies are small, and two would be two packets.
+            self._transport.write(b"".join(parts))
+            self._sent += head.size
+            left -= head.size
+        if not self._paused and self._allowance(now) > 0:
+            self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if self._pumping is None:
+            self._pumping = self._loop.call_soon(self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._pumping = None
+        self.pump()
+
+    def _allowance(self, now: float) -> float:
+        """Return how many bytes may be sent in this second."""
+        if now - self._counted >= 1.0:
+            self._count(now)
+        return self._most_per_second - self._sent
+
+    def _count(self, now: float) -> None:
+        passed = now - self._counted
+        if passed >= 1.0:
+            self.rate = round(self._sent / passed)
+            self._sent = 0
+            self._counted = now

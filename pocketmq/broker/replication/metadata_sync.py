@@ -1,0 +1,192 @@
+"""A slave's copies of its master's tables: topics, offsets, delay levels, groups, timers.
+
+They are not in the log, so the slave asks for them. Each table fails alone; what the master does
+not know (an older release) stays as it is. Reference: SlaveSynchronize.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.auth.service import inner_signer
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.tables import Tables
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.bodies.offset import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+)
+from pocketmq.remoting.bodies.registration import TopicConfigSerializeWrapper
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
+from pocketmq.remoting.bodies.timer import TimerCheckpointBody
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import BodyError, RemotingError, error_for
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 3.0
+FULL_SECONDS: Final = 10.0
+_REQUEST_SECONDS: Final = 3.0
+
+
+class MetadataSync:
+    """Keeps the tables of a slave like its master's.
+
+    All tables are asked for as soon as a master is known, then every `full_seconds`; how far timed
+    messages are delivered, every `tick_seconds`. With `tls` the connections are encrypted.
+
+    Attributes:
+        master: the address that is asked; empty while there is none.
+        rounds: how often all tables were asked for.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tables: Tables,
+        delayed: DelayedDelivery,
+        store: MessageStore,
+        *,
+        tls: ssl.SSLContext | None = None,
+        tick_seconds: float = TICK_SECONDS,
+        full_seconds: float = FULL_SECONDS,
+    ) -> None:
+        self.master = ""
+        self.rounds = 0
+        self._config = config
+        self._tables = tables
+        self._delayed = delayed
+        self._store = store
+        self._tick = tick_seconds
+        self._full = full_seconds
+        self._log = LimitedLog(log)
+        self._pool = ConnectionPool(tls=tls, sign=inner_signer(config))
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; call this on the event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        await self._pool.close()
+
+    def use(self, master: str) -> None:
+        """Ask this address from now on; with the empty one, nobody."""
+        if master != self.master:
+            self.master = master
+            self.ask_now()
+
+    def ask_now(self) -> None:
+        """Do not wait for the next time."""
+        self._wake.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_full = loop.time()
+        while True:
+            woken = self._wake.is_set()
+            self._wake.clear()
+            if self.master:
+                if woken or loop.time() >= next_full:
+                    await self.copy_all()
+                    next_full = loop.time() + self._full
+                if self._config.timer_wheel_enable:
+                    await self._copied("timers", self._copy_timers)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._tick):
+                    await self._wake.wait()
+
+    async def copy_all(self) -> None:
+        """Copy every table once."""
+        await self._copied("topics", self._copy_topics)
+        await self._copied("consumer offsets", self._copy_offsets)
+        await self._copied("delay levels' progress", self._copy_delay_offsets)
+        await self._copied("consumer groups", self._copy_groups)
+        self.rounds += 1
+
+    async def _copied(self, what: str, copy: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await copy()
+        except (RemotingError, BodyError, OSError, msgspec.MsgspecError) as error:
+            self._log.warning(
+                "the master's %s are not copied from %s: %s", what, self.master, error
+            )
+        except Exception:
+            # A bug here must not end the copying of the others.
+            log.exception("the master's %s are not copied", what)
+
+    async def _ask(self, code: RequestCode) -> Any:
+        answer = await self._pool.request(self.master, code, Header(), timeout=_REQUEST_SECONDS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise error_for(answer.code, answer.remark, self.master)
+        return answer.body
+
+    async def _copy_topics(self) -> None:
+        # What is entered now was sent before the master answers: a topic that it does not have then
+        # was deleted after that.
+        entered = self._store.commit_log.whole
+        body = TopicConfigSerializeWrapper.decode(await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG))
+        topics = self._tables.topics
+        _, gone = topics.follow(body.topic_config_table, body.data_version)
+        for name in gone:
+            self._delete_topic(name, entered)
+
+    def _delete_topic(self, name: str, entered: int) -> None:
+        queues = self._store.queues.get(name, {})
+        if any(queues[queue_id].max_physical > entered for queue_id in queues):
+            return  # it was made anew meanwhile; the next answer has it
+        version = self._tables.topics.data_version
+        self._tables.topics.delete(name, entered)
+        self._tables.topics.data_version = version
+        self._store.delete_topic(name)
+        self._tables.offsets.forget_topic(name)
+        log.info("topic %s was deleted at the master, and is deleted here", name)
+
+    async def _copy_offsets(self) -> None:
+        body = ConsumerOffsetSerializeWrapper.decode(
+            await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        )
+        self._tables.offsets.follow(body.offset_table, body.data_version)
+
+    async def _copy_delay_offsets(self) -> None:
+        body = DelayOffsetSerializeWrapper.decode(await self._ask(RequestCode.GET_ALL_DELAY_OFFSET))
+        offsets = self._delayed.delay_offsets
+        offsets.follow(body.offset_table, body.data_version)
+        content = offsets.unsaved()
+        if content is not None:
+            await asyncio.to_thread(offsets.write, content)
+
+    async def _copy_groups(self) -> None:
+        body = SubscriptionGroupWrapper.decode(
+            await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        )
+        forbidden = msgspec.convert(body.forbidden_table, dict[str, dict[str, int]], strict=False)
+        self._tables.groups.follow(body.subscription_group_table, forbidden, body.data_version)
+
+    async def _copy_timers(self) -> None:
+        try:
+            body = await self._ask(RequestCode.GET_TIMER_CHECK_POINT)
+        except RemotingError as error:
+            if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+                return  # the master has no timed messages, or is an older release
+            raise
+        progress = TimerCheckpointBody.decode(body)
+        self._delayed.timer.master_at(progress.read_time, progress.queue_offset)

@@ -1,0 +1,181 @@
+"""Replication of one broker: the port for its slaves, and, on a slave, the copy of its master."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import ssl
+
+from pocketmq.broker.background import every
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.put_safety import PutSafety
+from pocketmq.broker.replication.ha_client import HaClient
+from pocketmq.broker.replication.ha_service import HaService
+from pocketmq.broker.replication.metadata_sync import MetadataSync
+from pocketmq.broker.tables import Tables
+from pocketmq.remoting.bodies.cluster import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
+from pocketmq.remoting.server import CannotListen, PortInUse
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+class Replication:
+    """The copies of one broker's log. Made and used on the event loop, with an open store.
+
+    Attributes:
+        ha_address: host:port of the HA port, as slaves connect to it.
+        service: this broker's slaves.
+        client, metadata: what copies the master; None on a master.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        tables: Tables,
+        delayed: DelayedDelivery,
+        safety: PutSafety,
+        *,
+        address: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`address` is the broker's own, for clients; `tls` encrypts requests to a master, but
+        never the log."""
+        self._config = config
+        self._store = store
+        self._safety = safety
+        port = int(address.rpartition(":")[2])
+        self._port = config.ha_listen_port or (port + 1 if config.listen_port else 0)
+        self.ha_address = f"{config.ha_host}:{self._port or port + 1}"
+        self.service = HaService(config, store)
+        self.client: HaClient | None = None
+        self.metadata: MetadataSync | None = None
+        if config.is_slave:
+            self.client = HaClient(config, store)
+            self.metadata = MetadataSync(config, tables, delayed, store, tls=tls)
+            self.client.on_connected = self.metadata.ask_now
+
+    async def listen(self, stack: contextlib.AsyncExitStack) -> None:
+        """Serve slaves until `stack` is closed; puts wait for them where the role asks for that.
+
+        Raises PortInUse, CannotListen for a haListenPort that is set; without it the broker starts
+        all the same.
+        """
+        stack.push_async_callback(self.service.stop)
+        if self.service.needed > 1 or self.service.degrades:
+            self._safety.wait_for(self.service)
+        self.service.review()
+        every(stack, 1.0, self.service.review)
+        config = self._config
+        if config.authentication_enabled and not config.ha_listen_port:
+            log.info(
+                "no slave can copy this broker: whoever reaches the HA port gets the whole log, "
+                "without a password. Set haListenPort to have it"
+            )
+            return
+        try:
+            await self.service.server.start(config.bind_address, self._port)
+        except OSError as error:
+            if config.ha_listen_port:
+                kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
+                raise kind(f"haListenPort {self._port}: {error}") from error
+            log.warning("no slave can copy this broker: port %d: %s", self._port, error)
+        else:
+            self.ha_address = f"{config.ha_host}:{self.service.server.port}"
+
+    def follow(self, stack: contextlib.AsyncExitStack) -> None:
+        """Copy the master until `stack` is closed; on a master do nothing. Raises OSError."""
+        client, metadata = self.client, self.metadata
+        if client is None or metadata is None:
+            return
+        self._store.follow()
+        stack.push_async_callback(metadata.stop)
+        stack.push_async_callback(client.stop)
+        client.use(self._config.ha_master_address)
+        client.start()
+        metadata.start()
+
+    @property
+    def lacks_master(self) -> bool:
+        """Whether this is a slave without a connection to its master."""
+        return self.client is not None and self.client.connection is None
+
+    def master_is(self, ha_address: str, address: str) -> None:
+        """Take what a name server says of the master; empty texts while there is none. The HA
+        address is kept then, and one that is configured goes before it."""
+        if self.client is None or self.metadata is None:
+            return
+        if not self._config.ha_master_address:
+            self.client.use(ha_address)
+        self.metadata.use(address)
+
+    # --- what others see ----------------------------------------------------------------------
+
+    def status(self, now: float) -> HARuntimeInfo:
+        """Return what GET_BROKER_HA_STATUS answers; `now` is in Unix seconds."""
+        commit_log = self._store.commit_log
+        end = commit_log.written
+        info = HARuntimeInfo(
+            master=self.client is None, master_commit_log_max_offset=end, ha_connection_info=[]
+        )
+        if self.client is not None:
+            info.ha_client_runtime_info = self._client_status(now)
+            info.master_commit_log_max_offset = 0
+            return info
+        most_gap = self._config.ha_max_gap_not_in_sync
+        info.in_sync_slave_nums = self.service.server.in_sync()
+        info.ha_connection_info = [
+            HAConnectionRuntimeInfo(
+                addr=connection.peer,
+                slave_ack_offset=connection.feed.acked,
+                diff=end - connection.feed.acked,
+                in_sync=connection.feed.in_sync(end, most_gap),
+                transferred_byte_in_second=connection.rate,
+                transfer_from_where=connection.feed.next,
+            )
+            for connection in self.service.server.connections
+        ]
+        return info
+
+    def _client_status(self, now: float) -> HAClientRuntimeInfo:
+        client = self.client
+        assert client is not None
+        info = HAClientRuntimeInfo(
+            master_addr=client.address,
+            max_offset=self._store.commit_log.end,
+            activated=client.failure is None,
+        )
+        connection = client.connection
+        if connection is not None:
+            since = now - asyncio.get_running_loop().time()
+            info.last_read_timestamp = int((since + connection.intake.last_heard) * 1000)
+            info.last_write_timestamp = int((since + connection.intake.last_reported) * 1000)
+            info.transferred_byte_in_second = connection.rate
+            info.master_flush_offset = connection.intake.master_end
+        return info
+
+    def figures(self) -> dict[str, object]:
+        """Return what brokerStatus shows, and metrics count. Lags are in bytes: of a master, that
+        of its furthest slave; of a slave, that of its queues behind its own log."""
+        commit_log = self._store.commit_log
+        figures: dict[str, object] = {"brokerRole": self._config.broker_role.value}
+        if self.client is not None:
+            connection = self.client.connection
+            figures["haMasterConnected"] = connection is not None
+            figures["haCopyFailed"] = self.client.failure is not None
+            figures["haReceivedUnchecked"] = commit_log.end - commit_log.whole
+            return figures
+        acks = [ack for ack in self.service.server.acks() if ack >= 0]
+        figures["haSlaves"] = len(acks)
+        figures["haSlavesInSync"] = self.service.server.in_sync()
+        figures["haLargestLag"] = commit_log.written - min(acks, default=commit_log.written)
+        figures["haSendsWaiting"] = len(self.service)
+        return figures

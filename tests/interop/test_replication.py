@@ -1,0 +1,81 @@
+"""Classic replication between brokers of both makes: the copy is equal, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq import Message, Producer, TransactionProducer, TransactionState
+from tests.interop.harness import ours
+from tests.interop.harness.official import Server
+from tests.interop.harness.process import killed_at_the_end
+from tests.interop.harness.replicas import (
+    Group,
+    assert_equal_files,
+    log_end,
+    wait_connected,
+    wait_copied,
+)
+
+PAIRS = ["ours-ours", "ours-official", "official-ours", "official-official"]
+ON_DEMAND = ["official-official"]
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    with killed_at_the_end():
+        yield Group(tmp_path, ours.start_name_server(tmp_path))
+
+
+def needs_java(pair: str, request: pytest.FixtureRequest) -> tuple[str, str]:
+    if "official" in pair:
+        request.getfixturevalue("jars")
+    master, slave = pair.split("-")
+    return master, slave
+
+
+async def traffic(namesrv: Server, count: int = 60, size: int = 10_000) -> None:
+    """Singles, batches, delays and transactions, over more than one file of the log."""
+    async with Producer("replicas", namesrv=namesrv.address) as producer:
+        for number in range(count):
+            await producer.send(Message("Singles", b"s" * size, tags=f"tag{number % 3}"))
+        await producer.send_batch(
+            [Message("Batches", b"b" * 100, keys=[f"k{n}"]) for n in range(50)]
+        )
+        for level in (1, 3):
+            await producer.send(Message("Delayed", b"d", delay_level=level))
+    async with TransactionProducer(
+        "replicas-tx", namesrv=namesrv.address, check=lambda message: TransactionState.COMMIT
+    ) as producer:
+        async with producer.transaction(Message("Transactions", b"yes")) as transaction:
+            transaction.commit()
+        async with producer.transaction(Message("Transactions", b"no")) as transaction:
+            transaction.rollback()
+
+
+@pytest.mark.parametrize("pair", PAIRS[:3])
+def test_the_copy_is_equal(pair: str, group: Group, request: pytest.FixtureRequest) -> None:
+    """A slave that starts empty, one that was away, and one that is killed."""
+    master, slave = needs_java(pair, request)
+    group.start(master, 0)
+    group.start(slave, 1)
+    wait_connected(group)
+    asyncio.run(traffic(group.namesrv))
+    assert_equal_files(group)
+    group.slave.process.kill()
+    asyncio.run(traffic(group.namesrv))
+    group.restart(1)
+    wait_connected(group)
+    asyncio.run(traffic(group.namesrv))
+    assert_equal_files(group)
+    # Kept by both over a stop.
+    end = log_end(group.master)
+    group.stop_all()
+    group.restart(0)
+    group.restart(1)
+    wait_connected(group)
+    assert wait_copied(group) >= end
+    assert_equal_files(group)
