@@ -41,8 +41,8 @@ class Epochs:
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         """Raises ValueError when an epoch or a start does not rise."""
-        self.entries = entries = tuple(EpochEntry(*entry) for entry in entries)
-        for before, entry in itertools.pairwise(entries):
+        self.entries = tuple(EpochEntry(*entry) for entry in entries)
+        for before, entry in itertools.pairwise(self.entries):
             if entry.epoch <= before.epoch or entry.start <= before.start:
                 raise ValueError(f"the epoch {_line(entry)} follows {_line(before)}")
 

@@ -73,8 +73,22 @@ class MasterLink:
         else:
             self._join(item)
 
+    def place_to_cut(self, master: MasterEpochs) -> int | None:
+        """Return where the log has to be cut before it can go on as the master's; None where
+        nothing is to be cut. Raises UnfitMaster."""
+        place = self._common(master)
+        return place if place is not None and place < self._log.end else None
+
     def _join(self, master: MasterEpochs) -> None:
         """Cut off what the master does not have."""
+        common = self._common(master)
+        if common is not None:
+            self._cut(common)
+        self._transferring = True
+        self._first_due = self._log.end
+
+    def _common(self, master: MasterEpochs) -> int | None:
+        """Return up to where both logs are the same; None if this one is empty."""
         log = self._log
         if log.end > log.begin and not self.epochs:
             raise UnfitMaster(
@@ -82,19 +96,18 @@ class MasterLink:
                 "the master's store, copy the file epochFileCheckpoint as well; otherwise empty it "
                 "(keep a copy), and start again"
             )
-        if self.epochs:
-            common = self.epochs.common_end(log.end, master.epochs, master.end)
-            if common is None and self._never_confirmed(master):
-                common = 0
-            if common is None or common < log.begin:
-                raise UnfitMaster(
-                    f"this log and the master's have nothing in common: here are the epochs "
-                    f"{self.epochs}, there {master.epochs}. Stop this broker, empty its store "
-                    "(keep a copy), and start it again"
-                )
-            self._cut(common)
-        self._transferring = True
-        self._first_due = log.end
+        if not self.epochs:
+            return None
+        common = self.epochs.common_end(log.end, master.epochs, master.end)
+        if common is None and self._never_confirmed(master):
+            common = 0
+        if common is None or common < log.begin:
+            raise UnfitMaster(
+                f"this log and the master's have nothing in common: here are the epochs "
+                f"{self.epochs}, there {master.epochs}. Stop this broker, empty its store (keep a "
+                "copy), and start it again"
+            )
+        return common
 
     def _never_confirmed(self, master: MasterEpochs) -> bool:
         """Whether this whole log comes from masters whose messages no other replica had: none was
