@@ -159,6 +159,7 @@ class Producer:
         timeout: Seconds = 10.0,
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
+        require_send_ok: bool = False,
         queue_selector: str | Selector = "hash",
         linger_ms: Milliseconds = 0,
         accumulate: bool = True,

@@ -66,7 +66,7 @@ class Components:
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
     `announced()` waits (bounded) until the name servers know of the latest changes; `links`
-    encrypts connections to a master; `auth` says who may do what, None lets everybody do everything.
+    encrypts connections to a master; `auth` says who may do what, None lets everybody do all.
     """
 
     def __init__(
@@ -144,6 +144,7 @@ class Components:
             tables.filters,
             tables.offsets,
             tables.statistics,
+            lacks_master=lambda: self.replication.lacks_master,
         )
         self._processors = (*self._for_clients(), *self._for_admins())
 

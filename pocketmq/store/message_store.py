@@ -31,6 +31,7 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.cleanup import Cleanup
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from pocketmq.store.log.log_cut import LogCut
 from pocketmq.store.log.log_follower import LogFollower
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.recovery import Recovery
@@ -74,6 +75,7 @@ class MessageStore:
         settle, put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound
             here, so that they cost no further call.
         refuse, accept, lack_replicas: see `StoreWriter`.
+        cut, withhold, confirm: see `LogCut`.
         get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
             properties_at, record_at: see `StoreReader`.
     """
@@ -182,6 +184,19 @@ class MessageStore:
             self._pending,
             flusher.order if sync else None,
         )
+        cut = LogCut(
+            commit_log,
+            table,
+            self._pending,
+            self._flusher,
+            self._queue_flusher,
+            self.index,
+            self._checkpoint,
+            self.replica,
+        )
+        self.cut = cut.cut
+        self.withhold = cut.withhold
+        self.confirm = cut.confirm
         commit_log.on_failed = self._write_failed
         self.settle = writer.settle
         self.put = writer.put
@@ -450,6 +465,13 @@ class MessageStore:
         self._files.replace(self.config.copied_file, b"")
         self.refuse("this broker is a slave: its messages come from the master")
         self.replica.start()
+
+    def lead(self) -> None:
+        """Take puts again, behind the last whole record that was received: `cut` what is behind it
+        before. Raises OSError."""
+        self.replica.stop()
+        self._files.remove(self.config.copied_file)
+        self.accept()
 
     def _flushed(self, end: int) -> None:
         self._pending.enter(end)

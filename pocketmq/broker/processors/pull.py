@@ -9,6 +9,7 @@ broker PullMessageProcessor.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import lru_cache, partial
 from time import perf_counter_ns
 from typing import Any, Final
@@ -81,7 +82,8 @@ class PullRefused(RemotingError):
 
 
 class PullProcessor:
-    """Pulls of one broker; `holds` keeps those that wait."""
+    """Pulls of one broker; `holds` keeps those that wait. `lacks_master()` tells whether the broker
+    is a slave that has lost its master."""
 
     def __init__(
         self,
@@ -93,7 +95,10 @@ class PullProcessor:
         filters: ConsumerFilters,
         offsets: ConsumerOffsets,
         statistics: Statistics,
+        *,
+        lacks_master: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._lacks_master = lacks_master
         self._config = config
         self._store = store
         self._topics = topics
@@ -170,6 +175,14 @@ class PullProcessor:
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
         else:
             code = _CODES[status]
+        next_offset, suggested = result.next_begin_offset, MASTER_ID
+        if self._config.slave_read_enable:
+            is_slow = result.behind > self._config.message_memory
+            suggested = group.which_broker_when_consume_slowly if is_slow else group.broker_id
+            if self._config.is_slave:
+                code, next_offset, suggested = self._as_slave(
+                    code, offset, next_offset, suggested, is_slow=is_slow
+                )
         if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & SUSPEND:
             long_polling = self._config.long_polling_enable
             timeout = (
@@ -186,8 +199,8 @@ class PullProcessor:
             code,
             "FOUND" if status is _FOUND else status.name,
             PullMessageResponseHeader(
-                suggest_which_broker_id=MASTER_ID,
-                next_begin_offset=result.next_begin_offset,
+                suggest_which_broker_id=suggested,
+                next_begin_offset=next_offset,
                 min_offset=result.min_offset,
                 max_offset=result.max_offset,
                 topic_sys_flag=topic.topic_sys_flag,
@@ -195,6 +208,28 @@ class PullProcessor:
             ),
             result.buffers,
         )
+
+    def _as_slave(
+        self, code: ResponseCode, offset: int, next_offset: int, suggested: int, *, is_slow: bool
+    ) -> tuple[ResponseCode, int, int]:
+        """Return code, next offset and suggested broker of a slave's answer.
+
+        While there is a master, a reader that keeps up is sent there, and offsets are not corrected
+        here, where there may be fewer messages. Without a master, readers stay and may wait, unlike
+        at the official slave, which has them pull again and again.
+        """
+        wrong = code == ResponseCode.PULL_OFFSET_MOVED and not self._config.offset_check_in_slave
+        if self._lacks_master():
+            if wrong:
+                return ResponseCode.PULL_NOT_FOUND, offset, self._config.broker_id
+            return code, next_offset, self._config.broker_id
+        if wrong:
+            code, next_offset = ResponseCode.PULL_RETRY_IMMEDIATELY, offset
+        if is_slow:
+            return code, next_offset, suggested
+        if code != ResponseCode.SUCCESS:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code, next_offset, MASTER_ID
 
     def _get(
         self,

@@ -49,7 +49,7 @@ from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression,
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.recall import checked_handle
 from pocketmq.client.producer.request_reply import RequestReply
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.result import UNCONFIRMED, SendResult
 from pocketmq.client.producer.send_envelope import (
     NOWHERE,
     SendEnvelope,
@@ -83,6 +83,7 @@ from pocketmq.client.validation import (
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.remoting.errors import RETRIABLE_CODES
 
 __all__ = ["Producer"]
 
@@ -103,6 +104,9 @@ class Producer:
       that finds no connection, or loses it, does not count. 0: hand a message over once at most.
     - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
       left of `timeout` (sendMsgMaxTimeoutPerRequest).
+    - `require_send_ok`: a message that is stored, but not confirmed in time (FLUSH_DISK_TIMEOUT,
+      FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE), is a failed attempt, which is repeated: it may be
+      stored twice (retryAnotherBrokerWhenNotStoreOK). False: it is a result with that status.
     - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
       or a function (`pocketmq.client.producer.queue_choice`).
     - `linger_ms`: let `send` wait so long for other messages to share a batch with (autoBatch,
@@ -142,6 +146,7 @@ class Producer:
         timeout: Seconds = 10.0,
         retries: int = 2,
         attempt_timeout: Seconds | None = None,
+        require_send_ok: bool = False,
         queue_selector: str | Selector = "hash",
         linger_ms: Milliseconds = 0,
         accumulate: bool = True,
@@ -186,6 +191,7 @@ class Producer:
             whole(name, number, 1)
         for name, value in (
             ("accumulate", accumulate),
+            ("require_send_ok", require_send_ok),
             ("send_latency_enable", send_latency_enable),
             ("start_detector_enable", start_detector_enable),
         ):
@@ -237,10 +243,12 @@ class Producer:
                 attempt_timeout=seconds_or_none(
                     "attempt_timeout", attempt_timeout, above_zero=True
                 ),
+                retried_codes=RETRIABLE_CODES | UNCONFIRMED if require_send_ok else RETRIABLE_CODES,
             ),
             compression=Compression.named(compression, compress_over, compression_level),
             template=template_topic,
             template_queues=template_queues,
+            refused=UNCONFIRMED if require_send_ok else frozenset(),
         )
         batch_bytes = min(batch_bytes, max_message_size)
         batches = BatchSender(

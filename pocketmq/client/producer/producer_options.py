@@ -25,6 +25,7 @@ class ProducerOptions(ClientOptions, total=False):
     timeout: Seconds
     retries: int
     attempt_timeout: Seconds | None
+    require_send_ok: bool
     queue_selector: str | Selector
     linger_ms: Milliseconds
     accumulate: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from pocketmq.message.limits import DEFAULT_REGION
@@ -21,6 +23,10 @@ class SendStatus(Code):
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+#: The response codes of the other ones.
+UNCONFIRMED: Final = frozenset(map(int, SendStatus)) - {int(SendStatus.SEND_OK)}
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ from pocketmq.client.errors import (
     RemotingError,
     RequesterGone,
     SendError,
+    error_for,
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.producer.delivery import Delivery, RetryPolicy
@@ -48,6 +49,7 @@ class Sender:
     """Sends for one producer group, its name as the servers know it.
 
     `template` and `template_queues` tell a broker how to create a topic that does not exist.
+    Answers with a code of `refused` are failed attempts, although the message is stored.
     Deadlines are in seconds of time.monotonic.
     """
 
@@ -61,6 +63,7 @@ class Sender:
         compression: Compression | None,
         template: str,
         template_queues: int,
+        refused: frozenset[int] = frozenset(),
     ) -> None:
         self.group = group
         self._instance = instance
@@ -69,6 +72,7 @@ class Sender:
         self._compression = compression
         self._template = template
         self._template_queues = template_queues
+        self._refused = refused
         #: Where sends to a broker go, by its name; raises BrokerNotFound.
         self.address: Callable[[str], str] = instance.master
         self._outages = Outages(
@@ -228,7 +232,7 @@ class Sender:
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
         request = self._instance.batch_protocol.request if outgoing.shared else self._pool.request
 
-        outages = self._outages
+        outages, refused = self._outages, self._refused
 
         async def attempt(target: MessageQueue, share: float) -> R:
             address = self.address(target.broker_name)
@@ -245,6 +249,10 @@ class Sender:
             except RemotingConnectError as error:
                 outages.begin(address, error)
                 raise
+            if answer.code in refused:
+                error = error_for(answer.code, answer.remark, target.broker_name)
+                error.retriable = True
+                raise error
             return read(answer, target)
 
         return attempt

@@ -79,6 +79,7 @@ class MessageIndex:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopping = False
+        self._cut_at: int | None = None
         self._failed = False
         self._inflow = Inflow(pace, 0)
         self._worker: IndexWorker | None = None  # only touched on the thread
@@ -150,6 +151,7 @@ class MessageIndex:
         """
         if not self._enabled:
             return
+        self._follow_cut()
         deadline = time.monotonic() + _CLOSING_SECONDS
         try:
             while self._builder.turn(self._readable()):
@@ -159,6 +161,17 @@ class MessageIndex:
         except DiskFull as error:
             log.error("the index is not complete: %s", error)
         self._table.sync()
+
+    def cut(self, end: int) -> None:
+        """The log was cut at the physical offset `end`: what comes there is to be entered. Entries
+        of what was there before stay; a query finds other messages there, or none."""
+        self._cut_at = end if self._cut_at is None else min(end, self._cut_at)
+        self._wake.set()
+
+    def _follow_cut(self) -> None:
+        cut_at, self._cut_at = self._cut_at, None
+        if cut_at is not None and cut_at < self._builder.position:
+            self._builder.position = cut_at
 
     def close(self) -> None:
         """Close the files."""
@@ -216,6 +229,7 @@ class MessageIndex:
         while not self._stopping:
             self._wake.wait(wait)
             self._wake.clear()
+            self._follow_cut()
             readable = self._readable()
             behind, with_process = readable - self.position, self._worker is not None
             busy = self._inflow.is_much(readable, behind, with_process=with_process)

@@ -40,6 +40,10 @@ class FileAllocator:
             self._tasks.put(None)
             self._thread.join()
             self._thread = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove the file that was made ahead: another one may follow now."""
         if self._next is not None:
             self._next.discard(self._files)
             self._next = None

@@ -237,6 +237,7 @@ class CommitLog:
 
     def cut(self, end: int) -> None:
         """Forget everything from the record's border `end` on. Raises OSError."""
+        self._allocator.forget()
         self.resume(end, 0)
 
     # --- reading ------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class CommitLogFlusher:
         self._orders: SimpleQueue[bool] = SimpleQueue()
         self._ordered = False
         self._due = False
+        #: Held during a flush: whoever cuts the log must not do so meanwhile.
+        self.flushing = threading.Lock()
         # (end offset, deadline, listener), both rising.
         self._waiting: deque[tuple[int, float, FlushListener]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -153,6 +155,20 @@ class CommitLogFlusher:
 
         For the flush thread, and for a store whose threads do not run. Raises OSError.
         """
+        with self.flushing:
+            return self._flush()
+
+    def cut(self, end: int) -> None:
+        """The log was cut at the physical offset `end`: fail what waits for more."""
+        self.flushed = min(self.flushed, end)
+        self._told = min(self._told, end)
+        failed = []
+        while self._waiting and self._waiting[-1][0] > end:
+            failed.append(self._waiting.pop()[2])
+        for listener in reversed(failed):
+            _call(listener, False)
+
+    def _flush(self) -> int:
         # In this order: the timestamp is that of a record before `end`, and the write ended there.
         # Not up to `written`: a start refuses a log that was flushed beyond its last whole record.
         timestamp = self._log.store_timestamp
@@ -207,6 +223,7 @@ class CommitLogFlusher:
     # --- back on the loop ---------------------------------------------------------------------
 
     def _done(self, end: int) -> None:
+        end = min(end, self.flushed)  # the log may have been cut since
         self._on_flushed(end)
         self._told = end
         self._answer(end, True)
@@ -271,7 +288,7 @@ class ConsumeQueueFlusher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         # The removal of old log files flushes, too; else the checkpoint might go back.
-        self._flushing = threading.Lock()
+        self.flushing = threading.Lock()
         self._last_thorough = time.monotonic()
 
     def start(self) -> None:
@@ -291,13 +308,13 @@ class ConsumeQueueFlusher:
 
         Raises OSError. Only a thorough flush moves the checkpoint on.
         """
-        with self._flushing:
+        with self.flushing:
             self._flush(thorough, _one_by_one)
 
     def flush_last(self) -> None:
         """Do a thorough flush while nobody waits for the disk: many queues at the same time, which
         then share the commits of the file system's journal. Raises OSError."""
-        with self._flushing:
+        with self.flushing:
             self._flush(True, _side_by_side)
 
     def _flush(self, thorough: bool, run: Callable[[_FlushOne, list[ConsumeQueue]], None]) -> None:

@@ -67,6 +67,13 @@ class ReplicaLog:
             self._due = None
         self._loop = None
 
+    def catch_up(self) -> None:
+        """Check and enter everything that is received, at once. Blocks; raises ForeignBytes,
+        DiskFull, OSError."""
+        while self._follower.turn():
+            self._settle()
+        self._settle()
+
     def append(self, physical_offset: int, data: memoryview) -> None:
         """Write bytes of the master's log, which continue this one. An empty log begins with the
         file that they are in.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
+from typing import Final
 
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.log.commit_log import CommitLog
@@ -22,6 +23,8 @@ from pocketmq.store.queue.queue_entry import iter_entries
 
 log = logging.getLogger(__name__)
 
+_NO_LIMIT: Final = 1 << 63
+
 
 class PendingEntries:
     """The entries that wait, in the order of the log. All but `entered` and `entered_until` belong
@@ -29,12 +32,14 @@ class PendingEntries:
 
     Attributes:
         entered: physical offset up to which every message has its entry.
+        limit: physical offset behind which no message is entered, since replicas may not have it.
     """
 
     def __init__(self, commit_log: CommitLog, *, after_flush: bool) -> None:
         self._log = commit_log
         self._after_flush = after_flush
         self.entered = 0
+        self.limit = _NO_LIMIT
         # (end offset, queue, queue offset, consume-queue entries, store timestamp)
         self._waiting: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
         # What is entered but not announced: queue, queue offset, consume-queue entries, store
@@ -68,6 +73,10 @@ class PendingEntries:
         else:
             self.entered = self._log.whole
 
+    def enter_what_may_be_read(self, flushed: int) -> None:
+        """Enter what has waited for `limit` only; the log is on the disk up to `flushed`."""
+        self.enter(flushed if self._after_flush else self._log.whole)
+
     def enter(self, end: int) -> None:
         """Let everything up to the physical offset `end` be read.
 
@@ -77,6 +86,8 @@ class PendingEntries:
         waiting = self._waiting
         self._failure = None
         entered = self.entered
+        if end > self.limit:
+            end = self.limit
         while waiting and waiting[0][0] <= end:
             until, queue, queue_offset, entries, timestamp = waiting.popleft()
             if queue.removed:
@@ -100,6 +111,23 @@ class PendingEntries:
         self.entered = entered
         if self._arrivals and not self._announcing:
             self._announce()
+
+    def forget_from(self, physical_offset: int) -> None:
+        """Drop what waits of records from `physical_offset` on, and take back their queue offsets.
+        What is entered is for the caller."""
+        kept: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
+        for end, queue, queue_offset, entries, timestamp in self._waiting:
+            before = entries
+            if end > physical_offset:
+                flat = list(iter_entries(entries))
+                count = sum(entry[0] < physical_offset for entry in flat)
+                before = entries[: count * UNIT]
+                queue.next_offset = min(queue.next_offset, queue_offset + count)
+                end = min(end, physical_offset)
+            if before:
+                kept.append((end, queue, queue_offset, before, timestamp))
+        self._waiting = kept
+        self.entered = min(self.entered, physical_offset)
 
     def entered_until(self) -> tuple[int, int]:
         """Return the physical offset and the store timestamp up to which every message has its

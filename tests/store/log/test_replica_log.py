@@ -257,3 +257,93 @@ def test_any_cuts_and_restarts(
         assert queue_files(slave_bench.root) == queue_files(master_bench.root)
 
     asyncio.run(run())
+
+
+async def test_a_cut_forgets_log_queues_and_what_waits(bench: StoreBench) -> None:
+    store = bench.open()
+    store.start()
+    ends = []
+    for number in range(200):
+        put(store, f"T{number % 2}", 0, b"%03d" % number + b"x" * 200)
+        ends.append(store.commit_log.end)
+    cut = ends[99]
+    with pytest.raises(ValueError, match="no record ends"):
+        await store.cut(cut + 1)
+    await store.cut(cut)
+    assert store.commit_log.end == store.commit_log.whole == cut
+    assert store.max_offset("T0", 0) == store.max_offset("T1", 0) == 50
+    assert bodies(store, "T1")[-1][:3] == b"099"
+    for number in range(3):
+        assert put(store, "T0", 0, b"new%d" % number).queue_offset == 50 + number
+    await store.close()
+    again = bench.open()
+    assert [body[:4] for body in bodies(again, "T0")[-4:]] == [b"098x", b"new0", b"new1", b"new2"]
+    assert again.max_offset("T1", 0) == 50
+
+
+async def test_a_cut_outlasts_a_kill(bench: StoreBench) -> None:
+    store = bench.open()
+    store.start()
+    ends = [put(store, "T", 0, b"%03d" % n + b"x" * 300).end_offset for n in range(150)]
+    store.settle()
+    assert await store.all_flushed()
+    await store.cut(ends[20])
+    killed = bench.copy("killed").open()
+    assert killed.commit_log.end == ends[20]
+    assert killed.max_offset("T", 0) == 21
+    await killed.close()
+
+
+async def test_what_is_not_confirmed_is_not_read(
+    bench: StoreBench, slave_bench: StoreBench
+) -> None:
+    master = bench.open()
+    ends = [put(master, "T", 0, b"%d" % number).end_offset for number in range(10)]
+    data = logged(master, 0, master.commit_log.end)
+    slave = await following(slave_bench)
+    slave.confirm(0)
+    await feed(slave, data, 0, 100)
+    assert slave.commit_log.whole == ends[-1]
+    assert slave.max_offset("T", 0) == 0
+    slave.confirm(ends[3] + 1)
+    assert slave.max_offset("T", 0) == 4
+    # A cut takes back what waits.
+    await slave.cut(ends[6])
+    assert slave.max_offset("T", 0) == 4
+    slave.confirm(ends[9])
+    assert slave.max_offset("T", 0) == 7
+    slave.replica.append(ends[6], memoryview(data)[ends[6] :])
+    await entered(slave)
+    assert bodies(slave, "T") == bodies(master, "T")
+    await slave.close()
+
+
+async def test_what_was_entered_before_a_start_is_withheld(bench: StoreBench) -> None:
+    store = bench.open()
+    ends = [put(store, f"T{n % 2}", 0, b"%d" % n).end_offset for n in range(20)]
+    expected = bodies(store, "T0")
+    await store.close()
+    store = bench.open()
+    store.start()
+    await store.withhold(ends[9] + 3)
+    assert store.max_offset("T0", 0) == store.max_offset("T1", 0) == 5
+    assert put(store, "T0", 0, b"next").queue_offset == 10
+    store.confirm(store.commit_log.end)
+    assert bodies(store, "T0") == [*expected, b"next"]
+
+
+async def test_a_slave_becomes_a_master(bench: StoreBench, slave_bench: StoreBench) -> None:
+    master = bench.open()
+    fill(master, 40)
+    data = logged(master, 0, master.commit_log.end)
+    slave = await following(slave_bench)
+    assert not put(slave, "Topic0").ok
+    await feed(slave, data[:-10], 0, 1000)
+    await slave.cut(slave.commit_log.whole)
+    slave.lead()
+    fill(slave, 40)
+    assert len(bodies(slave, "Topic0")) > len(bodies(master, "Topic0"))
+    await slave.close()
+    again = slave_bench.open()
+    assert len(bodies(again, "Topic0")) > len(bodies(master, "Topic0"))
+    await again.close()

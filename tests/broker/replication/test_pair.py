@@ -1,0 +1,290 @@
+"""A master and its slave over real connections: what is copied, answered, refused and said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq import Message, Producer
+from pocketmq.broker.config import BrokerRole
+from pocketmq.client.errors import SendError
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import FlushSlaveTimeout
+from pocketmq.remoting.headers import (
+    EndTransactionRequestHeader,
+    PullMessageResponseHeader,
+    ResetOffsetRequestHeader,
+)
+from pocketmq.types import SendStatus
+from tests.broker.conftest import SUBSCRIPTION, SUSPEND
+from tests.broker.replication.pair import Pair, client_of, running
+from tests.client.waiting import until
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    async with running(tmp_path) as pair:
+        yield pair
+
+
+async def test_an_acknowledged_message_is_on_both(pair: Pair) -> None:
+    await pair.start(0, in_sync_replicas=2)
+    await pair.start(1)
+    await pair.connected()
+    async with Producer("PG", namesrv=pair.namesrv) as producer:
+        for number in range(20):
+            result = await producer.send(Message("T", b"%d" % number))
+            assert result.status is SendStatus.SEND_OK
+            place = int(result.offset_msg_id[-16:], 16)
+            assert pair.slave.store.commit_log.end > place
+        batch = await producer.send_batch([Message("T", b"b%d" % n) for n in range(30)])
+        assert {result.status for result in batch} == {SendStatus.SEND_OK}
+    await pair.copied()
+    for queue_id, queue in pair.master.store.queues["T"].items():
+        copied = pair.slave.store.queues["T"][queue_id]
+        assert copied.max_offset == queue.max_offset
+
+
+async def test_without_the_slave_a_send_is_stored_but_not_confirmed(pair: Pair) -> None:
+    await pair.start(0, in_sync_replicas=2, slave_timeout=100)
+    async with Producer("PG", namesrv=pair.namesrv) as producer:
+        result = await producer.send(Message("T", b"stored"))
+    assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+    async with Producer("PG", namesrv=pair.namesrv, require_send_ok=True, retries=0) as producer:
+        with pytest.raises(SendError) as failed:
+            await producer.send(Message("T", b"stored too"))
+    assert isinstance(failed.value.tries[-1].error, FlushSlaveTimeout)
+    assert sum(queue.max_offset for queue in pair.master.store.queues["T"].values()) == 2
+
+
+async def test_one_copy_is_enough_by_default(pair: Pair) -> None:
+    await pair.start(0)
+    async with client_of(pair.master) as client:
+        assert (await client.send("T")).code == 0
+
+
+async def test_every_kind_of_put_waits_for_the_slave(pair: Pair) -> None:
+    """A prepared transaction and its commit, and sends that do not wait (WAIT=false)."""
+    await pair.start(0, in_sync_replicas=2, slave_timeout=50)
+    async with client_of(pair.master) as client:
+        assert (await client.send("T")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        half = await client.send(
+            "T", sys_flag=4, properties={"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "u"}
+        )
+        assert half.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        header = EndTransactionRequestHeader(
+            producer_group="PG",
+            tran_state_table_offset=int(half.ext_fields["queueOffset"]),
+            commit_log_offset=int(half.ext_fields["msgId"][-16:], 16),
+            commit_or_rollback=8,
+            msg_id="",
+        )
+        ended = await client.request(RequestCode.END_TRANSACTION, header)
+        assert ended.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert (await client.send("T", properties={"WAIT": "false"})).code == 0
+
+
+async def test_too_few_in_sync_replicas(pair: Pair) -> None:
+    await pair.start(0, in_sync_replicas=2, enable_slave_acting_master=True, slave_timeout=100)
+    async with client_of(pair.master) as client:
+        refused = await client.send("T")
+        assert (refused.code, refused.remark) == (1, "in-sync replicas not enough")
+        assert (await client.send("T", properties={"WAIT": "false"})).code == 0
+        await pair.start(1)
+        await pair.connected()
+        assert (await client.send("T")).code == 0
+        await pair.stop(1)
+        await until(lambda: bool(pair.master.store.refusal))
+        assert (await client.send("T")).code == 1
+
+
+async def test_replicas_that_are_away_do_not_count_with_auto_in_sync(pair: Pair) -> None:
+    await pair.start(
+        0, in_sync_replicas=2, enable_slave_acting_master=True, enable_auto_in_sync_replicas=True
+    )
+    async with client_of(pair.master) as client:
+        assert (await client.send("T")).code == 0
+
+
+async def test_what_a_slave_refuses(pair: Pair) -> None:
+    await pair.start(1, slave_read_enable=False)
+    async with client_of(pair.slave) as client:
+        for code in (
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+        ):
+            answer = await client.send("T", code=code)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert "REJECTREQUEST" in (answer.remark or "")
+        assert (await client.pull("T")).code == ResponseCode.SYSTEM_BUSY
+        end = EndTransactionRequestHeader(
+            producer_group="PG",
+            tran_state_table_offset=0,
+            commit_log_offset=0,
+            commit_or_rollback=8,
+            msg_id="",
+        )
+        ended = await client.request(RequestCode.END_TRANSACTION, end)
+        assert ended.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        reset = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, is_force=True)
+        answer = await client.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+        assert (answer.code, answer.remark) == (1, "Can not reset offset in slave broker")
+
+
+async def test_reading_from_a_slave(pair: Pair) -> None:
+    """While there is a master, readers that keep up are sent there; without one they stay."""
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    async with client_of(pair.master) as client:
+        await client.send("T", b"one")
+    await pair.copied()
+    metadata = pair.slave.components.replication.metadata
+    assert metadata is not None
+    await metadata.copy_all()
+    async with client_of(pair.slave) as client:
+        found = await client.pull("T", 0)
+        assert found.code == 0
+        assert [bytes(record.body) for record in iter_records(found.body)] == [b"one"]
+        assert PullMessageResponseHeader.from_ext(found.ext_fields).suggest_which_broker_id == 0
+        flags = SUBSCRIPTION | SUSPEND
+        nothing = await client.pull("T", 1, sys_flag=flags)
+        assert nothing.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        ahead = await client.pull("T", 100)
+        assert ahead.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert PullMessageResponseHeader.from_ext(ahead.ext_fields).next_begin_offset == 100
+        await pair.stop(0)
+        await until(lambda: pair.slave.components.replication.lacks_master)
+        held = await client.pull("T", 1, sys_flag=flags, suspend_timeout_millis=50)
+        assert held.code == ResponseCode.PULL_NOT_FOUND
+        assert PullMessageResponseHeader.from_ext(held.ext_fields).suggest_which_broker_id == 1
+
+
+async def test_the_tables_of_the_master_are_copied(pair: Pair) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    async with client_of(pair.master) as client:
+        await client.send("Kept", b"x")
+        await client.send("Deleted", b"x")
+    master, slave = pair.master.tables, pair.slave.tables
+    master.groups.update([SubscriptionGroupConfig(group_name="G", retry_max_times=3)])
+    master.groups.forbid_reading("G", "Kept", forbidden=True)
+    master.offsets.commit("G", "Kept", 0, 1)
+    metadata = pair.slave.components.replication.metadata
+    assert metadata is not None
+    await pair.copied()
+    await metadata.copy_all()
+    assert slave.topics.table["Kept"] == master.topics.table["Kept"]
+    assert slave.topics.data_version == master.topics.data_version
+    assert slave.groups.table["G"].retry_max_times == 3
+    assert not slave.groups.may_read("G", "Kept")
+    assert slave.offsets.query("G", "Kept", 0) == 1
+    # Deleted at the master, with its messages.
+    master.topics.delete("Deleted", pair.master.store.commit_log.end)
+    pair.master.store.delete_topic("Deleted")
+    master.groups.delete("G")
+    await metadata.copy_all()
+    assert "Deleted" not in slave.topics.table
+    assert "Deleted" not in pair.slave.store.queues
+    assert "G" not in slave.groups.table
+    # What it holds is the same after a restart.
+    await pair.stop(1)
+    await pair.start(1)
+    assert "Deleted" not in pair.slave.tables.topics.table
+    assert pair.slave.tables.topics.table["Kept"] == master.topics.table["Kept"]
+
+
+async def test_ha_status_of_both(pair: Pair) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    async with client_of(pair.master) as client:
+        await client.send("T", b"x" * 1000)
+        await pair.copied()
+        await until(lambda: pair.master.components.replication.figures()["haLargestLag"] == 0)
+        answer = await client.request(RequestCode.GET_BROKER_HA_STATUS)
+    status = HARuntimeInfo.decode(answer.body)
+    assert status.master
+    assert status.in_sync_slave_nums == 1
+    assert [slave.diff for slave in status.ha_connection_info] == [0]
+    async with client_of(pair.slave) as client:
+        status = HARuntimeInfo.decode((await client.request(RequestCode.GET_BROKER_HA_STATUS)).body)
+    assert not status.master
+    assert status.ha_client_runtime_info.max_offset == pair.master.store.commit_log.end
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\xff" * 8, b"\x16\x03\x01\x02\x00" * 4],
+    ids=["http", "negative", "tls"],
+)
+async def test_a_stranger_at_the_ha_port(
+    said: bytes, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    await pair.start(0)
+    port = pair.master.components.replication.service.server.port
+    caplog.clear()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    writer.close()
+    [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "the HA port closes the connection of 127.0.0.1" in record.getMessage()
+
+
+async def test_a_slave_that_is_ahead_is_refused(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    async with client_of(pair.master) as client:
+        await client.send("T", b"x" * 1000)
+    await pair.copied()
+    await pair.stop(1)
+    await pair.stop(0)
+    pair.directory = pair.directory / "other"  # a master with an empty log
+    await pair.start(0)
+    pair.directory = pair.directory.parent
+    before = pair.directory / "1" / "commitlog" / f"{0:020d}"
+    content = before.read_bytes()
+    await pair.start(1)
+    await until(lambda: "but this log ends at 0" in caplog.text)
+    assert "empty its store (keep a copy)" in caplog.text
+    assert before.read_bytes() == content
+
+
+async def test_another_file_size_is_told(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    await pair.start(0)
+    async with client_of(pair.master) as client:
+        for _ in range(4):
+            await client.send("T", b"x" * 100_000)
+    assert pair.master.store.commit_log.end > 256 * 1024
+    await pair.start(1, mapped_file_size_commit_log=192 * 1024)
+    await until(lambda: "mappedFileSizeCommitLog to the master's value" in caplog.text)
+    assert pair.slave.store.commit_log.end == 0
+
+
+async def test_a_slave_follows_through_restarts_of_both(pair: Pair) -> None:
+    await pair.start(0, in_sync_replicas=2)
+    await pair.start(1)
+    await pair.connected()
+    async with Producer("PG", namesrv=pair.namesrv) as producer:
+        await producer.send(Message("T", b"before"))
+        await pair.stop(1)
+        await pair.start(1)
+        await pair.connected()
+        await producer.send(Message("T", b"between"))
+        await pair.copied()
+    end = pair.master.store.commit_log.end
+    assert pair.slave.store.commit_log.end == end
+    assert pair.slave.config.broker_role is BrokerRole.SLAVE
