@@ -16,12 +16,15 @@ from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.controller.group_replication import GroupReplication
+from pocketmq.broker.controller.role_services import RoleServices
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
 from pocketmq.broker.processors.admin.cleaning import CleaningProcessor
 from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
 from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
+from pocketmq.broker.processors.admin.controller_mode import ControllerModeProcessor
 from pocketmq.broker.processors.admin.group import GroupProcessor
 from pocketmq.broker.processors.admin.offset import OffsetAdminProcessor
 from pocketmq.broker.processors.admin.replication import ReplicationProcessor
@@ -44,6 +47,7 @@ from pocketmq.broker.processors.send.send_back import SendBackProcessor
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.replication import slave_gate
+from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
@@ -108,9 +112,17 @@ class Components:
         )
         self.unwritten = UnwrittenSends(config, store, store_host)
         self._safety = PutSafety(store)
-        self.replication = Replication(
-            config, store, tables, self._delayed, self._safety, address=address, tls=links
-        )
+        self.group: GroupReplication | None = None
+        self.replication: Replication | GroupReplication
+        if config.enable_controller_mode:
+            metadata = MetadataSync(config, tables, self._delayed, store, tls=links)
+            self.replication = self.group = GroupReplication(
+                config, store, metadata, self._safety, address=address, tls=links
+            )
+        else:
+            self.replication = Replication(
+                config, store, tables, self._delayed, self._safety, address=address, tls=links
+            )
         checks = SendChecks(config, tables.topics, tables.groups, tables.locks, clock)
         self.sends = SendProcessor(
             config,
@@ -214,6 +226,7 @@ class Components:
         return (
             AdminProcessor(runtime_info, tables.statistics),
             ReplicationProcessor(store, self.replication, self._delayed.timer, self._address),
+            ControllerModeProcessor(self.group),
             SettingsProcessor(self._live, self._announced),
             TopicProcessor(
                 config,
@@ -263,19 +276,30 @@ class Components:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
-        if self._config.is_slave:
+        if self._config.is_slave:  # a member of a controller group is one at first
             slave_gate.guard(dispatcher, self._config)
         audit(dispatcher)
         if self._auth is not None:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
         return dispatcher
 
-    def start(self, stack: contextlib.AsyncExitStack) -> None:
+    def start(
+        self, stack: contextlib.AsyncExitStack, on_role: Callable[[int], Awaitable[None]]
+    ) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.
 
+        `on_role(broker_id)` is called when a controller gives this broker a role.
         The store must have been started. Raises StoreError.
         """
         stack.callback(self.pulls.holds.close)
+        if isinstance(self.replication, GroupReplication):
+            self._delayed.follow(stack)
+            services = RoleServices(
+                self._config, self._tables.topics, self.transactions, self._delayed, on_role
+            )
+            stack.push_async_callback(services.stop)
+            self.replication.join(stack, services)
+            return
         if self._config.is_slave:
             self._delayed.follow(stack)
             self.replication.follow(stack)

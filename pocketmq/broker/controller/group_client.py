@@ -24,7 +24,7 @@ from pocketmq.broker.controller.ha_frames import (
 from pocketmq.broker.controller.master_link import MasterLink, UnfitMaster
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.connection import split_address
-from pocketmq.store.errors import RecordNotFound, StoreError
+from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class GroupClient:
     Attributes:
         connection: the one to the master; None while there is none.
         on_connected: called when a master is connected.
+        on_cut: called when the end of the log was cut.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class GroupClient:
         self.address = ""
         self.connection: MasterConnection | None = None
         self.on_connected: Callable[[], None] = lambda: None
+        self.on_cut: Callable[[], None] = lambda: None
         self.store = store
         self.driver = driver
         self.clock = clock
@@ -108,7 +110,7 @@ class GroupClient:
 
     async def _copy(self) -> None:
         """Connect, and copy until the connection ends. Raises what ended it."""
-        await self.store.cut_torn()
+        await self.driver.cut_torn()
         loop = asyncio.get_running_loop()
         try:
             host, port = split_address(self.address)
@@ -213,11 +215,12 @@ class MasterConnection(asyncio.BufferedProtocol):
                 )  # fmt: skip
                 try:
                     await store.cut(place)
-                except RecordNotFound as error:
+                except ValueError as error:
                     raise UnfitMaster(
-                        f"the log cannot be cut at {place}, where the master's goes on: {error}. "
-                        "Stop this broker, empty its store (keep a copy), and start it again"
+                        f"the log cannot be cut where the master's goes on: {error}. Stop this "
+                        "broker, empty its store (keep a copy), and start it again"
                     ) from None
+                self._client.on_cut()
             self.end = master.end
             self.link.received(master, self._client.clock())
         except (BadFrame, UnfitMaster, CutRefused, StoreError, OSError) as error:

@@ -42,6 +42,10 @@ class Driver(Protocol):
     def obey(self, orders: list[Order]) -> None:
         """Do what the rules order, and tell what has changed."""
 
+    async def cut_torn(self) -> None:
+        """Wait until all records that came are entered, and cut what is left of another one.
+        Raises StoreError, OSError."""
+
 
 class GroupServer:
     """The slaves of one broker. `clock` gives milliseconds that never go back.

@@ -319,6 +319,10 @@ class Replica:
             return []
         return self._check_set(now)
 
+    def flushed(self) -> None:
+        """More of the log is on the disk."""
+        self._confirm()
+
     def next_transfer(self, link: SlaveLink, now: int) -> Transfer | None:
         """Return which bytes to send to a slave now; None when there are none and no heartbeat is
         due."""

@@ -10,8 +10,8 @@ from pocketmq.store.message_store import MessageStore
 class StoreLog:
     """The log of an open store, and the file of its epochs.
 
-    Cutting a store takes longer than the rules can wait. So who drives them calls `MessageStore.cut`
-    or `cut_torn` before, and the rules find nothing left to cut.
+    Cutting a store takes longer than the rules can wait. So it is done before they ask for it, and
+    they find nothing left to cut.
     """
 
     def __init__(self, store: MessageStore, file: EpochFile) -> None:
@@ -49,8 +49,12 @@ class StoreLog:
         self._store.replica.append(self._log.end, data)
 
     def begin_at(self, offset: int) -> None:
-        """Let an empty log begin at `offset`, where a file does."""
-        self._log.begin_at(offset)
+        """Let an empty log begin at `offset`, where a file does. Raises OSError."""
+        if self._log.files.mapped:  # everything was cut
+            self._log.files.remove_all()
+            self._log.cut(offset)
+        else:
+            self._log.begin_at(offset)
 
     def cut(self, offset: int) -> None:
         """Find that the log was cut at `offset`. Raises CutRefused if it was not."""

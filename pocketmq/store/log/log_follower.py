@@ -78,6 +78,17 @@ class LogFollower:
             return True
         return self._enter_few(file, at, stop)
 
+    @property
+    def has_next(self) -> bool:
+        """Whether the whole next record, or blank, is received. Raises ForeignBytes."""
+        log = self._log
+        begin = log.whole
+        file = log.files.find(begin)
+        if file is None or log.end - begin < MIN_BLANK:
+            return False
+        at = begin - file.base_offset
+        return self._is_next_there(file, at, min(log.end - file.base_offset, file.size))
+
     def _is_next_there(self, file: MappedFile, at: int, stop: int) -> bool:
         """Return whether the whole next record, or blank, is received. Raises ForeignBytes."""
         size, magic = peek(file.view, at)

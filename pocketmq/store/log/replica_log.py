@@ -54,6 +54,12 @@ class ReplicaLog:
         """Whether this store is a copy now."""
         return self._loop is not None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether another record has come as a whole, and waits to be entered. Raises
+        ForeignBytes."""
+        return self._follower.has_next
+
     def start(self) -> None:
         """Enter what is received from now on, on the running event loop."""
         self._loop = asyncio.get_running_loop()
