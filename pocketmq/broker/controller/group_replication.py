@@ -212,6 +212,11 @@ class GroupReplication:
         return self._replica
 
     @property
+    def identity(self) -> GroupIdentity | None:
+        """This broker as a member; None before a controller has given it an id."""
+        return self._member.identity
+
+    @property
     def standing(self) -> Standing:
         """What an election goes by."""
         replica = self._replica
@@ -244,7 +249,8 @@ class GroupReplication:
     async def take_role(self, told: RoleTold) -> None:
         """Take a role, unless it is an older one. Raises RoleRefused, OSError."""
         replica, services = self._replica, self._services
-        assert replica is not None and services is not None
+        assert replica is not None
+        assert services is not None
         known = replica.master
         if known is not None and told.master_epoch <= known.master_epoch:
             self.obey(replica.told(told, self._now()))
@@ -271,6 +277,7 @@ class GroupReplication:
         log.info("this broker is the master of its group, in epoch %d", order.epoch)
         store, config = self._store, self._config
         store.confirm(self._readable())
+        self._count_members()
         store.lead()
         config.broker_id = MASTER_ID
         config.broker_role = BrokerRole.SYNC_MASTER
@@ -369,14 +376,19 @@ class GroupReplication:
                 self._member.ask_for_set(replica.master, order)
             elif isinstance(order, Drop):
                 self._server.drop(order.link)
-        if replica.role is Role.MASTER:
-            self._store.lack_replicas(replica.set.size < self._settings.min_in_sync)
+        self._count_members()
         self._store.note_confirmed(replica.confirmed)
         try:
             self._store.confirm(self._readable())
         except OSError as error:
             self._lines.error("messages wait for their queues: %s", error)
         self._waits.acked()
+
+    def _count_members(self) -> None:
+        """Refuse sends while the SyncStateSet is too small."""
+        replica = self._replica
+        if replica is not None and replica.role is Role.MASTER:
+            self._store.lack_replicas(replica.set.size < self._settings.min_in_sync)
 
     def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
         """Take the controller's answer to a request for another set."""
@@ -421,8 +433,8 @@ class GroupReplication:
         """How many copies a send waits for, this broker's among them."""
         if not self._settings.all_ack:
             return self._settings.in_sync_replicas
-        replica = self._replica
-        return 2 if replica is None else len(replica.set.needed)
+        members = 2 if self._replica is None else len(self._replica.set.needed)
+        return max(members, self._settings.min_in_sync)
 
     def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
         """Call `listener` when enough members have the log up to the physical offset `end`; with

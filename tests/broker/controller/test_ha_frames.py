@@ -161,7 +161,9 @@ def test_a_former_master_joins_its_successor() -> None:
     slave, master = frames_of("rejoin")
     assert slave[:2] == [Handshake(1), Report(0xA49C)]
     assert master[0] == MasterEpochs(0xA85C, Epochs([(1, 0), (2, 0xA49C)]))
-    assert all(frame[0][2:4] == (2, 0xA49C) for frame in master[1:] if not isinstance(frame, MasterEpochs))
+    assert all(
+        frame[0][2:4] == (2, 0xA49C) for frame in master[1:] if not isinstance(frame, MasterEpochs)
+    )
 
 
 # --- strangers --------------------------------------------------------------------------------
