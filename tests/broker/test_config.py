@@ -45,7 +45,7 @@ def test_an_official_file_loads_as_it_is() -> None:
     assert config.mapped_file_size_commit_log == 1 << 20
     assert not config.auto_create_topic_enable
     assert config.name_servers == ("127.0.0.1:9876", "127.0.0.1:9877")
-    assert [line.partition(":")[0] for line in warnings] == ["brokerRole"]
+    assert warnings == []
 
 
 def test_keys_of_nobody_and_keys_of_rocketmq_are_told_apart() -> None:
@@ -73,7 +73,7 @@ def test_all_errors_are_told_with_their_lines_and_the_warnings(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broker.conf").write_text(
-        "brokerId=1\nbrokerNme=b\nbrokerRole=SLAVE\nlistenPort=x\nstorePathRootDir=store\n"
+        "haMasterAddress=a\nbrokerNme=b\nbrokerRole=KING\nlistenPort=x\nstorePathRootDir=store\n"
     )
 
     command = ["broker", "-c", "broker.conf", "-n", "localhost", "--listen-port", "0"]
@@ -81,10 +81,8 @@ def test_all_errors_are_told_with_their_lines_and_the_warnings(
 
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("error: ")] == [
-        "error: broker.conf:1: brokerId = '1': must be 0, a master, as this broker has no slaves "
-        "and cannot be one",
-        "error: broker.conf:3: brokerRole = 'SLAVE' is not served: this broker cannot copy a "
-        "master; use ASYNC_MASTER",
+        "error: broker.conf:1: haMasterAddress 'a' has no port: use a:10912",
+        "error: broker.conf:3: brokerRole = 'KING': must be ASYNC_MASTER or SYNC_MASTER or SLAVE",
         "error: broker.conf:4: listenPort = 'x': must be a whole number from 0 to 65535",
         "error: -n: namesrvAddr 'localhost' has no port: use localhost:9876",
     ]
@@ -119,6 +117,13 @@ def test_an_address_of_a_name_server_needs_a_port(
     assert str(caught.value) == f"$NAMESRV_ADDR: {says}"
 
 
+def test_a_slave_needs_an_id() -> None:
+    with pytest.raises(ConfigError, match="brokerRole = SLAVE needs a brokerId above 0"):
+        load_broker_config("brokerRole=SLAVE")
+    config, _ = load_broker_config("brokerRole=SLAVE\nbrokerId=1")
+    assert config.is_slave
+
+
 @pytest.mark.parametrize(
     ("line", "allowed"),
     [
@@ -129,8 +134,8 @@ def test_an_address_of_a_name_server_needs_a_port(
         ("registerNameServerPeriod=1", "10000"),
         ("brokerPermission=16", "15"),
         ("brokerId=-1", "at least 0"),
-        ("brokerId=2", "a master"),
-        ("brokerRole=KING", "ASYNC_MASTER or SYNC_MASTER"),
+        ("brokerId=2", "set brokerRole = SLAVE as well"),
+        ("brokerRole=KING", "ASYNC_MASTER or SYNC_MASTER or SLAVE"),
         ("brokerName=", "a name"),
         ("messageDelayLevel=", "delays such as 1s 5m 2h 1d"),
         ("messageDelayLevel=1s 5q", "delays such as 1s 5m 2h 1d"),

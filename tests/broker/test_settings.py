@@ -114,9 +114,17 @@ async def test_a_broker_without_read_permission(
     [
         ({"listenPort": "1"}, 1, "listenPort cannot change while the broker runs: set it in"),
         ({"nonsense": "1"}, 1, "nonsense is not a property of a broker"),
-        ({"haListenPort": "1", "nonsense": "1"}, 1, "nonsense is not a property of a broker"),
-        ({"brokerRole": "SLAVE"}, 1, "brokerRole = 'SLAVE' is not served"),
-        ({"haListenPort": "1" * 4097}, 1, "haListenPort: the value has 4097 characters"),
+        (
+            {"osPageCacheBusyTimeOutMills": "1", "nonsense": "1"},
+            1,
+            "nonsense is not a property of a broker",
+        ),
+        ({"brokerRole": "SLAVE"}, 1, "brokerRole cannot change while the broker runs"),
+        (
+            {"osPageCacheBusyTimeOutMills": "1" * 4097},
+            1,
+            "osPageCacheBusyTimeOutMills: the value has 4097 characters",
+        ),
         ({"brokerPermission": "abc"}, 1, "brokerPermission = 'abc': must be a whole number from 0"),
         ({"brokerConfigPath": "/x"}, NO_PERMISSION, "Can not update config in black list."),
         ({"configBlackList": ""}, NO_PERMISSION, "Can not update config in black list."),
@@ -142,16 +150,16 @@ async def test_an_official_setting_without_effect_is_accepted_with_a_warning(
 ) -> None:
     file = tmp_path / "broker.conf"
     client = await connect(await start_broker(broker_config_path=str(file)))
-    assert "haListenPort" not in await settings(client)
+    assert "osPageCacheBusyTimeOutMills" not in await settings(client)
 
-    answer = await update(client, haListenPort="10912", maxMessageSize="2048")
+    answer = await update(client, osPageCacheBusyTimeOutMills="10912", maxMessageSize="2048")
 
-    warning = "haListenPort: an official setting that has no effect here"
+    warning = "osPageCacheBusyTimeOutMills: an official setting that has no effect here"
     assert (answer.code, answer.remark) == (0, warning)
     assert f"updateBrokerConfig: {warning}" in caplog.messages
     shown = await settings(client)
-    assert (shown["haListenPort"], shown["maxMessageSize"]) == ("10912", "2048")
-    assert "haListenPort=10912" in file.read_text()
+    assert (shown["osPageCacheBusyTimeOutMills"], shown["maxMessageSize"]) == ("10912", "2048")
+    assert "osPageCacheBusyTimeOutMills=10912" in file.read_text()
     assert (await update(client, maxMessageSize="4096")).remark is None
 
 
@@ -160,24 +168,21 @@ async def test_a_setting_without_effect_in_the_file_is_shown_after_a_restart(
 ) -> None:
     """Whoever wrote it there: a person, or this broker after updateBrokerConfig."""
     file = tmp_path / "broker.conf"
-    file.write_text("haListenPort=10912\nflushDiskType=ASYNC_FLUSH\nmaxMessageSize=1\nmine=1\n")
+    file.write_text(
+        "osPageCacheBusyTimeOutMills=10912\nflushDiskType=ASYNC_FLUSH\nmaxMessageSize=1\nmine=1\n"
+    )
     broker = await start_broker(broker_config_path=str(file))
     client = await connect(broker)
     before = await settings(client)
-    assert before["haListenPort"] == "10912"
+    assert before["osPageCacheBusyTimeOutMills"] == "10912"
     assert "mine" not in before  # no setting of RocketMQ
     assert before["maxMessageSize"] == str(BrokerConfig().max_message_size)  # the one in force
 
-    assert (await update(client, haListenPort="10913", enableLmq="true")).code == 0
+    assert (await update(client, osPageCacheBusyTimeOutMills="10913", enableLmq="true")).code == 0
     await broker.stop()
     client = await connect(await start_broker(broker_config_path=str(file)))
     shown = await settings(client)
-    assert (shown["haListenPort"], shown["enableLmq"]) == ("10913", "true")
-
-
-async def test_the_role_of_a_broker_that_is_no_slave_may_be_set(client: Client) -> None:
-    assert (await update(client, brokerRole="SYNC_MASTER")).code == 0
-    assert (await settings(client))["brokerRole"] == "SYNC_MASTER"
+    assert (shown["osPageCacheBusyTimeOutMills"], shown["enableLmq"]) == ("10913", "true")
 
 
 async def test_all_that_can_not_change_is_named(client: Client) -> None:
@@ -204,13 +209,13 @@ async def test_changes_are_kept_in_the_file(
     start_broker: StartBroker, connect: Connect, tmp_path: Path, encoding: str
 ) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("# für mich\nmaxMessageSize=4096\nhaListenPort=1\n", encoding)
+    file.write_text("# für mich\nmaxMessageSize=4096\nosPageCacheBusyTimeOutMills=1\n", encoding)
     client = await connect(await start_broker(broker_config_path=str(file)))
 
     assert (await update(client, maxMessageSize="2048", longPollingEnable="false")).code == 0
 
     assert file.read_text(encoding) == (
-        "# für mich\nmaxMessageSize=2048\nhaListenPort=1\nlongPollingEnable=false\n"
+        "# für mich\nmaxMessageSize=2048\nosPageCacheBusyTimeOutMills=1\nlongPollingEnable=false\n"
     )
     before = (tmp_path / "broker.conf.bak").read_text(encoding)
     assert before.startswith("# für mich\nmaxMessageSize=4096")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _TURN: Final = 512 * 1024  # bytes looked at before the loop serves others: about 5 ms
 _MANY: Final = 32 * 1024  # bytes that make numpy worth its fixed cost
 _FEW: Final = 256  # records decoded in one turn
+_FEW_BYTES: Final = 4096
 
 
 class LogFollower:
@@ -54,6 +55,7 @@ class LogFollower:
         self._pending = pending
         self._builder = QueueBuilder(table, pending, delay_levels)
         self._blocks: BlockBuilder | None = None
+        self._buffer = bytearray(_FEW_BYTES)
 
     def turn(self) -> bool:
         """Check and enter the next records; return whether there may be more to do at once.
@@ -69,14 +71,16 @@ class LogFollower:
             return False
         at = begin - file.base_offset
         stop = min(log.end - file.base_offset, file.size)
-        if not self._is_next_there(file, at, stop):
+        size = self._size_of_next(file, at, stop)
+        if size is None:
             return False
-        if peek(file.view, at)[1] == BLANK_MAGIC:
+        if at + size == file.size:  # a blank
             log.checked(file.base_offset + file.size, log.store_timestamp)
             return True
-        if stop - at >= _MANY and self._enter_block(file, at, stop):
+        received = self._read(file, at, min(stop - at, max(size, _TURN)))
+        if len(received) >= _MANY and self._enter_block(received, begin):
             return True
-        return self._enter_few(file, at, stop)
+        return self._enter_few(file, received, begin)
 
     @property
     def has_next(self) -> bool:
@@ -87,57 +91,61 @@ class LogFollower:
         if file is None or log.end - begin < MIN_BLANK:
             return False
         at = begin - file.base_offset
-        return self._is_next_there(file, at, min(log.end - file.base_offset, file.size))
+        return self._size_of_next(file, at, min(log.end - file.base_offset, file.size)) is not None
 
-    def _is_next_there(self, file: MappedFile, at: int, stop: int) -> bool:
-        """Return whether the whole next record, or blank, is received. Raises ForeignBytes."""
-        size, magic = peek(file.view, at)
+    def _read(self, file: MappedFile, at: int, size: int) -> memoryview:
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        received = memoryview(self._buffer)[:size]
+        file.read_into(at, received)
+        return received
+
+    def _size_of_next(self, file: MappedFile, at: int, stop: int) -> int | None:
+        """Return the size of the next record, or of the blank that fills the file; None while it is
+        not all received. Raises ForeignBytes."""
+        size, magic = peek(self._read(file, at, MIN_BLANK))
         if magic == BLANK_MAGIC:
             if size != file.size - at:
                 raise _foreign(file, at, f"a blank of {size} bytes, {file.size - at} are left")
-            return stop == file.size
-        if magic not in (MAGIC_V1, MAGIC_V2):
+        elif magic not in (MAGIC_V1, MAGIC_V2):
             raise _foreign(file, at, f"magic {magic:#010x} is not a record's")
-        if not MIN_RECORD <= size <= file.size - at - MIN_BLANK:
+        elif not MIN_RECORD <= size <= file.size - at - MIN_BLANK:
             raise _foreign(file, at, f"a record of {size} bytes, {file.size - at} are left")
-        return at + size <= stop
+        return size if at + size <= stop else None
 
-    def _enter_few(self, file: MappedFile, at: int, stop: int) -> bool:
-        received = file.view[:stop]
-        most = at + _TURN
+    def _enter_few(self, file: MappedFile, received: memoryview, begin: int) -> bool:
+        """Enter the records of `received`, the first of which is at the physical offset `begin`."""
         timestamp = self._log.store_timestamp
-        number = 0
-        begin = at
+        at = number = 0
         try:
-            while number < _FEW and at < most:
+            while number < _FEW and at < len(received):
                 record = decode(received, at)
-                if record.physical_offset != file.base_offset + at:
-                    raise _foreign(file, at, f"it belongs to offset {record.physical_offset}")
+                if record.physical_offset != begin + at:
+                    raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
                 self._builder.enter(record)
                 at += record.size
                 timestamp = record.store_timestamp
                 number += 1
         except TruncatedRecord:
-            return False
+            return at > 0  # the next turn reads on
         except EntriesWait:
-            return at > begin  # those before it are entered after this turn
+            return at > 0  # those before it are entered after this turn
         except CorruptRecord as error:
-            if peek(file.view, at)[1] != BLANK_MAGIC:
-                raise _foreign(file, at, error.reason) from None
+            if peek(received, at)[1] != BLANK_MAGIC:
+                raise _foreign(file, begin + at - file.base_offset, error.reason) from None
         finally:
-            if at > begin:
-                self._log.checked(file.base_offset + at, timestamp)
+            if at:
+                self._log.checked(begin + at, timestamp)
         return True
 
-    def _enter_block(self, file: MappedFile, at: int, stop: int) -> bool:
+    def _enter_block(self, received: memoryview, begin: int) -> bool:
         """Enter many records at once; False when they have to be looked at one after another."""
         if self._blocks is None:
             # Only now: importing numpy costs an idle broker 16 MB.
             from pocketmq.store.queue.block_builder import BlockBuilder
 
             self._blocks = BlockBuilder(self._builder.queue_of, self._pending)
-        size = peek(file.view, at)[0]
-        entered = self._blocks.enter(file, at, min(stop, at + max(size, _TURN)))
+        entered = self._blocks.enter(received, begin)
         if entered is None:
             return False
         self._log.checked(*entered)

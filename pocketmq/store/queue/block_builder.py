@@ -20,7 +20,6 @@ from pocketmq.message.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from pocketmq.store.encoding.tags_codes import tags_code
-from pocketmq.store.files import MappedFile
 from pocketmq.store.log.record_blocks import (
     Records,
     TopicNames,
@@ -52,14 +51,13 @@ class BlockBuilder:
         self._pending = pending
         self._topics = TopicNames()
 
-    def enter(self, file: MappedFile, at: int, stop: int) -> tuple[int, int] | None:
-        """Enter the records of a file from byte `at` on that end before `stop`.
+    def enter(self, view: memoryview, base: int) -> tuple[int, int] | None:
+        """Enter the whole records of `view`, the first of which has the physical offset `base`.
 
         Return the physical offset behind them, and when the last one was stored (ms); None, and
         do nothing, when one of them is unusual. Raises DiskFull, OSError; then nothing is entered.
         """
-        base, view = file.base_offset, file.view
-        block = read_block(view, base, at, stop, self._topics)
+        block = read_block(view, base, 0, len(view), self._topics)
         if block is None or not len(block.records.at):
             return None
         records = block.records
