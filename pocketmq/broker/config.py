@@ -354,7 +354,9 @@ def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:
         return
     if config.is_slave == (config.broker_id > MASTER_ID) and config.broker_id >= MASTER_ID:
         return
-    if config.is_slave:
+    if config.broker_id < MASTER_ID:
+        text = f"brokerId = {config.broker_id} is only possible with enableControllerMode = true"
+    elif config.is_slave:
         text = "brokerRole = SLAVE needs a brokerId above 0, which no other slave of the group has"
     else:
         text = (
