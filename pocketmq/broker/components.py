@@ -284,7 +284,9 @@ class Components:
         return dispatcher
 
     def start(
-        self, stack: contextlib.AsyncExitStack, on_role: Callable[[int], Awaitable[None]]
+        self,
+        stack: contextlib.AsyncExitStack,
+        on_role: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.
 
@@ -293,6 +295,7 @@ class Components:
         """
         stack.callback(self.pulls.holds.close)
         if isinstance(self.replication, GroupReplication):
+            assert on_role is not None, "a member of a controller group registers with its role"
             self._delayed.follow(stack)
             services = RoleServices(
                 self._config, self._tables.topics, self.transactions, self._delayed, on_role

@@ -109,7 +109,8 @@ class Group:
 
     def _set(self) -> frozenset[int]:
         masters = [b for b in self.members.values() if b.config.broker_role is not BrokerRole.SLAVE]
-        replica = masters[0].components.group.replica if masters else None
+        group = masters[0].components.group if masters else None
+        replica = None if group is None else group.replica
         return frozenset() if replica is None else replica.set.members
 
     async def leads(self, name: str) -> Broker:

@@ -23,6 +23,7 @@ VERSION = "5.3.3"
 CLIENT_4 = "4.9.8"  # The last 4.9: of that release only the client is run.
 PROJECT = Path(__file__).parents[3]
 _HERE = Path(__file__).parents[1]
+_NAME_SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _POMS = {VERSION: "pom.xml", CLIENT_4: "client-4.9.xml"}
 
 
@@ -155,7 +156,7 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
     )
     process = Process(
         "official name server",
-        [*java_command(home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-Xmx256m"), "-c", config],
+        [*java_command(home, _NAME_SERVER, "-Xmx256m"), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
