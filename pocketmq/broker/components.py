@@ -298,7 +298,12 @@ class Components:
             assert on_role is not None, "a member of a controller group registers with its role"
             self._delayed.follow(stack)
             services = RoleServices(
-                self._config, self._tables.topics, self.transactions, self._delayed, on_role
+                self._config,
+                self._store,
+                self._tables.topics,
+                self.transactions,
+                self._delayed,
+                on_role,
             )
             stack.push_async_callback(services.stop)
             self.replication.join(stack, services)

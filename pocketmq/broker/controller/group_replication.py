@@ -402,7 +402,7 @@ class GroupReplication:
         replica = self._replica
         if replica is None or self._config.read_un_committed:
             return EVERYTHING
-        if replica.role is Role.MASTER and not self._settings.all_ack:
+        if replica.alone or (replica.role is Role.MASTER and not self._settings.all_ack):
             return EVERYTHING
         return replica.confirmed
 

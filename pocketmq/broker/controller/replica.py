@@ -142,7 +142,7 @@ class Replica:
     @property
     def confirmed(self) -> int:
         """The confirmOffset: consumers see nothing behind it."""
-        if self.role is Role.MASTER and (not self.settings.all_ack or self._alone):
+        if self.alone or (self.role is Role.MASTER and not self.settings.all_ack):
             return self._own_end
         return self._confirmed if self.link is None else self.link.confirmed
 
@@ -174,9 +174,9 @@ class Replica:
         return min(log.flushed, log.end) if self.settings.ack_flushed else log.end
 
     @property
-    def _alone(self) -> bool:
-        """Whether no other member has to acknowledge."""
-        return self.set.needed <= {self._id}
+    def alone(self) -> bool:
+        """Whether this is a master, and no other member has to acknowledge."""
+        return self.role is Role.MASTER and self.set.needed <= {self._id}
 
     def _ack_of(self, member: int) -> int:
         """What a member has acknowledged; NOT_YET when it is not connected."""

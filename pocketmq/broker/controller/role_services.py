@@ -9,6 +9,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.store.message_store import MessageStore
 
 
 class RoleServices:
@@ -21,12 +22,14 @@ class RoleServices:
     def __init__(
         self,
         config: BrokerConfig,
+        store: MessageStore,
         topics: TopicConfigs,
         transactions: Transactions,
         delayed: DelayedDelivery,
         on_role: Callable[[int], Awaitable[None]],
     ) -> None:
         self._config = config
+        self._store = store
         self._topics = topics
         self._transactions = transactions
         self._delayed = delayed
@@ -40,6 +43,9 @@ class RoleServices:
     async def lead(self, epoch: int) -> None:
         """Do what a master does, and tell the name servers. Raises StoreError, OSError."""
         await self.stop()
+        # A topic that was made in the last moment has come with its messages, but not in the table.
+        log = self._store.commit_log
+        self._topics.adopt(self._store.queues, log.min_offset, log.end)
         self._transactions.take_over()
         self._running.callback(self._transactions.stop)
         self._delayed.take_over(self._running)

@@ -13,6 +13,7 @@ from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.controller import EpochEntryCache
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.store.epochs import EpochFile, Epochs
 from tests.broker.conftest import Client
 from tests.broker.replication.pair import client_of
@@ -241,3 +242,64 @@ async def test_the_routes_follow_the_master(group: Group) -> None:
         answer = await client.request(RequestCode.GET_BROKER_EPOCH_CACHE)
     assert len(EpochEntryCache.decode(answer.body).epoch_list) == 1  # nothing was sent before
     assert EpochFile(group.directory / "b" / "epochFileCheckpoint").load() == Epochs([(2, 0)])
+
+
+# --- what a master does besides ---------------------------------------------------------------
+
+
+async def changed_master(group: Group) -> Broker:
+    """Have b lead in place of a, both of which run."""
+    await group.in_sync(2)
+    await group.copied()
+    group.elect("b")
+    b = await group.leads("b")
+    await until(lambda: len(group.slaves) == 1, PATIENCE)
+    return b
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
+async def test_the_next_master_delivers_what_waits(
+    group: Group, properties: dict[str, str]
+) -> None:
+    a = await group.start("a", message_delay_level="1s")
+    await group.start("b", message_delay_level="1s")
+    await group.in_sync(2)
+    assert await send(a, b"later", properties=properties) == [0]
+    b = await changed_master(group)
+    await until(lambda: "T" in b.store.queues and b.store.max_offset("T", 0) > 0, PATIENCE)
+    async with client_of(b) as client:
+        # The old master may have delivered it just before, too.
+        assert set(await read(client)) == {b"later"}
+    # And again, the other way round.
+    assert await send(b, b"later still", properties=properties) == [0]
+    await group.in_sync(2)
+    await group.copied()
+    group.elect("a")
+    await group.leads("a")
+    await until(lambda: b"later still" in stored(a)[-2:], PATIENCE)
+
+
+async def test_a_transaction_ends_at_the_next_master(group: Group) -> None:
+    a = await group.start("a")
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(a, b"plain") == [0]
+    properties = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "u"}
+    async with client_of(a) as client:
+        half = await client.send("T", b"half", sys_flag=4, properties=properties)
+    assert half.code == 0
+    b = await changed_master(group)
+    async with client_of(b) as client:
+        answer = await client.request(
+            RequestCode.END_TRANSACTION,
+            EndTransactionRequestHeader(
+                producer_group="PG",
+                tran_state_table_offset=int(half.ext_fields["queueOffset"]),
+                commit_log_offset=int(half.ext_fields["msgId"][-16:], 16),
+                commit_or_rollback=8,
+                msg_id=half.ext_fields["msgId"],
+                transaction_id="u",
+            ),
+        )
+        assert answer.code == 0
+        assert await read(client) == [b"plain", b"half"]

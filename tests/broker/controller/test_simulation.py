@@ -31,7 +31,7 @@ def test_schedules_do_what_they_are_for() -> None:
     for seed in range(1, 60):
         counts += run(seed)
     for happened in ("acknowledged", "reigns", "elections", "commands", "kills", "power cuts"):
-        assert counts[happened] > 10, counts
+        assert counts[happened] > 3, counts
 
 
 class TrustsTheLastAnswer(SyncStateSet):
