@@ -1,7 +1,7 @@
 """The master's side of classic HA: a port at which slaves copy the log.
 
 One connection a slave, and a `Feed` that says what it gets. After each write into the log the
-connections send what is new: within 2 ms, so that a busy log goes out in large frames, and at once
+connections send what is new: within 5 ms, so that a busy log goes out in large frames, and at once
 when a send waits for replicas. Reference: DefaultHAService, DefaultHAConnection.
 """
 
@@ -23,7 +23,7 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 100
-_GATHER_SECONDS: Final = 0.002
+_GATHER_SECONDS: Final = 0.005
 _TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
 _WRITE_BUFFER: Final = 1024 * 1024
 

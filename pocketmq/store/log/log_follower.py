@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pocketmq.store.queue.block_builder import BlockBuilder
 
 _TURN: Final = 512 * 1024  # bytes looked at before the loop serves others: about 5 ms
-_MANY: Final = 32 * 1024  # bytes that make numpy worth its fixed cost
+_MANY: Final = 16 * 1024  # bytes that make numpy worth its fixed cost
 _FEW: Final = 256  # records decoded in one turn
 _FEW_BYTES: Final = 4096
 

@@ -65,11 +65,8 @@ async def feed(slave: MessageStore, data: bytes, begin: int, size: int) -> None:
 
 async def entered(slave: MessageStore) -> None:
     """Until the turns that enter what was received are over."""
-    whole = -1
-    while whole != slave.commit_log.whole:
-        whole = slave.commit_log.whole
-        for _ in range(3):
-            await asyncio.sleep(0)
+    while slave.replica.is_due:  # noqa: ASYNC110 (there is no event for that)
+        await asyncio.sleep(0.001)
 
 
 def queue_files(root: Path) -> dict[str, bytes]:
