@@ -146,11 +146,10 @@ def _check_commands(group: Group, ours_: Server, admin: JavaPeer) -> None:
     in_sync = admin.mqadmin("getSyncStateSet", "-a", controller, "-b", group.name)
     assert in_sync.count("InSyncReplica") == 2, in_sync
     status = admin.mqadmin("haStatus", "-n", namesrv, "-b", ours_.address)
-    assert "isMaster" in status or "Role" in status or "masterAddr" in status.lower(), status
-    elected = admin.mqadmin(
+    assert "#CommitLogMaxOffset" in status, status
+    admin.mqadmin(
         "electMaster", "-a", controller, "-b", "1", "-n", group.name, "-c", "DefaultCluster"
     )
-    assert "success" in elected.lower() or "1" in elected, elected
     assert group.controllers.wait_for_master(group.name, but=2) == 1
     group.leads("a")
 

@@ -132,7 +132,7 @@ class GroupClient:
             await connection.closed
         finally:
             self.connection = None
-            connection.close()
+            await connection.end()
             if replica.link is connection.link:
                 replica.disconnected()
         if connection.failure is not None:
@@ -185,7 +185,7 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what came."""
-        if self._transport.is_closing():
+        if self._transport.is_closing() or not self._is_current:
             return
         self._received += nbytes
         try:
@@ -221,6 +221,8 @@ class MasterConnection(asyncio.BufferedProtocol):
                         "broker, empty its store (keep a copy), and start it again"
                     ) from None
                 self._client.on_cut()
+            if not self._is_current:
+                return
             self.end = master.end
             self.link.received(master, self._client.clock())
         except (BadFrame, UnfitMaster, CutRefused, StoreError, OSError) as error:
@@ -241,9 +243,22 @@ class MasterConnection(asyncio.BufferedProtocol):
         self.failure = OSError(str(error)) if isinstance(error, BadFrame) else error
         self.close()
 
+    @property
+    def _is_current(self) -> bool:
+        """Whether the rules still go by this connection: the role may have changed."""
+        replica = self._client.driver.replica
+        return replica is not None and replica.link is self.link
+
     def close(self) -> None:
-        """Close the connection. A cut that is under way ends first."""
+        """Close the connection."""
         self._transport.abort()
+
+    async def end(self) -> None:
+        """Close the connection, and wait for a cut that is under way: nobody else may touch the log
+        before."""
+        self.close()
+        if self._cutting is not None:
+            await asyncio.wait([self._cutting])
 
     def report(self) -> None:
         """Report if that is due."""
