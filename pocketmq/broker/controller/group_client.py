@@ -132,7 +132,7 @@ class GroupClient:
             await connection.closed
         finally:
             self.connection = None
-            await connection.end()
+            await connection.ended()
             if replica.link is connection.link:
                 replica.disconnected()
         if connection.failure is not None:
@@ -147,7 +147,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         closed: done when the connection is closed.
         failure: what was wrong, if anything was.
         rate: bytes per second that came lately.
-        end: how far the master was known to be.
+        master_end: how far the master was known to be.
     """
 
     _transport: asyncio.Transport
@@ -155,7 +155,7 @@ class MasterConnection(asyncio.BufferedProtocol):
     def __init__(self, client: GroupClient, link: MasterLink) -> None:
         self.link = link
         self.rate = 0
-        self.end = 0
+        self.master_end = 0
         self.failure: Exception | None = None
         self._client = client
         self._loop = asyncio.get_running_loop()
@@ -195,7 +195,7 @@ class MasterConnection(asyncio.BufferedProtocol):
                     self._cutting = self._loop.create_task(self._join(item))
                     return
                 if not isinstance(item, memoryview):
-                    self.end = max(self.end, item.offset + item.size)
+                    self.master_end = max(self.master_end, item.offset + item.size)
                 self.link.received(item, self._client.clock())
         except (BadFrame, UnfitMaster, StoreError, OSError) as error:
             self._fail(error)
@@ -223,7 +223,7 @@ class MasterConnection(asyncio.BufferedProtocol):
                 self._client.on_cut()
             if not self._is_current:
                 return
-            self.end = master.end
+            self.master_end = master.end
             self.link.received(master, self._client.clock())
         except (BadFrame, UnfitMaster, CutRefused, StoreError, OSError) as error:
             self._fail(error)
@@ -253,7 +253,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         """Close the connection."""
         self._transport.abort()
 
-    async def end(self) -> None:
+    async def ended(self) -> None:
         """Close the connection, and wait for a cut that is under way: nobody else may touch the log
         before."""
         self.close()

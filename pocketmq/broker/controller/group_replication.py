@@ -522,7 +522,7 @@ class GroupReplication:
             info.last_read_timestamp = since + connection.link.last_heard
             info.last_write_timestamp = since + connection.link.last_reported
             info.transferred_byte_in_second = connection.rate
-            info.master_flush_offset = connection.end
+            info.master_flush_offset = connection.master_end
         return info
 
     def figures(self) -> dict[str, object]:

@@ -19,6 +19,13 @@ NAME = "pair"
 FILE = 256 * 1024
 
 
+def classic(broker: Broker) -> Replication:
+    """The replication of a broker that is not in controller mode."""
+    replication = broker.components.replication
+    assert isinstance(replication, Replication)
+    return replication
+
+
 class Pair:
     """A broker group under `directory`; `master` and `slave` are there once they are started."""
 
@@ -73,9 +80,7 @@ class Pair:
 
     async def connected(self, count: int = 1) -> None:
         """Until so many slaves have reported to the master."""
-        replication = self.master.components.replication
-        assert isinstance(replication, Replication)
-        server = replication.service.server
+        server = classic(self.master).service.server
         await until(lambda: sum(ack >= 0 for ack in server.acks()) == count)
 
     async def copied(self) -> None:
