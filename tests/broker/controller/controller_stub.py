@@ -30,7 +30,7 @@ from pocketmq.remoting.server import RemotingServer
 
 from .simulation import Controller
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds."""
 
 

@@ -17,7 +17,7 @@ from .controller_stub import ControllerStub
 
 NAME = "group"
 FILE = 256 * 1024
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Group:
